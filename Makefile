@@ -3,23 +3,24 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Tests run in as many processes as there are processors: make WORKERS=2 test. Beyond eight the longest group of tests is all that is left.
-WORKERS ?= auto
+# Tests run in one process more than there are processors, for many of them wait: make WORKERS=2 test. Beyond eight the longest group of
+# tests is all that is left.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(8, (os.cpu_count() or 1) + 1))")
 PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadgroup
 
 INSTALL := install --quiet --disable-pip-version-check
 LOCKED := $(INSTALL) --require-hashes
 COMPILE := build/tools/bin/uv pip compile --quiet --universal --generate-hashes --upgrade --no-config --custom-compile-command 'make lock'
 
-# Versions of Spark that make test-long tries besides: all that work, each in an environment below build/. What they take of other packages
-# is what was there in their days: 3.5 knows no NumPy 2, which newer Arrow wants, and no Python 3.12.
-SPARK_VERSIONS ?= $(shell $(PYTHON) -c "import sys; print('3.5' * (sys.version_info < (3, 12)))") 4.0 4
+# Versions of Spark that make test-long tries besides the one that is locked, each in an environment below build/. What they take of other
+# packages is what was there in their days: 3.5 knows no NumPy 2, which newer Arrow wants, and no Python 3.12.
+SPARK_VERSIONS ?= $(shell $(PYTHON) -c "import sys; print('3.5' * (sys.version_info < (3, 12)))") 4.0
 SPARK_READY = $(SPARK_VERSIONS:%=build/spark-%/.ready)
 SPARK_NEEDS_3.5 := 'numpy<2' 'pyarrow<20'
 # What does not depend on the data source, whose programming interface is newer.
 SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors
 
-.PHONY: demo simulate test check unit test-long test-spark-versions test-network format bench bench-spark evidence-spark soak fuzz fuzz-properties mutants lock audit clean help
+.PHONY: demo docs docs-links simulate test check unit test-long test-spark-versions test-network test-prometheus test-pythons release-check format reference bench bench-federation bench-spark evidence-spark soak fuzz fuzz-properties mutants lock audit clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -41,14 +42,15 @@ build/tools/.ready: locks/tools.lock
 	@build/tools/bin/python -m pip $(LOCKED) --only-binary :all: -r locks/tools.lock
 	@touch $@
 
-demo: $(READY) ## the main job: a cluster counts a source tree while members are killed, for a process and then for Spark
+demo: $(READY) ## the main job: a cluster counts a source tree while members are killed, for a process, for another cloud and for Spark
 	@$(BIN)/iris demo
+	@$(BIN)/iris demo --federation
 	@$(BIN)/iris demo --spark
 
 simulate: $(READY) ## networks of up to 10,000 nodes under a virtual clock, with everything checked; figures and plots in build/simulation
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plots]'
 	@mkdir -p build/simulation
-	@$(BIN)/iris simulate --suite $(or $(SUITE),standard) --json build/simulation/report.json --plots build/simulation
+	@$(BIN)/iris simulate --suite $(or $(SUITE),standard) --json --output build/simulation/report.json --plots build/simulation
 
 test: check unit ## everything that has to hold
 
@@ -56,10 +58,20 @@ check: $(READY) ## format, lint with the import layers, strict types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy tests examples benchmarks
+	$(BIN)/mypy tests examples benchmarks docs
 
 unit: $(READY) ## all tests that need no root
 	$(BIN)/pytest $(PARALLEL)
+
+# Anew each time: what was read before gives no warnings again.
+SPHINX = $(BIN)/sphinx-build -E -a -q -j auto -W -n --keep-going
+
+docs: $(READY) ## these pages as a site in build/docs: links and anchors inside, references and toctrees checked; search needs no server
+	@$(SPHINX) -b html docs build/docs
+	@echo "open build/docs/index.html"
+
+docs-links: $(READY) ## whether the links of the pages to elsewhere lead there; needs the internet
+	@$(SPHINX) -b linkcheck docs build/docs-links
 
 test-long: $(READY) ## the long tests: Spark standalone and under Connect, its demo, what it executes when everything fails; schedules of faults that once failed
 	$(BIN)/pytest $(PARALLEL) -m long
@@ -73,16 +85,26 @@ build/spark-%/.ready: pyproject.toml
 		hypothesis 'pytest>=8,<9.2' pytest-timeout pytest-xdist
 	@touch $@
 
-test-spark-versions: $(SPARK_READY) ## the Spark connector with Spark 3.5, 4.0 and the newest: SPARK_VERSIONS=3.5 for one
+test-spark-versions: $(SPARK_READY) ## the Spark connector with Spark 3.5 and 4.0: SPARK_VERSIONS=3.5 for one, SPARK_VERSIONS=4 for the newest
 	@for version in $(SPARK_VERSIONS); do \
 		build/spark-$$version/bin/python -c 'import pyspark; print("Spark", pyspark.__version__)' && \
 		build/spark-$$version/bin/python -m pytest -p no:cacheprovider -W default $(SPARK_TESTS:%=tests/spark/%.py) tests/unit/spark_connector/local || exit 1; \
 	done
 
-test-network: $(READY) ## two sites of network namespaces with a long and lossy line: partitions, cuts, firewalls (needs root)
+test-network: $(READY) ## sites and clouds of network namespaces with long and lossy lines: partitions, cuts, firewalls (needs root)
 	@test "$$(id -u)" = 0 || { echo "make test-network needs root, for it makes network namespaces of its own: run sudo make test-network"; exit 1; }
 	@PATH="$$PATH:/usr/sbin:/sbin"; { command -v ip && command -v nft; } >/dev/null || { echo "make test-network needs ip and nft: install the Debian packages iproute2 and nftables"; exit 1; }
 	$(BIN)/python -m pytest tests/network
+
+# The package is unpacked and not installed, so no root is needed, and no daemon is started.
+build/prometheus/usr/bin/promtool:
+	@command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || { echo "make test-prometheus takes Prometheus from Debian's packages: run it on Debian or a system made from it"; exit 1; }
+	@mkdir -p build/prometheus
+	@cd build/prometheus && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; }
+	@dpkg-deb -x build/prometheus/prometheus_*.deb build/prometheus
+
+test-prometheus: $(READY) build/prometheus/usr/bin/promtool ## a real Prometheus scrapes a node, and judges the metrics, the alerts and the dashboard of examples/monitoring
+	@PATH="$(CURDIR)/build/prometheus/usr/bin:$$PATH" $(BIN)/python -m pytest tests/prometheus
 
 format: $(READY) ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .
@@ -93,9 +115,18 @@ BENCH_OPTIONS = $(if $(QUICK),--scale quick --rounds 1) $(if $(ROUNDS),--rounds 
 	$(if $(MESSAGES),--messages $(MESSAGES)) $(if $(PEERS),--peers '$(PEERS)') $(if $(WORKLOADS),--workloads '$(WORKLOADS)') \
 	$(if $(DOCS),--docs docs)
 
+reference: $(READY) ## what the documentation says of the code, anew: commands, their schemas, settings, errors, figures, pictures
+	$(BIN)/python -m tests.cli_reference
+	$(BIN)/python docs/generate.py
+	@set -e; for script in $$(grep -l ^TARGET docs/pictures/*.py); do echo $$script; $(BIN)/python $$script; done
+
 bench: $(READY) ## Iris beside pyzmq, zenoh, NNG, NATS, Redis, gRPC and raw TCP, half an hour: QUICK=1 PEERS= WORKLOADS= ROUNDS= SECONDS= MESSAGES= DOCS=1
 	@$(BIN)/python -m pip $(INSTALL) --editable '.[bench,plots]' || echo "not all peers could be installed: the tables say which are missing"
 	@$(BIN)/python -m benchmarks.peers $(BENCH_OPTIONS) --json build/bench/peers.json
+
+bench-federation: $(READY) ## two clouds joined by gateways, beside one cloud and beside joined NATS servers; as root over 80 ms, too: QUICK=1 ROUNDS= DOCS=1
+	@$(BIN)/python -m pip $(INSTALL) --editable '.[bench]' || echo "not all peers could be installed: the tables say which are missing"
+	$(BIN)/python -m benchmarks.federation $(if $(QUICK),--quick --runs 1) $(if $(ROUNDS),--runs $(ROUNDS)) $(if $(DOCS),--docs docs/benchmarks.md) --json build/bench/federation.json
 
 bench-spark: $(READY) ## what Spark jobs carry through clusters and topics, beside Spark alone, HTTP, and a connection per row; how fast executors answer
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
@@ -124,6 +155,27 @@ lock: build/tools/.ready ## make locks/ anew from pyproject.toml: the newest ver
 	@$(COMPILE) --group pyproject.toml:tools --output-file locks/tools.lock
 	@$(COMPILE) --group pyproject.toml:build --output-file locks/build.lock
 	@$(COMPILE) pyproject.toml --extra dev --constraints locks/build.lock --output-file locks/dev.lock
+
+# Interpreters that make test-pythons looks for: by name, and where pyenv keeps them.
+PYTHONS ?= 3.12 3.13 3.14
+PYTHON_TESTS := tests/unit/iris_py/api tests/unit/iris_py/sync tests/unit/iris_py/patterns tests/unit/security tests/integration/test_local.py
+
+test-pythons: ## the tests of the API and of real nodes on the other Pythons that are here: PYTHONS=3.13 for one
+	@for version in $(PYTHONS); do \
+		python=$$(ls -d $$HOME/.pyenv/versions/$$version*/bin/python 2>/dev/null | tail -1); \
+		python=$${python:-$$(command -v python$$version)}; \
+		if [ -z "$$python" ]; then echo "Python $$version is not here, and not tested"; continue; fi; \
+		home=build/python-$$version; mkdir -p build; \
+		test -x $$home/bin/python || $$python -m venv $$home || exit 1; \
+		$$home/bin/python -m pip $(INSTALL) --editable '.[metrics,otel]' hypothesis noiseprotocol opentelemetry-sdk pydantic 'pytest>=8,<9.2' pytest-timeout pytest-xdist || exit 1; \
+		$$home/bin/python -VV; \
+		$$home/bin/python -m pytest -p no:cacheprovider -q $(PARALLEL) $(PYTHON_TESTS) || exit 1; \
+	done
+
+release-check: $(READY) ## what can be checked of a release: two equal builds, metadata, contents, a clean installation, licences, changes of the interface
+	@$(BIN)/python -m pip $(INSTALL) --editable '.[all,release]'
+	@$(BIN)/python -m tests.release
+	@$(MAKE) --no-print-directory audit
 
 audit: $(READY) build/tools/.ready ## known vulnerabilities of all packages that the locks name; says so where the database cannot be reached
 	@$(BIN)/python -m tests.audit build/tools/bin/pip-audit build/audit locks/*.lock

@@ -13,9 +13,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import (
+    agreement,
     detection,
     drain,
     fairness,
+    federation,
     flood,
     hostile,
     join,
@@ -60,6 +62,10 @@ class What(enum.Enum):
     HOSTILE = "hostile"
     FLOOD = "flood"
     OPERATIONS = "operations"
+    AGREEMENT = "agreement"
+    FEDERATION = "federation"
+    FEDERATION_FAR = "federation-far"
+    FEDERATION_FAULTS = "federation-faults"
     ALL = "all"
 
 
@@ -82,6 +88,10 @@ _SECTIONS = {
     What.HOSTILE: hostile.section,
     What.FLOOD: flood.section,
     What.OPERATIONS: operations.section,
+    What.AGREEMENT: agreement.section,
+    What.FEDERATION: federation.section,
+    What.FEDERATION_FAR: federation.far_section,
+    What.FEDERATION_FAULTS: federation.faults_section,
 }
 #: They take long, and nobody is compared there.
 _BY_NAME_ONLY = set(What) - {What.LATENCY, What.THROUGHPUT, What.SMALL, What.JOIN}
@@ -118,7 +128,7 @@ def report(sections: Sequence[Section], runs: int, *, as_json: bool) -> None:
         Exit: It failed, or was interrupted.
     """
     try:
-        results = _run(sections, runs)
+        results = measure(sections, runs)
     except BenchmarkFailed as exc:
         print(f"benchmarks: {exc}", file=sys.stderr)
         raise typer.Exit(1) from None
@@ -135,7 +145,16 @@ def report(sections: Sequence[Section], runs: int, *, as_json: bool) -> None:
         console.print()
 
 
-def _run(sections: Sequence[Section], runs: int) -> list[tuple[Section, list[Row]]]:
+def measure(sections: Sequence[Section], runs: int) -> list[tuple[Section, list[Row]]]:
+    """Measure sections, showing how far it is.
+
+    Args:
+        sections: What to measure.
+        runs: How often.
+
+    Raises:
+        BenchmarkFailed: A process failed or took too long.
+    """
     columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     results = []
     with Progress(*columns, console=Console(stderr=True)) as progress:

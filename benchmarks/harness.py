@@ -95,16 +95,17 @@ class Worker:
         role: The function that it runs.
         home: Where it lives.
         state: Its state directory there.
+        inside: The command that runs it, with its arguments, for example ``ip netns exec``; empty for none.
     """
 
-    def __init__(self, role: Role, home: Home, state: str = "state") -> None:
+    def __init__(self, role: Role, home: Home, state: str = "state", inside: Sequence[str] = ()) -> None:
         self._name = name_of(role)
         self._unread = b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker; a pipe would have to be emptied
         try:
             # A session of its own: Ctrl-C reaches the parent alone, which then ends the workers.
             self._process = subprocess.Popen(
-                (sys.executable, "-m", "benchmarks.worker", self._name),
+                (*inside, sys.executable, "-m", "benchmarks.worker", self._name),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -185,9 +186,9 @@ class Stage(ExitStack):
         self.home = Home(Path(self.enter_context(tempfile.TemporaryDirectory(prefix=f"iris-benchmark-{os.getpid()}-"))))
         return self
 
-    def start(self, role: Role, state: str = "state") -> Worker:
+    def start(self, role: Role, state: str = "state", inside: Sequence[str] = ()) -> Worker:
         """Start a worker, which then waits for its parameters."""
-        return self.enter_context(Worker(role, self.home, state))
+        return self.enter_context(Worker(role, self.home, state, inside))
 
     def pair(self, serve: Role, measure: Role, parameters: Parameters) -> tuple[Parameters, Worker]:
         """Run two roles against each other; returns what the measuring one found, and the serving worker.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from iris_py.link.config import LinkConfig
 from iris_py.link.events import CloseReason, LinkOpened, PeerIdentified
+from iris_py.link.handshake import LinkHandshake
 from iris_py.link.lanes import MULTICAST
 from iris_py.link.link import RECORD_BYTES_MAX, Link, LinkState
 from iris_py.peers.group import BODY_BYTES
@@ -41,15 +42,10 @@ class LinkStream(asyncio.BufferedProtocol):
     def __init__(self, secret: str, initiator: bool, handle: Callable[[bytes], None], entropy: Callable[[int], bytes]) -> None:
         self._loop = asyncio.get_running_loop()
         keyring = Keyring(Secret.parse(secret), network="benchmark")
-        self.link = Link(
-            initiator=initiator,
-            keyring=keyring,
-            identity=Identity(entropy(32)),
-            hello=b"",
-            ephemeral_private=entropy(32),
-            now=self._loop.time(),
-            config=LinkConfig(),
+        handshake = LinkHandshake(
+            initiator=initiator, keyring=keyring, identity=Identity(entropy(32)), hello=b"", ephemeral_private=entropy(32)
         )
+        self.link = Link(handshake=handshake, now=self._loop.time(), config=LinkConfig())
         self.opened: asyncio.Future[None] = self._loop.create_future()
         self.closed: asyncio.Future[None] = self._loop.create_future()
         keys = keyring.cluster("benchmark")

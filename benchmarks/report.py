@@ -122,8 +122,8 @@ def as_table(section: Section, rows: Sequence[Row]) -> Table:
         table.add_row(
             "" if row.contender == before else row.contender,
             row.metric,
-            f"{_number(median(row.values))} {row.unit}",
-            f"{_number(min(row.values))} to {_number(max(row.values))}",
+            f"{number(median(row.values))} {row.unit}",
+            f"{number(min(row.values))} to {number(max(row.values))}",
             *(f"{row.ratios[reference]:.2f}" if reference in row.ratios else "" for reference in section.references),
         )
         for note in row.notes:
@@ -132,5 +132,6 @@ def as_table(section: Section, rows: Sequence[Row]) -> Table:
     return table
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Return a number with as many digits as matter."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

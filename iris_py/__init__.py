@@ -11,20 +11,27 @@ import typing
 from iris_py.lazy import lazily as _lazily
 
 if typing.TYPE_CHECKING:
+    from iris_py.api.codec import Codec, CodecFormat
     from iris_py.api.connect import connect
     from iris_py.api.handler import Handler
-    from iris_py.api.info import Member, Members, Statistics
+    from iris_py.api.health import Health
+    from iris_py.api.info import Cloud, Member, Members
     from iris_py.api.membership import Membership
     from iris_py.api.node import Node
+    from iris_py.api.options import OnFull
     from iris_py.api.rekeying import RotationStatus
     from iris_py.api.runner import run
+    from iris_py.api.sealed import Seal, Sealed
     from iris_py.api.stopping import until_stopped
     from iris_py.api.subscription import Subscription
     from iris_py.api.survey import Answers, Survey, SurveyFailure, SurveyReply
     from iris_py.api.tunnel import Tunnel
     from iris_py.config import Config
     from iris_py.errors import (
+        CloudUnavailable,
         ConfigurationError,
+        DecodeError,
+        EncodeError,
         HandshakeError,
         IrisError,
         MemberLost,
@@ -32,24 +39,40 @@ if typing.TYPE_CHECKING:
         NodeClosed,
         NoMembers,
         NotConnected,
+        NotExported,
         Overloaded,
         RemoteError,
         RequestTimeout,
         RotationIncomplete,
+        SealError,
         SlowSubscriber,
         TunnelBroken,
         TunnelClosed,
     )
+    from iris_py.observe.journal import EventRecord
+    from iris_py.observe.reports import NodeName, NodeReport, NodeReports, Route, Trace
+    from iris_py.observe.statistics import Statistics
     from iris_py.patterns.messages import Message, Request
+    from iris_py.patterns.request.retry import HedgeAfter, Retry, RetryReason
+    from iris_py.patterns.topic.queue import OverflowPolicy
     from iris_security import AdministrationKey, Keyring, Secret
 
 __all__ = [
     "AdministrationKey",
     "Answers",
+    "Cloud",
+    "CloudUnavailable",
+    "Codec",
+    "CodecFormat",
     "Config",
     "ConfigurationError",
+    "DecodeError",
+    "EncodeError",
+    "EventRecord",
     "Handler",
     "HandshakeError",
+    "Health",
+    "HedgeAfter",
     "IrisError",
     "Keyring",
     "Member",
@@ -61,13 +84,25 @@ __all__ = [
     "NoMembers",
     "Node",
     "NodeClosed",
+    "NodeName",
+    "NodeReport",
+    "NodeReports",
     "NotConnected",
+    "NotExported",
+    "OnFull",
+    "OverflowPolicy",
     "Overloaded",
     "RemoteError",
     "Request",
     "RequestTimeout",
+    "Retry",
+    "RetryReason",
     "RotationIncomplete",
     "RotationStatus",
+    "Route",
+    "Seal",
+    "SealError",
+    "Sealed",
     "Secret",
     "SlowSubscriber",
     "Statistics",
@@ -75,6 +110,7 @@ __all__ = [
     "Survey",
     "SurveyFailure",
     "SurveyReply",
+    "Trace",
     "Tunnel",
     "TunnelBroken",
     "TunnelClosed",
@@ -88,10 +124,19 @@ __version__ = "0.1.0"
 _MODULES = {
     "AdministrationKey": "api.rekeying",
     "Answers": "api.survey",
+    "Cloud": "api.info",
+    "CloudUnavailable": "errors",
+    "Codec": "api.codec",
+    "CodecFormat": "api.codec",
     "Config": "config",
     "ConfigurationError": "errors",
+    "DecodeError": "errors",
+    "EncodeError": "errors",
+    "EventRecord": "observe.journal",
     "Handler": "api.handler",
     "HandshakeError": "errors",
+    "Health": "api.health",
+    "HedgeAfter": "patterns.request.retry",
     "IrisError": "errors",
     "Keyring": "config",
     "Member": "api.info",
@@ -103,20 +148,33 @@ _MODULES = {
     "NoMembers": "errors",
     "Node": "api.node",
     "NodeClosed": "errors",
+    "NodeName": "observe.reports",
+    "NodeReport": "observe.reports",
+    "NodeReports": "observe.reports",
     "NotConnected": "errors",
+    "NotExported": "errors",
+    "OnFull": "api.options",
+    "OverflowPolicy": "patterns.topic.queue",
     "Overloaded": "errors",
     "RemoteError": "errors",
     "Request": "patterns.messages",
     "RequestTimeout": "errors",
+    "Retry": "patterns.request.retry",
+    "RetryReason": "patterns.request.retry",
     "RotationIncomplete": "errors",
     "RotationStatus": "api.rekeying",
+    "Route": "observe.reports",
+    "Seal": "api.sealed",
+    "SealError": "errors",
+    "Sealed": "api.sealed",
     "Secret": "config",
     "SlowSubscriber": "errors",
-    "Statistics": "api.info",
+    "Statistics": "observe.statistics",
     "Subscription": "api.subscription",
     "Survey": "api.survey",
     "SurveyFailure": "api.survey",
     "SurveyReply": "api.survey",
+    "Trace": "observe.reports",
     "Tunnel": "api.tunnel",
     "TunnelBroken": "errors",
     "TunnelClosed": "errors",

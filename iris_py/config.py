@@ -10,11 +10,13 @@ argument           environment                           key of the file
 ``strict``         ``IRIS_STRICT``                       ``strict``
 ``administrator``  ``IRIS_ADMINISTRATOR``                ``administrator``
 ``listen``         ``IRIS_LISTEN``                       ``listen``
+``advertise``      ``IRIS_ADVERTISE`` (separated by commas)  ``advertise`` (a list)
 ``seeds``          ``IRIS_SEEDS`` (separated by commas)  ``seeds`` (a list)
 ``zone``           ``IRIS_ZONE``                         ``zone``
 ``discovery``      ``IRIS_DISCOVERY``                    ``discovery``
 ``max_message_bytes``  ``IRIS_MAX_MESSAGE_BYTES``        ``max_message_bytes`` (a number)
 ``tracing``        ``IRIS_TRACING``                      ``tracing``
+``observe``        ``IRIS_OBSERVE``                      ``observe``
 ``busy_poll``      ``IRIS_BUSY_POLL``                    ``busy_poll``
 ``config``         ``IRIS_CONFIG``
 =================  ====================================  ==========================================================
@@ -25,16 +27,18 @@ empty counts as not set, except for the secret: an empty one is more likely a br
 
 from __future__ import annotations
 
-import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, cast, get_args
 
+from iris_overlay.messages import ADDRESSES_MAX
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
+from iris_py.federation.toml_lines import find_lines
 from iris_py.files.secret_command import check_command, run_secret_command, split_command
 from iris_py.files.secrets import (
     Exposure,
@@ -45,7 +49,10 @@ from iris_py.files.secrets import (
     read_secret_file,
     user_secret,
 )
-from iris_py.net.addresses import is_loopback, parse_address
+from iris_py.logs import EventLogger
+from iris_py.net.addresses import LISTENED, is_loopback, parse_address, parse_advertised
+from iris_py.observe.desk import Observe
+from iris_py.wire.mistyped import nearest_name
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 from iris_security import SecretFormatError, parse_administrator
 from iris_security.keyring import GENERATIONS_MAX, NAME_BYTES_MAX, Keyring
@@ -54,11 +61,22 @@ from iris_security.secret import TEXT_PREFIX, Secret
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from iris_py.federation.toml_lines import KeyPath
     from iris_py.tracing import TracingSetting
 
-__all__ = ["Config", "check_zone", "default_secret", "load_config"]
+__all__ = [
+    "Config",
+    "Origin",
+    "check_file",
+    "check_zone",
+    "config_path",
+    "default_secret",
+    "find_origins",
+    "load_config",
+    "secret_paths",
+]
 
-logger = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 
 SecretLike: TypeAlias = "Secret | str | bytes"
 #: Finds the secret of a cluster by its name.
@@ -79,11 +97,13 @@ _ENVIRONMENT: Final = (
     "secret_file",
     "secret_command",
     "listen",
+    "advertise",
     "seeds",
     "zone",
     "discovery",
     "max_message_bytes",
     "tracing",
+    "observe",
     "busy_poll",
     "clusters_directory",
     "strict",
@@ -103,7 +123,7 @@ _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The settings of a node. Pass it as ``config=`` to take the place of environment and file."""
 
@@ -116,6 +136,10 @@ class Config:
     """Keys made by the program itself. Complete in itself: `network`, `secret` and `clusters` then come from it."""
     listen: str = DEFAULT_LISTEN
     """``host:port`` to listen on, IPv6 in brackets, port 0 for any free one."""
+    advertise: tuple[str, ...] = ()
+    """Addresses that others are told to dial instead of what the node listens on, where an address translator, a container's
+    published port or a forwarder stands before it: ``host`` or ``host:port``, the most reachable first; ``listen`` among them
+    stands for what it listens on. Nothing: just that."""
     seeds: tuple[str, ...] = ()
     """``host:port`` of nodes to dial at the start, besides those that are discovered."""
     zone: str = ""
@@ -128,6 +152,9 @@ class Config:
     tracing: TracingSetting = None
     """Whether spans of OpenTelemetry are made: None if the program has set it up before, True also if it does so later, False
     never, or the provider of tracers to make them with (docs/tracing.md)."""
+    observe: Observe = "all"
+    """How much the node tells other nodes of the network that ask about it (docs/observe.md): ``all``; ``counts``, which are
+    numbers without the names of clusters, topics and peers; or ``none``."""
     busy_poll: bool = True
     """Whether the event loop turns for up to 250 us after a request, when no other is under way, rather than sleep at once: a
     quick reply then comes some 60 us sooner. Not where there is one processor only."""
@@ -166,6 +193,12 @@ class _Layer:
     prefix: str = ""
     upper: bool = False
     directory: Path | None = None  # relative paths in `values` start here
+    path: Path | None = None  # of the file that it was read from
+
+    def locate(self, path: Path) -> Path:
+        """Return where a path of this layer leads to."""
+        path = path.expanduser()
+        return path if self.directory is None else self.directory / path
 
     def origin(self, key: str) -> str:
         """Return the name of a setting of this layer, for errors."""
@@ -197,19 +230,160 @@ def load_config(
     """
     for key in arguments:
         if key not in _ARGUMENTS:
-            raise TypeError(f"there is no setting {key!r}. {_nearest(key, _ARGUMENTS)}")
-    layers = [_Layer({key: value for key, value in arguments.items() if value is not None})]
+            raise TypeError(f"there is no setting {key!r}. {nearest_name(key, _ARGUMENTS)}")
     if isinstance(config, Config):
         known = {one.name: getattr(config, one.name) for one in fields(config)}
-        layers.append(_Layer({key: value for key, value in known.items() if value is not None}, prefix="Config."))
-        directories = (config.state_directory, config.config_directory)
-    else:
-        state_directory = _xdg_directory(environ, "XDG_STATE_HOME", ".local/state")
-        config_directory = _xdg_directory(environ, "XDG_CONFIG_HOME", ".config")
-        directories = (state_directory, config_directory)
-        layers.append(_environment_layer(environ))
-        layers.append(_file_layer(config, environ, config_directory))
-    return _settle(layers, *directories)
+        layers = [
+            _Layer({key: value for key, value in arguments.items() if value is not None}),
+            _Layer({key: value for key, value in known.items() if value is not None}, prefix="Config."),
+        ]
+        return _settle(layers, config.state_directory, config.config_directory)
+    return _settle(_layers_of(config, environ, arguments), *_directories(environ))
+
+
+def _layers_of(config: Path | str | None, environ: Mapping[str, str], arguments: Mapping[str, object]) -> list[_Layer]:
+    said = _Layer({key: value for key, value in arguments.items() if value is not None})
+    return [said, _environment_layer(environ), _file_layer(config, environ, _directories(environ)[1])]
+
+
+def _directories(environ: Mapping[str, str]) -> tuple[Path, Path]:
+    """Return the directories of state and of configuration."""
+    return _xdg_directory(environ, "XDG_STATE_HOME", ".local/state"), _xdg_directory(environ, "XDG_CONFIG_HOME", ".config")
+
+
+def secret_paths(
+    *, config: Path | str | None = None, environ: Mapping[str, str] = os.environ, **arguments: object
+) -> tuple[Path, ...]:
+    """Return the files that a node with these settings takes secrets from, that of the network first; none is read.
+
+    The arguments and the errors of the file are those of :func:`load_config`.
+    """
+    layers = _layers_of(config, environ, arguments)
+    paths: list[Path] = []
+    speaking = next((layer for layer in layers if any(key in layer.values for key in _KEYS_CHOICE)), None)
+    if speaking is None:
+        paths.append(_directories(environ)[1] / "secret")
+    elif "secret_file" in speaking.values:
+        paths.append(speaking.locate(Path(str(speaking.values["secret_file"]))))
+    for layer in layers:
+        if layer.path is not None and ("secret" in layer.values or "clusters" in layer.values):
+            paths.append(layer.path)
+        if "clusters_directory" in layer.values:
+            directory = layer.locate(Path(str(layer.values["clusters_directory"])))
+            paths += [path for path in sorted(directory.glob("[!.]*")) if path.is_file()][:CLUSTERS_MAX]
+    return tuple(path for path in paths if path.exists())
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The place that a setting comes from."""
+
+    source: str
+    """``argument``, ``variable``, ``file`` or ``default``."""
+    key: str
+    """The name of the setting there; of the network secret that of the one that counts, such as ``secret_file``."""
+    variable: str = ""
+    """The variable of the environment, if it is one."""
+    path: Path | None = None
+    """The file, if it is one."""
+    line: int | None = None
+
+
+def find_origins(
+    *, config: Path | str | None = None, environ: Mapping[str, str] = os.environ, **arguments: object
+) -> Mapping[str, Origin]:
+    """Return where each setting of :func:`load_config` comes from, by its name in `Config`; directories are left out.
+
+    Args:
+        config: As of :func:`load_config`.
+        environ: As of :func:`load_config`.
+        arguments: As of :func:`load_config`.
+
+    Raises:
+        ConfigurationError: A setting is wrong.
+    """
+    load_config(config=config, environ=environ, **arguments)
+    layers = _layers_of(config, environ, arguments)
+    path = config_path(config, environ)
+    lines: Mapping[KeyPath, int] = find_lines(path.read_text()) if layers[2].values else {}
+    found = {}
+    names: dict[str, tuple[str, ...]] = {
+        key: (key,) for key in _ENVIRONMENT if key not in (*_KEYS_CHOICE, "clusters_directory")
+    }
+    for name, keys in (names | {"secret": _KEYS_CHOICE, "clusters": ("clusters", "clusters_directory")}).items():
+        found[name] = Origin("default", name)
+        for source, layer in zip(("argument", "variable", "file"), layers, strict=True):
+            chosen = next((key for key in keys if key in layer.values), None)
+            if chosen is not None:
+                variable = f"IRIS_{chosen.upper()}" if source == "variable" else ""
+                is_file = source == "file"
+                line = lines.get((chosen,)) if is_file else None
+                found[name] = Origin(source, chosen, variable, path if is_file else None, line)
+                break
+    return found
+
+
+def config_path(config: Path | str | None = None, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the file that :func:`load_config` reads, whether it exists or not."""
+    named = config if config is not None else environ.get("IRIS_CONFIG", "").strip() or None
+    return _directories(environ)[1] / "iris.toml" if named is None else Path(named).expanduser()
+
+
+def check_file(path: Path) -> list[tuple[int, str]]:
+    """Return all mistakes of a configuration file: for each its line, and what is wrong and what to write.
+
+    It is looked at alone, without arguments and variables.
+
+    Raises:
+        ConfigurationError: The file cannot be read.
+    """
+    try:
+        content, exposure = read_exposed(path, CONFIG_BYTES_MAX)
+    except OSError as exc:
+        raise ConfigurationError(f"the configuration file {path} cannot be read: {exc.strerror}. Correct the path.") from exc
+    import tomllib
+
+    try:
+        text = content.decode()
+        values = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        place = re.search(r"at line (\d+)", str(exc))
+        return [(int(place[1]) if place else 1, f"this is no TOML: {exc}. Correct the line, or the one before it.")]
+    lines = find_lines(text)
+    mistakes: list[tuple[int, str]] = []
+    for key in [key for key in values if key not in _FILE_KEYS]:
+        says = 'a secret stands where the name of a setting belongs. Write secret = "..."' if _looks_secret(key) else ""
+        mistakes.append((lines.get((key,), 1), says or f"there is no setting {key!r}. {nearest_name(key, _FILE_KEYS)}"))
+        del values[key]
+    try:
+        if "secret" in values or "clusters" in values or ("secret_command" in values and exposure is Exposure.WRITABLE):
+            check_exposure(exposure, path)
+    except ConfigurationError as exc:
+        mistakes.append((1, str(exc)))
+    return sorted(mistakes + _mistakes_of(values, lines, path))
+
+
+def _mistakes_of(values: dict[str, object], lines: Mapping[KeyPath, int], path: Path) -> list[tuple[int, str]]:
+    """Settle settings again and again, each time without the one that was wrong."""
+    mistakes = []
+    while True:
+        try:
+            _settle([_Layer(values, prefix=f"{path}: ", directory=path.parent)], path.parent, path.parent)
+        except ConfigurationError as exc:
+            wrong = re.search(rf"{re.escape(str(path))}: ([a-z_]+)", str(exc))
+            key = wrong[1] if wrong is not None else ""
+            clusters = values.get(key)
+            name = next((each for each in clusters if f".{each} " in str(exc)), "") if isinstance(clusters, dict) else ""
+            line = lines.get((key, name), lines.get((key,), 1))
+            mistakes.append((line, str(exc).replace(f"{path}: ", "")))
+            if name and isinstance(clusters, dict):
+                values[key] = {each: secret for each, secret in clusters.items() if each != name}
+            elif values.pop(key, None) is None:
+                return mistakes  # whatever it was, it was said
+            if key in _KEYS_CHOICE and not any(each in values for each in _KEYS_CHOICE):
+                values["secret"] = Secret(bytes(32))  # others are not wrong for want of one
+        else:
+            return mistakes
 
 
 def make_keyring(config: Config) -> Keyring:
@@ -276,8 +450,10 @@ def _settle(layers: Sequence[_Layer], state_directory: Path, config_directory: P
             f"{origin}: {listen} is open to other machines, and the per-user secret stays on this one. "
             "Make a secret with `iris keys new` and give it to every node as IRIS_SECRET, or listen on 127.0.0.1."
         )
+    advertise = _advertise(*_first(layers, "advertise", ()), listen)
     zone, zone_origin = _first(layers, "zone", "")
     discovery, discovery_origin = _first(layers, "discovery", True)
+    observe, observe_origin = _first(layers, "observe", "all")
     busy_poll, busy_poll_origin = _first(layers, "busy_poll", True)
     clusters = _settle_clusters(layers)
     if keys.keyring is not None and clusters:
@@ -294,11 +470,13 @@ def _settle(layers: Sequence[_Layer], state_directory: Path, config_directory: P
         secret_command=keys.secret_command,
         keyring=keys.keyring,
         listen=listen,
+        advertise=advertise,
         seeds=_seeds(*_first(layers, "seeds", ())),
         zone=_name(zone, zone_origin, ZONE_BYTES_MAX, may_be_empty=True),
         discovery=_boolean(discovery, discovery_origin),
         max_message_bytes=_message_bytes(*_first(layers, "max_message_bytes", MAX_MESSAGE_BYTES)),
         tracing=_tracing(*_first(layers, "tracing", None)),
+        observe=_observe(observe, observe_origin),
         busy_poll=_boolean(busy_poll, busy_poll_origin),
         clusters=clusters,
         strict=_boolean(strict, strict_origin),
@@ -337,8 +515,7 @@ def _settle_keys(layers: Sequence[_Layer]) -> _Keys:
             command = check_command(value, origin, layer.directory) if text is None else split_command(text, origin)
             return _Keys(secret_command=command)
         if key == "secret_file":
-            path = (value if isinstance(value, Path) else Path(_text(value, origin))).expanduser()
-            path = path if layer.directory is None else layer.directory / path
+            path = layer.locate(value if isinstance(value, Path) else Path(_text(value, origin)))
             return _Keys(_as_setting(read_secret_file(path, origin), origin))
         return _Keys(_as_setting(parse_secrets(value, origin), origin))
     return _Keys()
@@ -363,8 +540,8 @@ def _settle_clusters(layers: Sequence[_Layer]) -> Mapping[str, Secrets] | FindSe
     for layer in reversed(layers):
         directory, origin = layer.values.get("clusters_directory"), layer.origin("clusters_directory")
         if directory is not None:
-            path = (directory if isinstance(directory, Path) else Path(_text(directory, origin))).expanduser()
-            clusters |= _read_clusters(path if layer.directory is None else layer.directory / path, origin)
+            path = layer.locate(directory if isinstance(directory, Path) else Path(_text(directory, origin)))
+            clusters |= _read_clusters(path, origin)
         given = layer.values.get("clusters", {})
         if callable(given):
             find = given
@@ -460,18 +637,11 @@ def _file_layer(config: Path | str | None, environ: Mapping[str, str], config_di
         if _looks_secret(key):
             raise ConfigurationError(f'{path}: a secret stands where the name of a setting belongs. Write secret = "...".')
         if key not in _FILE_KEYS:
-            raise ConfigurationError(f"{path}: unknown key {key!r}. {_nearest(key, _FILE_KEYS)}")
+            raise ConfigurationError(f"{path}: unknown key {key!r}. {nearest_name(key, _FILE_KEYS)}")
     is_command_open = "secret_command" in values and exposure is Exposure.WRITABLE  # others could choose what is run
     if "secret" in values or "clusters" in values or is_command_open:
         check_exposure(exposure, path)
-    return _Layer(values, prefix=f"{path}: ", directory=path.parent)
-
-
-def _nearest(key: str, known: Sequence[str]) -> str:
-    import difflib  # imported only for the error
-
-    near = difflib.get_close_matches(key, known, n=1)
-    return f"Did you mean {near[0]!r}?" if near else f"Use one of: {', '.join(known)}."
+    return _Layer(values, prefix=f"{path}: ", directory=path.parent, path=path)
 
 
 def _warn_of_typos(environ: Mapping[str, str]) -> None:
@@ -479,7 +649,13 @@ def _warn_of_typos(environ: Mapping[str, str]) -> None:
     for name in sorted(environ):
         if name.startswith("IRIS_") and name not in _VARIABLES and name not in _warned:
             _warned.add(name)
-            logger.warning("the environment variable %s has no effect. %s", name, _nearest(name, _VARIABLES))
+            logger.warning(
+                "variable_unknown",
+                "the environment variable %s has no effect. %s",
+                name,
+                nearest_name(name, _VARIABLES),
+                variable=name,
+            )
 
 
 def _xdg_directory(environ: Mapping[str, str], variable: str, below_home: str) -> Path:
@@ -532,6 +708,13 @@ def _tracing(value: object, origin: str) -> TracingSetting:
     return _boolean(value, origin)
 
 
+def _observe(value: object, origin: str) -> Observe:
+    for known in get_args(Observe):
+        if value == known:
+            return cast("Observe", known)
+    raise ConfigurationError(f"{origin} is {value!r}. Use one of {', '.join(get_args(Observe))}.")
+
+
 def _boolean(value: object, origin: str) -> bool:
     if isinstance(value, bool):
         return value
@@ -552,17 +735,46 @@ def _message_bytes(value: object, origin: str) -> int:
     return value
 
 
-def _seeds(value: object, origin: str) -> tuple[str, ...]:
+def _addresses(value: object, origin: str, entries_max: int, advice: str) -> tuple[str, ...]:
     """Accept a sequence, or one text separated by commas: the form of the environment."""
     parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
     if not isinstance(parts, Sequence) or isinstance(parts, bytes):
         raise ConfigurationError(f"{origin} must be a list of host:port, not {type(value).__name__}. Correct it.")
-    if len(parts) > SEEDS_MAX:
-        raise ConfigurationError(f"{origin} has {len(parts)} entries, and {SEEDS_MAX} are allowed. A few that answer suffice.")
-    seeds = dict.fromkeys(_text(part, origin) for part in parts)
+    if len(parts) > entries_max:
+        raise ConfigurationError(f"{origin} has {len(parts)} entries, and {entries_max} are allowed. {advice}")
+    return tuple(dict.fromkeys(_text(part, origin) for part in parts))
+
+
+def _advertise(value: object, origin: str, listen: str) -> tuple[str, ...]:
+    advertised = _addresses(value, origin, ADDRESSES_MAX, "Each is one more to dial for who looks for a dead node.")
+    host, listen_port = parse_address(listen)
+    is_distant = False
+    for text in advertised:
+        if text == LISTENED:
+            continue
+        name, port = parse_advertised(text, origin)
+        is_distant |= not is_loopback(name)
+        if port is not None and listen_port == 0:
+            raise ConfigurationError(
+                f"{origin}: {text} says where connections come in, and listen={listen} takes any free port, which nothing can "
+                "pass them on to. Give listen a port, or leave out the one in what is advertised."
+            )
+    if is_distant and is_loopback(host):
+        logger.warning(
+            "address_unreachable",
+            "%s tells other machines to dial this node, and it listens on %s, which they cannot reach unless something on this "
+            "machine passes their connections on. Listen on 0.0.0.0 and a port of your choice, for example",
+            origin,
+            listen,
+        )
+    return advertised
+
+
+def _seeds(value: object, origin: str) -> tuple[str, ...]:
+    seeds = _addresses(value, origin, SEEDS_MAX, "A few that answer suffice.")
     for seed in seeds:
         parse_address(seed, origin, port_min=1)
-    return tuple(seeds)
+    return seeds
 
 
 def _looks_secret(text: str) -> bool:

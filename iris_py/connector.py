@@ -4,12 +4,17 @@ They are documented where they are defined, and tested as the rest is. They may 
 with the connectors of this repository: programs use :mod:`iris_py`. Names are imported when they are first used, as those of
 :mod:`iris_py` are.
 
-* Many requests at once, without a coroutine for each: :class:`Asker` asks what :class:`Asked` says.
+* Many requests at once, without a coroutine for each: :class:`Asker` asks what :class:`Asked` says, and
+  :func:`providers` sees whom.
 * Handlers as :mod:`iris_py.sync` takes them: :data:`AnyHandler`, :func:`adapt`, :func:`default_concurrency`; and the event loop
   in a thread that they run beside: :class:`Background`, :func:`background`, :class:`DaemonThreads`.
 * Settings: the defaults of the public methods, so that a connector states none of its own; the types :data:`OnFull` and
   :data:`HeaderValue`; :class:`Opening`, what can be awaited and entered; :func:`read_secret_file`, :func:`check_path`
   and :func:`check_command`.
+* :data:`SealLike`, and :func:`seal_parts`, which takes a seal to another process of the same user.
+* Payloads that are values: :func:`as_codec`, and :func:`encode`, :func:`decode` and :func:`decode_message`, which tell in their
+  errors what it was for; the arguments that overloads share, as :class:`RequestOptions`; the type variables :data:`Payload`,
+  :data:`Question` and :data:`Answer`.
 * :class:`Fingerprinter`, by which two contents are told apart; :func:`install_command`, the advice for what is not installed.
 """
 
@@ -18,9 +23,11 @@ import typing
 from iris_py.lazy import lazily
 
 if typing.TYPE_CHECKING:
-    from iris_py.api.bulk import Asked, Asker
+    from iris_py.api.bulk import Asked, Asker, providers
+    from iris_py.api.codec import UNDECODABLE, AnyCodec, as_codec, decode, decode_message, encode
     from iris_py.api.opening import Opening
-    from iris_py.api.request import OnFull
+    from iris_py.api.options import OnFull, PublishOptions, RequestOptions, SubscribeOptions, SurveyOptions
+    from iris_py.api.sealed import SealLike, seal_parts
     from iris_py.api.threads import DaemonThreads
     from iris_py.defaults import (
         HANDLER_QUEUE_BYTES,
@@ -36,6 +43,7 @@ if typing.TYPE_CHECKING:
     from iris_py.extras import install_command
     from iris_py.files.secret_command import check_command
     from iris_py.files.secrets import check_path, read_secret_file
+    from iris_py.payloads import Answer, Payload, Question
     from iris_py.sync.background import Background, background
     from iris_py.sync.handlers import AnyHandler, adapt, default_concurrency
     from iris_py.wire.fingerprint import Fingerprinter
@@ -51,6 +59,9 @@ __all__ = [
     "TUNNELS",
     "TUNNEL_TIMEOUT_S",
     "TUNNEL_WINDOW_BYTES",
+    "UNDECODABLE",
+    "Answer",
+    "AnyCodec",
     "AnyHandler",
     "Asked",
     "Asker",
@@ -60,13 +71,26 @@ __all__ = [
     "HeaderValue",
     "OnFull",
     "Opening",
+    "Payload",
+    "PublishOptions",
+    "Question",
+    "RequestOptions",
+    "SealLike",
+    "SubscribeOptions",
+    "SurveyOptions",
     "adapt",
+    "as_codec",
     "background",
     "check_command",
     "check_path",
+    "decode",
+    "decode_message",
     "default_concurrency",
+    "encode",
     "install_command",
+    "providers",
     "read_secret_file",
+    "seal_parts",
 ]
 
 _MODULES = {
@@ -79,6 +103,9 @@ _MODULES = {
     "TUNNELS": "defaults",
     "TUNNEL_TIMEOUT_S": "defaults",
     "TUNNEL_WINDOW_BYTES": "defaults",
+    "UNDECODABLE": "api.codec",
+    "Answer": "payloads",
+    "AnyCodec": "api.codec",
     "AnyHandler": "sync.handlers",
     "Asked": "api.bulk",
     "Asker": "api.bulk",
@@ -86,15 +113,28 @@ _MODULES = {
     "DaemonThreads": "api.threads",
     "Fingerprinter": "wire.fingerprint",
     "HeaderValue": "wire.headers",
-    "OnFull": "api.request",
+    "OnFull": "api.options",
     "Opening": "api.opening",
+    "Payload": "payloads",
+    "PublishOptions": "api.options",
+    "Question": "payloads",
+    "RequestOptions": "api.options",
+    "SealLike": "api.sealed",
+    "SubscribeOptions": "api.options",
+    "SurveyOptions": "api.options",
     "adapt": "sync.handlers",
+    "as_codec": "api.codec",
     "background": "sync.background",
     "check_command": "files.secret_command",
     "check_path": "files.secrets",
+    "decode": "api.codec",
+    "decode_message": "api.codec",
     "default_concurrency": "sync.handlers",
+    "encode": "api.codec",
     "install_command": "extras",
+    "providers": "api.bulk",
     "read_secret_file": "files.secrets",
+    "seal_parts": "api.sealed",
 }
 
 if not typing.TYPE_CHECKING:

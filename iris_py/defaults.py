@@ -9,6 +9,11 @@ REQUEST_TIMEOUT_S: Final = 5.0
 #: How long a survey waits, in seconds. A single member that does not answer makes it last that long, so it is shorter than that
 #: of a request; handlers that only look something up answer in time from any continent.
 SURVEY_TIMEOUT_S: Final = 1.0
+#: How long asking nodes about themselves may take, in seconds. Too small: nodes that have just died hold the others up; too
+#: large: whoever looks waits for them.
+ASK_TIMEOUT_S: Final = 5.0
+#: Nodes that are asked for a sample of a large network. The error of a sum is that of one node's number over eight.
+NODES_SAMPLED: Final = 64
 #: How long opening a tunnel may take, in seconds: as for a request.
 TUNNEL_TIMEOUT_S: Final = 5.0
 

@@ -5,15 +5,22 @@
   * :exc:`ConfigurationError`: you asked for something that cannot be; nothing was started.
   * :exc:`HandshakeError`: the other side is there, but does not hold our secret (or we not theirs).
   * :exc:`NoMembers`: nobody serves that cluster; surely not executed.
+
+    * :exc:`CloudUnavailable`: no gateway of this network reaches that cloud; surely not executed.
+    * :exc:`NotExported`: that cloud has nothing of that name for this one; surely not executed.
+
   * :exc:`NotConnected`: this node reaches nobody of its network, so it cannot know who serves; surely not executed.
   * :exc:`RequestTimeout` (also a :exc:`TimeoutError`): the time ran out; it may have been executed.
   * :exc:`Overloaded`: every tried member was full, or there is no room to publish; surely not executed.
   * :exc:`MemberLost`: the member went away while it held the request; it may have been executed.
   * :exc:`RemoteError`: the handler at the member failed.
+  * :exc:`EncodeError`: a payload is none of its codec; nothing was sent.
+  * :exc:`DecodeError`: a reply or a message does not fit the codec; of a reply, the request was executed.
   * :exc:`MessageTooLarge`: larger than ``max_message_bytes``; nothing was sent.
   * :exc:`TunnelClosed`: a tunnel has ended cleanly; everything that was sent before was delivered.
   * :exc:`TunnelBroken`: a tunnel has broken; the rest of what was sent may be missing.
   * :exc:`SlowSubscriber`: a subscription was too slow and is cut off, as its policy asks.
+  * :exc:`SealError`: a reply does not open with the seal of its request; it may have been executed.
   * :exc:`RotationIncomplete`: neighbours have not taken a step in exchanging the secret of the network.
   * :exc:`NodeClosed`: this node was closed, by you.
 
@@ -23,13 +30,16 @@ Facts are attributes; the text is built from them and ends with what to do.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = [
+    "CloudUnavailable",
     "ConfigurationError",
+    "DecodeError",
+    "EncodeError",
     "HandshakeError",
     "IrisError",
     "MemberLost",
@@ -37,10 +47,12 @@ __all__ = [
     "NoMembers",
     "NodeClosed",
     "NotConnected",
+    "NotExported",
     "Overloaded",
     "RemoteError",
     "RequestTimeout",
     "RotationIncomplete",
+    "SealError",
     "SlowSubscriber",
     "TunnelBroken",
     "TunnelClosed",
@@ -76,7 +88,7 @@ class NoMembers(IrisError):
 
     Attributes:
         cluster: The name that was asked for.
-        nodes: How many other nodes of the network this node knows.
+        nodes: How many other nodes of the network this node knows; 0 if another cloud was asked.
         zone: The zone that was required; empty for none.
         elsewhere: How many members this node knows in other zones, if one was required.
         without_tunnels: How many members were asked for a tunnel, and have a handler that serves none; else 0.
@@ -97,6 +109,8 @@ class NoMembers(IrisError):
         self.without_tunnels = without_tunnels
         self.zone = zone
         known = "no other node of the network is known" if nodes == 0 else f"{nodes} other node{'s' * (nodes != 1)} known"
+        if "@" in cluster:  # how large another cloud is, it does not tell
+            known = f"says the cloud {cluster.rpartition('@')[2]!r}"
         if without_tunnels:
             super().__init__(
                 f"no member of {cluster!r} serves tunnels ({without_tunnels} asked; {known}). "
@@ -129,7 +143,51 @@ class NoMembers(IrisError):
 
     def _add_surroundings(self, seeds: Mapping[str, str], strangers: Sequence[str], *, has_own_secret: bool | None) -> None:
         self.seeds, self.strangers, self.has_own_secret = seeds, strangers, has_own_secret
-        self.args = (self.args[0] + self.surroundings,)
+        self.args: tuple[Any, ...] = (self.args[0] + self.surroundings,)
+
+
+class CloudUnavailable(NoMembers):
+    """No gateway of this network reaches the other cloud; nothing was executed there.
+
+    Attributes:
+        cloud: The alias of the cloud.
+        cluster: The name that was asked for, as ``databases@eu``.
+    """
+
+    def __init__(self, cluster: str, nodes: int = 0) -> None:
+        self.cluster = cluster
+        self.cloud: str = cluster.rpartition("@")[2]
+        self.nodes = nodes
+        self.zone: str = ""
+        self.without_tunnels: int = 0
+        IrisError.__init__(
+            self,
+            f"no gateway of this network reaches the cloud {self.cloud!r}, so nothing was sent to {cluster!r}. "
+            f"Start `iris gateway` with a [cloud.{self.cloud}] in its configuration, or see `iris federation status`; "
+            "a request with idempotent=True waits for a way within its timeout.",
+        )
+
+
+class NotExported(NoMembers):
+    """The other cloud lets this one use nothing of that name, whether it has it or not; nothing was executed there.
+
+    Attributes:
+        cloud: The alias of the cloud.
+        cluster: The name that was asked for, as ``databases@eu``.
+    """
+
+    def __init__(self, cluster: str) -> None:
+        name, _at, cloud = cluster.rpartition("@")
+        self.cloud: str = cloud
+        self.cluster = cluster
+        self.nodes = 0
+        self.zone: str = ""
+        self.without_tunnels: int = 0
+        IrisError.__init__(
+            self,
+            f"the cloud {self.cloud!r} exports no {name!r} to this one for such a use, or no gateway here imports it. "
+            f"See `iris federation explain {cluster}`, and ask who runs that cloud for an [[export]].",
+        )
 
 
 class NotConnected(IrisError):
@@ -181,7 +239,7 @@ class _Unserved(IrisError):
             f" It was asked by a handler of {self.cluster!r} itself, which keeps its place while it waits: if all places wait "
             "so, none gets free. Let handlers ask another cluster, or raise concurrency=."
         )
-        self.args = (self.args[0] + hint,)
+        self.args: tuple[Any, ...] = (self.args[0] + hint,)
 
 
 class RequestTimeout(_Unserved, TimeoutError):
@@ -190,15 +248,19 @@ class RequestTimeout(_Unserved, TimeoutError):
     Attributes:
         cluster: The name of the cluster.
         timeout_s: The time that was allowed, in seconds.
-        member: The id (hex) of the last member that held the request, or None if none did.
+        member: The id (hex) of the last member that held the request, or None if none did. Of another cloud a pseudonym.
         from_handler: Whether a handler of the cluster itself has asked, and kept its place while it waited.
+        gateway: The id (hex) of the gateway that held it, on the way to another cloud; else empty.
     """
 
-    def __init__(self, cluster: str, timeout_s: float, member: str | None) -> None:
+    def __init__(self, cluster: str, timeout_s: float, member: str | None, *, gateway: str = "") -> None:
         self.cluster = cluster
         self.timeout_s = timeout_s
         self.member = member
+        self.gateway = gateway
         where = f"member {member[:8]} held it" if member else "no member took it"
+        if gateway and not member:
+            where = f"the gateway {gateway[:8]} held it"
         super().__init__(f"no reply from {cluster!r} within {timeout_s:g} s ({where}). Allow more time with timeout=.")
 
 
@@ -210,12 +272,20 @@ class Overloaded(_Unserved):
         tried: How many members were tried.
         topic: The topic; empty when it is about a cluster.
         from_handler: Whether a handler of the cluster itself has asked, and kept its place while it waited.
+        retry_after_s: When the limit for a use of another cloud is over, in seconds; None if it was no limit.
     """
 
-    def __init__(self, cluster: str = "", tried: int = 0, *, topic: str = "") -> None:
+    def __init__(self, cluster: str = "", tried: int = 0, *, topic: str = "", retry_after_s: float | None = None) -> None:
         self.cluster = cluster
         self.tried = tried
         self.topic = topic
+        self.retry_after_s = retry_after_s
+        if retry_after_s is not None:
+            super().__init__(
+                f"the limit for {cluster or topic!r} is reached, and nothing was executed. Try again in {retry_after_s:g} s, "
+                "ask less often, or have the limit of its rule raised in the configuration of the gateways."
+            )
+            return
         if topic:
             super().__init__(
                 f"nothing can be published to {topic!r} at the moment: some subscriber or a link to one is full, or who "
@@ -229,18 +299,23 @@ class Overloaded(_Unserved):
 
 
 class MemberLost(IrisError):
-    """The member went away while it held the request; it may have been executed.
+    """The member, or a gateway on the way to it, went away while it held the request; it may have been executed.
 
     Attributes:
         cluster: The name of the cluster.
-        member: The id (hex) of the lost member.
+        member: The id (hex) of the lost member; of another cloud a pseudonym. Empty if it was a gateway.
+        gateway: The id (hex) of the gateway of this network that was lost on the way to another cloud; else empty.
     """
 
-    def __init__(self, cluster: str, member: str) -> None:
+    def __init__(self, cluster: str, member: str, *, gateway: str = "") -> None:
         self.cluster = cluster
         self.member = member
+        self.gateway = gateway
+        who = f"member {member[:8]} of {cluster!r}" if member else f"a gateway on the way to {cluster!r}"
+        if gateway and not member:
+            who = f"the gateway {gateway[:8]} on the way to {cluster!r}"
         super().__init__(
-            f"member {member[:8]} of {cluster!r} went away while it held the request, which may have been executed. "
+            f"{who} went away while it held the request, which may have been executed. "
             "If executing it twice is harmless, pass idempotent=True and it is retried on another member."
         )
 
@@ -250,7 +325,7 @@ class RemoteError(IrisError):
 
     Attributes:
         cluster: The name of the cluster.
-        member: The id (hex) of the member whose handler failed.
+        member: The id (hex) of the member whose handler failed; of another cloud a pseudonym, or empty.
         type: The name of the exception's class there.
         text: The exception's text there, shortened to ``FAILURE_TEXT_MAX`` characters.
     """
@@ -260,7 +335,95 @@ class RemoteError(IrisError):
         self.member = member
         self.type = type
         self.text = text
-        super().__init__(f"the handler of {cluster!r} at member {member[:8]} failed with {type}: {text}")
+        where = f" at member {member[:8]}" if member else ""
+        super().__init__(f"the handler of {cluster!r}{where} failed with {type}: {text}")
+
+
+class SealError(IrisError):
+    """Something that was sealed does not open: to a caller, the reply to its request, which may have been executed.
+
+    A member whose handler is :class:`iris_py.Sealed` raises it for a request that it refuses; the caller sees that as a
+    :exc:`RemoteError` with this type, and nothing was executed.
+
+    Attributes:
+        cluster: The name of the cluster.
+    """
+
+    def __init__(self, cluster: str, *, is_refused: bool = False) -> None:
+        self.cluster = cluster
+        if is_refused:
+            super().__init__(
+                f"the members of {cluster!r} take only what is sealed with their secret and under their name, in the last five "
+                "minutes, and each request once; this one was not executed. Pass seal= with that secret and name, and look "
+                "whether both clocks are right."
+            )
+            return
+        super().__init__(
+            f"the reply of {cluster!r} does not open with the seal of the request, which may have been executed. "
+            "Check that the members serve it with iris_py.Sealed and the same secret; else somebody on the way has changed it."
+        )
+
+
+class EncodeError(IrisError):
+    """A payload cannot be said with the codec of the call; nothing was sent.
+
+    Attributes:
+        reason: What does not fit.
+        cluster: The cluster that it was for; empty if it was for a topic.
+        topic: The topic that it was for; empty if it was for a cluster.
+    """
+
+    def __init__(self, reason: str, *, cluster: str = "", topic: str = "") -> None:
+        self.reason = reason
+        self.cluster = cluster
+        self.topic = topic
+        name = cluster or topic
+        where = f" for {name!r}" if name else ""
+        super().__init__(
+            f"the payload{where} cannot be encoded, and nothing was sent: {reason}. Give a value of the type that codec= says."
+        )
+
+
+class DecodeError(IrisError):
+    """A reply or a message does not fit the codec of the call; of a reply, the request was executed.
+
+    A member whose handler joined with a codec raises it for a request that it refuses; the caller sees that as a
+    :exc:`RemoteError` with this type, and the handler was not run.
+
+    Attributes:
+        reason: What does not fit, and where.
+        cluster: The cluster whose member has replied, or that was addressed; empty if it is about a topic.
+        topic: The topic; empty if it is about a cluster.
+        member: The id (hex) of the node that sent it; empty if that is not known.
+        payload: What came.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        cluster: str = "",
+        topic: str = "",
+        member: str = "",
+        payload: bytes = b"",
+        is_refused: bool = False,
+    ) -> None:
+        self.reason = reason
+        self.cluster = cluster
+        self.topic = topic
+        self.member = member
+        self.payload = payload
+        if is_refused:
+            super().__init__(
+                f"the request to {cluster!r} does not fit the codec of its members, and was not executed: {reason}. "
+                "Ask with the codec that they joined with."
+            )
+            return
+        node = f"node {member[:8]}" if member else "a node"
+        what = f"the message of {node} to the topic {topic!r}" if topic else f"what {node} sent"
+        if cluster:
+            what = f"what {node} sent for {cluster!r}"
+        super().__init__(f"{what} does not fit the codec: {reason}. Check that both sides give the same codec=.")
 
 
 class MessageTooLarge(IrisError):
@@ -269,11 +432,19 @@ class MessageTooLarge(IrisError):
     Attributes:
         size_bytes: Its size; of one that was to be received, what had arrived of it.
         limit_bytes: The largest size allowed: ``max_message_bytes`` of the node that would have sent it, or ``max_bytes``.
+        cluster: The name that was asked for, if it is too large on the way to another cloud; else empty.
     """
 
-    def __init__(self, size_bytes: int, limit_bytes: int, *, is_received: bool = False) -> None:
+    def __init__(self, size_bytes: int, limit_bytes: int, *, is_received: bool = False, cluster: str = "") -> None:
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
+        self.cluster = cluster
+        if cluster:
+            super().__init__(
+                f"a message of {size_bytes} bytes is over the limit of {limit_bytes} on the way to {cluster!r}, and was not "
+                "executed there. Split it, or have max_message_bytes raised at the gateways (at most 64 MiB)."
+            )
+            return
         if is_received:
             super().__init__(
                 f"a message of at least {size_bytes} bytes is over the limit of {limit_bytes} and was left out. "
@@ -361,7 +532,7 @@ class RotationIncomplete(IrisError):
 
     def __init__(self, number: int, missing: Sequence[str], *, is_begun: bool) -> None:
         self.number = number
-        self.missing = tuple(missing)
+        self.missing: tuple[str, ...] = tuple(missing)
         self.is_begun = is_begun
         who = f"neighbours {', '.join(self.missing)}" if self.missing else ""
         put_out = "Look at those: who never hears of it, or has no administrator, is put out when what it holds is retired."

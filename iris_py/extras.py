@@ -20,7 +20,7 @@ def install_command(extra: str) -> str:
     it, or may have something else of that name.
 
     Args:
-        extra: ``spark``, ``arrow``, ``otel`` or ``plots``.
+        extra: ``spark``, ``arrow``, ``otel``, ``metrics``, ``tui`` or ``plots``.
     """
     packages = " ".join(shlex.quote(package) for package in _packages(extra))
     return f"pip install {packages}" if packages else f"pip install '.[{extra}]' in a clone of Iris"

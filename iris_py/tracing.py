@@ -162,7 +162,7 @@ class Tracing:
             return Call(span, headers)
         try:
             # Those that an application passes on have the context of another span.
-            return Call(span, encode_headers({**headers, **carrier}))
+            return Call(span, encode_headers({**headers, **carrier}, is_internal=True))
         except ConfigurationError:  # they are too large together; the application's alone are not
             self._count_drop("trace_context")
             return Call(span, headers)

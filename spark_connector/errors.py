@@ -185,8 +185,8 @@ class ExecutorsMissing(IrisError, TimeoutError):
         self, cluster: str, timeout_s: float, present: Sequence[str], missing: Mapping[str, str], wanted: int | None = None
     ) -> None:
         self.cluster = cluster
-        self.present = tuple(present)
-        self.missing = dict(missing)
+        self.present: tuple[str, ...] = tuple(present)
+        self.missing: dict[str, str] = dict(missing)
         self.wanted = wanted
         members = f"{len(present)} member{'s' * (len(present) != 1)}"
         reasons = "; ".join(f"executor {executor}: {reason}" for executor, reason in self.missing.items())
@@ -214,8 +214,8 @@ class UpdateFailed(IrisError):
     ) -> None:
         self.cluster = cluster
         self.generation = generation
-        self.failures = dict(failures)
-        self.generations = dict(generations)
+        self.failures: dict[str, str] = dict(failures)
+        self.generations: dict[str, int] = dict(generations)
         self.newcomers = newcomers
         reasons = "; ".join(f"executor {executor}: {reason}" for executor, reason in self.failures.items())
         where: dict[int, list[str]] = {}

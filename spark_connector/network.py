@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Network"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Network:
     """The settings of the nodes that run in Spark's Python workers; those of :func:`iris_py.connect`.
 
@@ -46,6 +46,9 @@ class Network:
     listen: str | None = None
     """``host:port`` where each node listens, with port 0 for any free one, as there are many on a host; ``0.0.0.0:0`` where
     members are on other machines."""
+    advertise: Sequence[str] = ()
+    """Addresses that members are told to dial instead, where executors run behind an address translator: ``host`` alone, as the
+    port is that of ``listen``. One for all nodes: where hosts differ, set ``IRIS_ADVERTISE`` on each and leave this out."""
     zone: str | None = None
     """Where the executors are, as ``eu-west/a``."""
     discovery: bool | None = None
@@ -75,9 +78,11 @@ class Network:
             if not isinstance(self.clusters, Mapping):  # a function would be called where nothing is that it knows
                 raise iris_py.ConfigurationError("clusters= must be a table of secrets by the name of the cluster. Correct it.")
             object.__setattr__(self, "clusters", dict(self.clusters))
-        if isinstance(self.seeds, str) or not all(isinstance(seed, str) for seed in self.seeds):
-            raise iris_py.ConfigurationError('seeds= must be a list of "host:port". Correct it.')
-        object.__setattr__(self, "seeds", tuple(self.seeds))
+        for name in ("seeds", "advertise"):
+            addresses = getattr(self, name)
+            if isinstance(addresses, str) or not all(isinstance(address, str) for address in addresses):
+                raise iris_py.ConfigurationError(f'{name}= must be a list of "host:port". Correct it.')
+            object.__setattr__(self, name, tuple(addresses))
 
     def connect(self) -> Opening[iris_py.Node]:
         """Start a node with these settings, here.
@@ -107,6 +112,7 @@ class Network:
             "clusters_directory": self.clusters_directory,
             "strict": self.strict,
             "listen": self.listen,
+            "advertise": self.advertise or None,
             "seeds": self.seeds or None,
             "zone": self.zone,
             "discovery": self.discovery,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.leaks import find_secrets
+from iris_py.logs import forget_lines
+from tests.leaks import SaidWatch, find_secrets
 from tests.process_leaks import ProcessWatch
 from tests.profiles import NORMAL
 
@@ -34,8 +36,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / "build" / "bytecode"))
 
+_said = SaidWatch()
+_said.install()
 _processes = ProcessWatch()
 sys.addaudithook(_processes.audit)
+
+
+def pytest_runtest_setup() -> None:
+    """Let each test log its ten lines of an event, and take back what a command that ran in this process did to the log."""
+    forget_lines()
+    for name in ("iris_py", "iris_py.config"):
+        logger = logging.getLogger(name)
+        logger.propagate = True
+        logger.handlers.clear()
+        logger.setLevel(logging.NOTSET)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -53,7 +67,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.when != "teardown":
         return report
-    found = [*find_secrets(text for _name, text in report.sections), *_processes.take()]
+    found = [*find_secrets(text for _name, text in report.sections), *_processes.take(), *_said.take()]
     if "shows_secrets" in item.keywords:
         return report
     if found and report.outcome != "failed":

@@ -45,7 +45,7 @@ MUTABLE = {
 #: The same as types; those of asyncio are no matter of what runs without it.
 CONTAINERS = (dict, list, set, deque, bytearray, DeadlineTable)
 #: Types whose arguments say nothing of what a value holds.
-OPAQUE = {"Callable", "ClassVar", "Generic", "Iterator", "type"}
+OPAQUE = {"Callable", "ClassVar", "Generic", "Iterator", "Literal", "type"}
 #: What a declaration says of a table that has no number of its own.
 KINDS = ("local", "turn", "fixed")
 
@@ -65,8 +65,13 @@ class Table:
 # What the source has
 
 
-def tables_of_source() -> Iterator[Table]:
+@cache
+def tables_of_source() -> tuple[Table, ...]:
     """Return every table of every class."""
+    return tuple(_tables_of_source())
+
+
+def _tables_of_source() -> Iterator[Table]:
     for package, home in HOMES.items():
         for path in sorted((home / package).rglob("*.py")):
             module = ".".join(path.relative_to(home).with_suffix("").parts).removesuffix(".__init__")

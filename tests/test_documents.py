@@ -6,6 +6,7 @@ import ast
 import re
 import runpy
 import tomllib
+from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 SOURCES = [
     path for folder in ("iris_py", "overlay", "security", "spark_connector") for path in sorted((ROOT / folder).rglob("*.py"))
 ]
+OTHERS = [path for folder in ("tests", "docs") for path in sorted((ROOT / folder).rglob("*.py"))]
 DOCUMENTS = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "life-of-a-message.md"]
 
 
@@ -23,6 +25,7 @@ def names_in(document: Path) -> list[str]:
     return sorted(set(re.findall(r"`([^`\n]+)`", text)))
 
 
+@cache
 def methods() -> dict[str, set[str]]:
     """Return what each class defines, and what its bases do, by the name of the class."""
     own: dict[str, set[str]] = {}
@@ -44,7 +47,7 @@ def methods() -> dict[str, set[str]]:
 def test_modules_that_are_named_exist(document: Path) -> None:
     paths = [name for name in names_in(document) if re.fullmatch(r"[\w./]+\.py", name)]
     assert paths
-    known = [path.relative_to(ROOT).as_posix() for path in [*SOURCES, *sorted((ROOT / "tests").rglob("*.py"))]]
+    known = [path.relative_to(ROOT).as_posix() for path in [*SOURCES, *OTHERS]]
     assert [path for path in paths if not any(f"/{each}".endswith(f"/{path}") for each in known)] == []
 
 
@@ -60,6 +63,26 @@ def test_the_life_of_a_message_names_methods() -> None:
     assert sum(bool(re.fullmatch(r"[A-Z]\w+\.\w+(\(\))?", name)) for name in names_in(DOCUMENTS[1])) > 20
 
 
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def anchors_of(document: Path) -> set[str]:
+    """Return what links can lead to in a document: its headings, as GitHub and others name them."""
+    text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_to_what_is_there(document: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", document.read_text(), flags=re.DOTALL)
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text):
+        name, _, anchor = link.partition("#")
+        target = (document.parent / name).resolve() if name else document
+        assert target.exists(), link
+        assert not anchor or anchor in anchors_of(target), link
+
+
 def test_defects_that_change_nothing_name_lines_that_exist() -> None:
     """`make mutants` leaves them out by their line: one that has changed has to be looked at again."""
     entries = tomllib.loads((ROOT / "tests/mutation/equivalent.toml").read_text())["equivalent"]
@@ -69,8 +92,12 @@ def test_defects_that_change_nothing_name_lines_that_exist() -> None:
         assert entry["why"]
 
 
-def test_the_picture_is_what_its_script_draws() -> None:
-    script = ROOT / "docs" / "pictures" / "life_of_a_message.py"
+PICTURES = [path for path in sorted((ROOT / "docs" / "pictures").glob("*.py")) if "\nTARGET: " in path.read_text()]
+
+
+@pytest.mark.parametrize("script", PICTURES, ids=lambda script: script.stem)
+def test_a_picture_is_what_its_script_draws(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(script.parent)  # as Python does for a script
     names = runpy.run_path(str(script))
     assert names["TARGET"].read_text() == names["draw"](), f"run python {script.relative_to(ROOT)}"
     ElementTree.fromstring(names["draw"]())

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 import iris_py
+import iris_py.gateway
+import iris_py.metrics
 import iris_py.sync
 import iris_py.testing
 import iris_security
@@ -22,10 +26,19 @@ if TYPE_CHECKING:
 PUBLIC = {
     "AdministrationKey",
     "Answers",
+    "Cloud",
+    "CloudUnavailable",
+    "Codec",
+    "CodecFormat",
     "Config",
     "ConfigurationError",
+    "DecodeError",
+    "EncodeError",
+    "EventRecord",
     "Handler",
     "HandshakeError",
+    "Health",
+    "HedgeAfter",
     "IrisError",
     "Keyring",
     "Member",
@@ -37,13 +50,25 @@ PUBLIC = {
     "NoMembers",
     "Node",
     "NodeClosed",
+    "NodeName",
+    "NodeReport",
+    "NodeReports",
     "NotConnected",
+    "NotExported",
+    "OnFull",
+    "OverflowPolicy",
     "Overloaded",
     "RemoteError",
     "Request",
     "RequestTimeout",
+    "Retry",
+    "RetryReason",
     "RotationIncomplete",
     "RotationStatus",
+    "Route",
+    "Seal",
+    "SealError",
+    "Sealed",
     "Secret",
     "SlowSubscriber",
     "Statistics",
@@ -51,6 +76,7 @@ PUBLIC = {
     "Survey",
     "SurveyFailure",
     "SurveyReply",
+    "Trace",
     "Tunnel",
     "TunnelBroken",
     "TunnelClosed",
@@ -58,6 +84,10 @@ PUBLIC = {
     "run",
     "until_stopped",
 }
+
+GATEWAY = {"CloudKey", "Gateway", "open_gateway", "reload_gateway"}
+
+METRICS = {"NodeCollector", "StatusServer", "observe_node", "serve_status"}
 
 TESTING = {
     "ClockError",
@@ -69,6 +99,8 @@ TESTING = {
     "NodeSimulation",
     "OverlaySimulation",
     "Record",
+    "Tap",
+    "VirtualFederation",
     "VirtualLoop",
     "VirtualNetwork",
     "run",
@@ -105,8 +137,14 @@ SPARK = {
 
 @pytest.mark.parametrize(
     ("module", "names"),
-    [(iris_py, PUBLIC), (iris_py.testing, TESTING), (spark_connector, SPARK)],
-    ids=["iris_py", "testing", "spark_connector"],
+    [
+        (iris_py, PUBLIC),
+        (iris_py.gateway, GATEWAY),
+        (iris_py.metrics, METRICS),
+        (iris_py.testing, TESTING),
+        (spark_connector, SPARK),
+    ],
+    ids=["iris_py", "gateway", "metrics", "testing", "spark_connector"],
 )
 def test_the_public_names_are_pinned(module: types.ModuleType, names: set[str]) -> None:
     assert set(module.__all__) == names
@@ -136,8 +174,63 @@ def test_a_name_is_imported_when_it_is_used() -> None:
         getattr(iris_py, "No" + "SuchName")
 
 
+def _imported_by(program: str) -> set[str]:
+    """Return the modules that a program has imported in the end."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}; import sys; print(*sys.modules)"], capture_output=True, check=True
+    )
+    return set(done.stdout.decode().split())
+
+
+def test_importing_the_package_imports_nothing_else_of_it() -> None:
+    assert {name for name in _imported_by("import iris_py") - _imported_by("pass") if name.startswith("iris_")} == {
+        "iris_py",
+        "iris_py.lazy",
+    }
+
+
+def test_a_program_that_connects_imports_what_it_needs_alone() -> None:
+    """Its start is imports and little else: no extra, and of the standard library nothing that only some programs need."""
+    imported = _imported_by("import iris_py; iris_py.connect") - _imported_by("pass")
+    packages = {name.partition(".")[0] for name in imported} - sys.stdlib_module_names
+    of_others = {"_cffi_backend", "_openssl", "asyncio_dgram", "cryptography", "msgspec", "typing_extensions"}
+    assert packages - of_others == {"iris_overlay", "iris_py", "iris_security"}
+    parts = {".".join(name.split(".")[:2]) for name in imported if name.startswith("iris_py.")}
+    assert not parts & {f"iris_py.{name}" for name in ("cli", "connector", "gateway", "metrics", "sync", "testing")}
+    heavy = {
+        "email",
+        "fractions",
+        "http",
+        "importlib.metadata",
+        "multiprocessing",
+        "statistics",
+        "tempfile",
+        "unittest",
+    }
+    assert not imported & heavy
+
+
+#: Classes whose fields are taken by position, too: what names a node, which stays as it is, and what only a node makes, for
+#: every message.
+BY_POSITION = {"Message", "NodeName", "Request"}
+
+
+def test_fields_are_taken_by_their_names() -> None:
+    """So a release puts a new field where it belongs, and breaks no program."""
+    by_position = set()
+    for module in (iris_py, iris_py.gateway, iris_py.metrics, iris_py.sync, iris_py.testing, spark_connector):
+        for name in module.__all__:
+            value = make = getattr(module, name)
+            if dataclasses.is_dataclass(value) or (inspect.isclass(value) and issubclass(value, msgspec.Struct)):
+                kinds = {each.kind for each in inspect.signature(make).parameters.values()}
+                by_position |= {name} if kinds - {inspect.Parameter.KEYWORD_ONLY} else set()
+    assert by_position == BY_POSITION
+
+
 @pytest.mark.parametrize(
-    "module", [iris_py, iris_py.sync, iris_py.testing, iris_security, spark_connector], ids=lambda module: module.__name__
+    "module",
+    [iris_py, iris_py.gateway, iris_py.metrics, iris_py.sync, iris_py.testing, iris_security, spark_connector],
+    ids=lambda module: module.__name__,
 )
 def test_every_public_name_is_documented(module: types.ModuleType) -> None:
     undocumented = []
@@ -187,6 +280,18 @@ def test_every_error_says_what_to_do() -> None:
         iris_py.RotationIncomplete(2, ("ab" * 16,), is_begun=True),
         iris_py.RotationIncomplete(2, (), is_begun=False),
         iris_py.RotationIncomplete(2, (), is_begun=True),
+        iris_py.NoMembers("accounts@eu", 0),
+        iris_py.CloudUnavailable("accounts@eu"),
+        iris_py.NotExported("accounts@eu"),
+        iris_py.Overloaded("accounts@eu", retry_after_s=0.5),
+        iris_py.MemberLost("accounts@eu", "", gateway="ab" * 16),
+        iris_py.RequestTimeout("accounts@eu", 1.5, None, gateway="ab" * 16),
+        iris_py.MessageTooLarge(20, 10, cluster="accounts@eu"),
+        iris_py.EncodeError("a reason", cluster="accounts"),
+        iris_py.EncodeError("a reason", topic="clicks"),
+        iris_py.DecodeError("a reason", cluster="accounts", member="ab" * 16),
+        iris_py.DecodeError("a reason", topic="clicks", member="ab" * 16),
+        iris_py.DecodeError("a reason", cluster="accounts", is_refused=True),
         iris_py.NodeClosed(),
     ]
     for error in errors:
@@ -202,4 +307,4 @@ def test_every_error_says_what_to_do() -> None:
     kinds = [getattr(iris_py, name) for name in PUBLIC if inspect.isclass(getattr(iris_py, name))]
     raised = [kind for kind in kinds if issubclass(kind, BaseException)]
     assert all(issubclass(kind, iris_py.IrisError) for kind in raised)
-    assert len(raised) == 15
+    assert len(raised) == 20

@@ -23,6 +23,7 @@ from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_py.testing.cores.signer import NamedSigner
 from iris_py.wire import cast_pieces, packets
+from iris_py.wire.imported import Imported
 from tests.flood import Flood, Insider
 from tests.tables import (
     DECLARED_IN,
@@ -171,7 +172,8 @@ class NodeFlood:
         self.core.subscribe(self.queue, self.net.now)
         self.net.cores.drive()
         self.groups = list(self.core.groups.by_id.values())
-        self.kinds = [kind for kind in range(packets.KINDS) if kind not in (packets.PUBLICATION, packets.BROADCAST)]
+        numbered = {*packets.PUBLICATIONS, packets.BROADCAST}
+        self.kinds = [kind for kind in range(packets.KINDS) if kind not in numbered]
 
     def run(self, count: int) -> None:
         """Be so many nodes, one after the other."""
@@ -180,7 +182,7 @@ class NodeFlood:
             for group in self.groups:
                 sender = Group(group.name, group.keys, info.id, 1, is_topic=group.is_topic)
                 self.send_unicast(sender, info, b"".join(map(self.message, self.kinds)))
-                for body in (self.publication(1), self.publication(4), self.message(packets.BROADCAST)):
+                for body in (self.publication(1), self.publication(4), self.message(packets.BROADCAST), self.imported(5)):
                     self.send_cast(sender, info, body)
                 piece = cast_pieces.PIECE.pack(0, 2, self.rng.randbytes(12)) + b"the first of two"
                 self.core._inbound.receive_cast(group.id, self.core.peers.peer(info), piece, self.net.now)
@@ -197,6 +199,10 @@ class NodeFlood:
     @staticmethod
     def publication(sequence: int) -> bytes:
         return packets.MESSAGE.pack(packets.PUBLICATION, 0, 1, 1, sequence, 1000) + b"a" + b"x"
+
+    def imported(self, sequence: int) -> bytes:
+        head = Imported(self.rng.randbytes(16), self.rng.randbytes(4), 1, 0, "eu").encode() + b"a"
+        return packets.MESSAGE.pack(packets.IMPORTED, 0, len(head), 1, sequence, 1000) + head + b"x"
 
     def send_unicast(self, sender: Group, info: NodeInfo, body: bytes) -> None:
         channel = sender.new_channel(Peer(self.core.info, None))
@@ -219,3 +225,4 @@ def test_a_node_keeps_its_bounds(small_bounds: None) -> None:
         reached |= {table for table, size in check_held(flood.core).items() if size == bound_of(table)}
     names = {table.name for table in reached}
     assert names >= {"Group._sequences", "Deliveries._blocked", "SubscriptionQueue.missed", "CastAssembler._partials"}
+    assert names >= {"Fence._lasts", "Fence._totals"}

@@ -62,7 +62,26 @@ def write(
             "\n".join(f"* {system}, {workload}, {case}: {reason}" for workload, case, system, reason in reasons) + "\n"
         )
     parts.append(_REPEAT)
-    file.write_text("\n".join(parts))
+    before = file.read_text() if file.exists() else ""
+    file.write_text(join_parts("\n".join(parts), federation_part(before)))
+
+
+#: What stands around the part of the page that another command writes.
+FEDERATION_BEGIN: Final = "<!-- federation -->\n"
+FEDERATION_END: Final = "<!-- end of federation -->\n"
+
+
+def federation_part(page: str) -> str:
+    """Return the part of a page about federations, with its marks; empty if it has none."""
+    begin, end = page.find(FEDERATION_BEGIN), page.find(FEDERATION_END)
+    return page[begin : end + len(FEDERATION_END)] if 0 <= begin < end else ""
+
+
+def join_parts(page: str, federation: str) -> str:
+    """Return a page without a part about federations with such a part, before how to repeat it."""
+    if not federation:
+        return page
+    return page.replace("## Repeat it\n", f"{federation}\n## Repeat it\n", 1)
 
 
 #: The plots of each workload, by the begin of their names.

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from xml.sax.saxutils import escape
+
+from drawing import box, line, picture, text
 
 TARGET: Final = Path(__file__).with_name("life-of-a-message.svg")
 
@@ -33,15 +34,6 @@ RIGHT: Final = WIDTH - LEFT - COLUMN_WIDTH
 REQUEST_AT: Final = 60
 REPLY_AT: Final = 260
 
-STYLE: Final = """
-  text { font: 13px sans-serif; fill: #222 }
-  .title { font-weight: bold; font-size: 15px }
-  .folder { fill: #777; font-family: monospace }
-  .box { fill: #f4f6f8; stroke: #8a97a5 }
-  .request { stroke: #1f6fb2; stroke-width: 2; fill: none; marker-end: url(#request) }
-  .reply { stroke: #3b8a3e; stroke-width: 2; fill: none; stroke-dasharray: 6 3; marker-end: url(#reply) }
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
@@ -58,33 +50,26 @@ class Arrow:
     end: tuple[int, int]
 
     def draw(self) -> str:
-        (x1, y1), (x2, y2) = self.start, self.end
-        return f'<line class="{self.kind}" x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"/>'
+        return line(self.start, self.end, "blue ask" if self.kind == "request" else "green tell")
 
 
 def draw() -> str:
     """Return the picture as SVG."""
     height = TOP + STEP * len(LAYERS) + 40
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">']
-    parts.append(f"<style>{STYLE}</style>")
-    for kind, colour in (("request", "#1f6fb2"), ("reply", "#3b8a3e")):
-        parts.append(
-            f'<marker id="{kind}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
-            f'<path d="M0 0 L10 5 L0 10 z" fill="{colour}"/></marker>'
-        )
+    parts = []
     for left, title in ((LEFT, "the caller"), (RIGHT, "the member")):
-        parts.append(f'<text class="title" x="{left + COLUMN_WIDTH // 2}" y="30" text-anchor="middle">{title}</text>')
+        parts.append(text(left + COLUMN_WIDTH / 2, 30, title, "title"))
     for number, (folder, caller, member) in enumerate(LAYERS):
         top = TOP + number * STEP
         for left, what in ((LEFT, caller), (RIGHT, member)):
-            parts.append(f'<rect class="box" x="{left}" y="{top}" width="{COLUMN_WIDTH}" height="{BOX_HEIGHT}" rx="5"/>')
-            parts.append(f'<text x="{left + COLUMN_WIDTH // 2}" y="{top + 27}" text-anchor="middle">{escape(what)}</text>')
-        parts.append(f'<text class="folder" x="{WIDTH // 2}" y="{top + 27}" text-anchor="middle">{folder}</text>')
+            parts.append(box(left, top, COLUMN_WIDTH, BOX_HEIGHT))
+            parts.append(text(left + COLUMN_WIDTH / 2, top + 27, what))
+        parts.append(text(WIDTH / 2, top + 27, folder, "small mono"))
     parts += [arrow.draw() for arrow in arrows()]
     bottom = TOP + STEP * len(LAYERS) + 22
-    parts.append(f'<text x="{WIDTH // 2}" y="{bottom - 26}" text-anchor="middle">one TCP connection, encrypted</text>')
-    parts.append(f'<text x="{LEFT}" y="{bottom}">blue: the request; green: the reply (step 11)</text>')
-    return "\n".join([*parts, "</svg>", ""])
+    parts.append(text(WIDTH / 2, bottom - 26, "one TCP connection, encrypted"))
+    parts.append(text(LEFT, bottom, "blue: the request; green: the reply (step 11)", "small", "start"))
+    return picture(WIDTH, height, "The way of a request and its reply through the layers of two nodes", parts)
 
 
 def arrows() -> list[Arrow]:

@@ -9,10 +9,12 @@ from weakref import WeakSet
 
 from iris_py.api.opening import Closable
 from iris_py.errors import ConfigurationError, NodeClosed
+from iris_py.federation.names import CLOUD_MARK, check_own_name, split
+from iris_py.node.refusals import refusals
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from iris_py.net.busy_poll import BusyPoll
     from iris_py.net.driver import Driver
@@ -20,10 +22,15 @@ if TYPE_CHECKING:
     from iris_py.peers.group import Run
     from iris_py.tracing import Tracing
     from iris_py.wire.headers import Headers
+    from iris_security import Entropy
 
 #: Broadcasts, publications and subscriptions that may pass without a turn of the event loop. A loop of them that never waits,
 #: for nobody is there or nobody has to be told, would otherwise stop everything else. Too small: batches stay small.
 SENT_PER_TURN_MAX = 256
+
+#: Names that are remembered as those of one's own cloud. Beyond it all are forgotten, and looked at again when they are used; a
+#: program that uses more has as many groups, each of which costs a thousand times as much.
+OWN_NAMES_MAX = 4096
 
 #: The nodes that were made and may be open.
 nodes: WeakSet[NodeBase] = WeakSet()
@@ -34,11 +41,14 @@ class NodeBase(Closable):
 
     _core: NodeCore
     _driver: Driver
+    _entropy: Entropy
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._started_at = self._loop.time()
         nodes.add(self)
         self._leaves: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
+        self._own_names: set[str] = set()  # that were looked at
         self._owner = os.getpid()
         self._is_inherited = False
         self._closing: asyncio.Future[None] | None = None
@@ -47,6 +57,7 @@ class NodeBase(Closable):
         self._busy_poll: BusyPoll | None = None  # for replies
         self._next_poll: BusyPoll | None = None  # for the next request
         self._runs: dict[str, Run] = {}  # by topic, what a publication may be appended to; none when nothing may be published
+        self._companions: list[Callable[[], Awaitable[None]]] = []  # what tells of the node until it has ended, and then ends
         self._unrested = 0  # what was sent and subscribed to since the event loop had a turn
 
     def _check_open(self) -> None:
@@ -67,6 +78,33 @@ class NodeBase(Closable):
         self._closing.set_result(None)
         if hasattr(self, "_driver"):
             self._driver.disown()
+
+    def _is_far(self, name: str) -> bool:
+        """Tell whether a name is one of another cloud. To be asked of names that are not among ``_own_names``: it adds them.
+
+        Raises:
+            ConfigurationError: It is neither that nor one of the own cloud that users may choose.
+        """
+        if isinstance(name, str) and CLOUD_MARK in name:
+            with refusals:
+                split(name)
+            return True
+        self._check_own_name(name)
+        return False
+
+    def _check_own_name(self, name: str) -> None:
+        """Refuse what is no name of the own cloud that users may choose.
+
+        Raises:
+            ConfigurationError: It is none.
+        """
+        if name in self._own_names:
+            return
+        with refusals:
+            check_own_name(name)
+        if len(self._own_names) >= OWN_NAMES_MAX:
+            self._own_names.clear()
+        self._own_names.add(name)
 
     async def _send_to_all(
         self, send: Callable[[str, bytes, float, Headers], int | None], name: str, payload: bytes, headers: Headers

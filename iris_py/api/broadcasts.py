@@ -9,15 +9,16 @@ the queue cannot hold is dropped and counted.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
 from iris_py.api.failures import is_cancelled, is_interrupt
+from iris_py.logs import EventLogger
 from iris_py.patterns.messages import Message
+from iris_py.wire.headers import cloud_of, origin_of, visible_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sized
 
     from iris_py.api.failures import FailureLog
     from iris_py.link.link import Link
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.request.events import BroadcastReceived
     from iris_py.tracing import Tracing
 
-logger = logging.getLogger("iris_py")
+logger = EventLogger("iris_py")
 
 #: Above this many waiting broadcasts their senders are slowed down, until a quarter is left.
 QUEUE_HIGH = 512
@@ -35,6 +36,8 @@ PAUSE_S_MAX = 0.25
 #: What a queue holds at most. One read of tiny messages from each of a few senders fits; more means that the handler is stuck.
 QUEUE_MESSAGES_MAX = 65_536
 QUEUE_BYTES_MAX = 64 * 1024 * 1024
+#: Senders in other clouds whose last broadcast is known. Forgetting one: what comes late by another gateway is not dropped.
+ORIGINS_MAX = 4096
 
 
 class BroadcastQueue:
@@ -71,6 +74,7 @@ class BroadcastQueue:
         self._idle = asyncio.Event()
         self._idle.set()
         self._paused: dict[Link, None] = {}
+        self._lasts: dict[tuple[str, str], int] = {}  # by cloud and sender there: the number of what came last
         self._may_pause = True
         self._timer: asyncio.TimerHandle | None = None
         self._consumer: asyncio.Task[None] | None = None
@@ -107,19 +111,26 @@ class BroadcastQueue:
         return [self._consumer]
 
     async def _consume(self) -> None:
-        waiting = self._waiting
+        waiting, clock = self._waiting, self._loop.time
         while True:
             await self._more.wait()
+            # One is measured: the last of those that wait, and when its turn has come, the last that waits then.
+            measured, since = (waiting[-1], clock()) if waiting else (None, 0.0)
             while waiting:
                 event = waiting.popleft()
                 self._waiting_bytes -= len(event.payload) + len(event.headers.encoded)
+                if event is measured:
+                    now = clock()
+                    event.registration.counts.broadcast_lag.observe(now - since)
+                    measured, since = waiting[-1] if waiting else None, now
                 try:
-                    group = event.registration.group
-                    message = Message(event.payload, event.source.name, event.sequence, group.name, "", 0, event.headers)
-                    if self._tracing is None:
+                    message = self._message_of(event)
+                    if message is None:
+                        self._core.count_drop("federation_late")
+                    elif self._tracing is None:
                         await self._handle(message)
                     else:
-                        with self._tracing.process(group.name, message.source, message, len(message.payload)):
+                        with self._tracing.process(message.cluster, message.source, message, len(message.payload)):
                             await self._handle(message)
                 except BaseException as exc:
                     self._handle_raised(exc)
@@ -128,6 +139,23 @@ class BroadcastQueue:
                     self._release()
             self._more.clear()
             self._idle.set()
+
+    def _message_of(self, event: BroadcastReceived) -> Message | None:
+        """Return a broadcast as its handler gets it; None if it is of another cloud and late: it came by two gateways."""
+        headers, source, number, cloud = event.headers, event.source.name, event.sequence, ""
+        if headers.encoded:
+            cloud = cloud_of(headers)
+            origin = origin_of(headers) if cloud else None
+            headers = visible_headers(headers)
+            if origin is not None:
+                source, number = origin
+                lasts, key = self._lasts, (cloud, source)
+                if number <= lasts.get(key, -1):
+                    return None
+                if key not in lasts and len(lasts) >= ORIGINS_MAX:
+                    del lasts[next(iter(lasts))]
+                lasts[key] = number
+        return Message(event.payload, source, number, event.registration.group.name, "", 0, headers, cloud)
 
     def _handle_raised(self, error: BaseException) -> None:
         """The handler has raised whatever it may be: what is not its own goes on."""
@@ -156,8 +184,17 @@ class BroadcastQueue:
         for link in paused:
             self._resume(link)
 
+    @property
+    def waiting(self) -> Sized:
+        """The broadcasts that wait."""
+        return self._waiting
+
     def _drop(self, event: BroadcastReceived) -> None:
+        event.registration.counts.broadcasts_dropped += 1
         if self._core.count_drop("broadcast_queue_full") == 1:
             logger.warning(
-                "broadcasts to %r come faster than the handler takes them; dropping the newest", event.registration.group.name
+                "broadcasts_dropped",
+                "broadcasts to %r come faster than the handler takes them; dropping the newest",
+                event.registration.group.name,
+                cluster=event.registration.group.name,
             )

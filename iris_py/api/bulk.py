@@ -11,6 +11,8 @@ import asyncio
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from iris_py.errors import ConfigurationError, IrisError
+from iris_py.federation.names import gateway_cluster, split
+from iris_py.node.refusals import refusals
 from iris_py.patterns.request.pending import Ticket
 from iris_py.wire.headers import NO_HEADERS
 from iris_py.wire.packets import as_bytes
@@ -18,10 +20,11 @@ from iris_py.wire.packets import as_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from iris_py.api.info import Members
     from iris_py.api.node import Node
     from iris_py.tracing import Call
 
-__all__ = ["Asked", "Asker"]
+__all__ = ["Asked", "Asker", "providers"]
 
 #: So many leave before the next are made: members work on the first of a full window while the rest of it is being made.
 #: Too few: each list costs a record and a system call; too many: members wait.
@@ -81,7 +84,8 @@ class Asker(Generic[Question]):
 
     def cancel(self) -> None:
         """Forget everything that is under way, and tell members; nothing is told about it any more."""
-        self._node._core.requester.cancel_all(lambda token: type(token) is Ticket and token.asker is self)
+        self._node._core.requester.cancel_all(self._is_mine)
+        self._node._crossings.cancel_all(self._is_mine)
         self._outcomes.clear()
         for call in self._calls.values():
             call.end(asyncio.CancelledError())
@@ -103,7 +107,7 @@ class Asker(Generic[Question]):
 
     def _ask_together(self, questions: Sequence[Question]) -> None:
         node = self._node
-        if node._tracing is None and node._closing is None:
+        if node._tracing is None and node._closing is None and self._is_own():
             try:
                 asked = []
                 for question in questions:
@@ -128,13 +132,25 @@ class Asker(Generic[Question]):
                 if node._tracing is not None:
                     call = self._calls[question] = node._tracing.call("request", self._cluster, NO_HEADERS)
                     headers = call.headers
-                node._core.request(
-                    self._cluster, content, self._timeout, True, Ticket(self, question), now, question.key, None, headers
-                )
+                token = Ticket(self, question)
+                if self._cluster not in node._own_names and node._is_far(self._cluster):
+                    node._crossings.ask(token, self._cluster, content, self._timeout, True, question.key, ("", ""), headers)
+                else:
+                    node._core.request(self._cluster, content, self._timeout, True, token, now, question.key, None, headers)
             except IrisError as exc:
                 self._note(question, exc)
             except TypeError as exc:
                 self._note(question, ConfigurationError(str(exc)))
+
+    def _is_own(self) -> bool:
+        """Tell whether the name is one of the own cloud; not if it is none at all."""
+        try:
+            return self._cluster in self._node._own_names or not self._node._is_far(self._cluster)
+        except ConfigurationError:
+            return False
+
+    def _is_mine(self, token: object) -> bool:
+        return type(token) is Ticket and token.asker is self
 
     def _tell(self) -> None:
         outcomes, self._outcomes = self._outcomes, []
@@ -145,3 +161,18 @@ class Asker(Generic[Question]):
                     call.end(outcome if isinstance(outcome, IrisError) else None)
         if outcomes:  # none if they were cancelled meanwhile
             self._on_outcomes(outcomes)
+
+
+def providers(node: Node, cluster: str) -> Members:
+    """Return the live view of those that requests to a cluster go to: its members, or the gateways to the other cloud.
+
+    Raises:
+        ConfigurationError: The name is wrong.
+        NodeClosed: The node was closed.
+    """
+    with refusals:
+        _name, alias = split(cluster)
+    if not alias:
+        return node.members(cluster)
+    node._check_open()
+    return node._members(gateway_cluster(alias))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iris_py.config import FindSecret, SecretLike
+    from iris_py.observe.desk import Observe
     from iris_py.tracing import TracingSetting
     from iris_security import Keyring
 
@@ -29,11 +30,13 @@ def connect(
     strict: bool | None = None,
     administrator: str | None = None,
     listen: str | None = None,
+    advertise: Sequence[str] | None = None,
     seeds: Sequence[str] | None = None,
     zone: str | None = None,
     discovery: bool | None = None,
     max_message_bytes: int | None = None,
     tracing: TracingSetting = None,
+    observe: Observe | None = None,
     busy_poll: bool | None = None,
     config: Config | Path | str | None = None,
 ) -> Opening[Node]:
@@ -60,6 +63,11 @@ def connect(
         administrator: The public half of the key of who may exchange the network's secret while it runs, as ``iris keys
             administrator`` shows it: the same for all nodes of the network. A keyring brings its own.
         listen: ``host:port`` to listen on; port 0 takes a free one.
+        advertise: What others are told to dial instead, where an address translator, a container's published port or a
+            forwarder stands before this node: ``host`` or ``host:port``, at most 8, the most reachable first. Without a port it
+            is the one of ``listen``; the word ``listen`` stands for what the node listens on, for those on its own side. UDP
+            has to come through at the same port. Names are allowed, and each who dials looks them up anew; datagrams go to
+            the first address that is numeric, and to none if all are names.
         seeds: ``host:port`` of nodes to dial, besides those that are discovered.
         zone: Where this node is, for example ``eu-west/a``.
         discovery: Whether to find nodes by beacons and remembered peers.
@@ -67,6 +75,8 @@ def connect(
             at most 64 MiB. Of others it takes up to 64 MiB.
         tracing: Whether to make spans of OpenTelemetry: by default if the program has set it up before this call, True also if
             it does so later, False never. Or the provider of tracers to make them with.
+        observe: What this node tells other nodes of the network that ask about it: ``"all"``, the default; ``"counts"``, which
+            are numbers without the names of clusters, topics and peers; or ``"none"``.
         busy_poll: Whether the event loop turns for up to 250 us after a request, when no other is under way, and for up to 100
             us after the reply to one, rather than sleep at once. By default it does: a round trip takes half as long, for
             hardly more processor time, as sleeping and waking take as much. False where processors are scarce. Without effect
@@ -90,11 +100,13 @@ def connect(
             strict=strict,
             administrator=administrator,
             listen=listen,
+            advertise=advertise,
             seeds=seeds,
             zone=zone,
             discovery=discovery,
             max_message_bytes=max_message_bytes,
             tracing=tracing,
+            observe=observe,
             busy_poll=busy_poll,
             config=config,
         )

@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import dis
 import functools
-import logging
 import signal
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from iris_py.logs import EventLogger
+
 if TYPE_CHECKING:
     from types import CodeType, TracebackType
 
-logger = logging.getLogger("iris_py")
+logger = EventLogger("iris_py")
 
 #: The same failure is logged once in this time, in seconds; the next one says how many there were. Too small: a handler that
 #: always fails fills the disk; too large: that it fails again is not seen.
@@ -85,7 +86,7 @@ class FailureLog:
         if len(self._logged) > PLACES_MAX:
             del self._logged[next(iter(self._logged))]
         again = f"; {repeated} more like it in the {now - logged_at:.0f} s before" if repeated else ""
-        logger.error("%s failed: %s: %s%s%s", self._what, kind, error, place, again, exc_info=error)
+        logger.error("handler_failed", "%s failed: %s: %s%s%s", self._what, kind, error, place, again, error=error)
 
 
 def _place_of(error: BaseException) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias
 
 from iris_py.defaults import CONCURRENCY, THREADS
 from iris_py.errors import ConfigurationError
+from iris_py.payloads import Answer, Question
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,10 +27,16 @@ HOOKS: Final = ("on_request", "on_requests", "on_survey", "on_broadcast", "on_tu
 SIMILAR_MIN: Final = 0.85
 
 
-class Handler:
-    """The work of a member. Override the methods for the patterns that it serves."""
+class Handler(Generic[Question, Answer]):
+    """The work of a member. Override the methods for the patterns that it serves.
 
-    async def on_request(self, request: Request) -> bytes:
+    Payloads are bytes, or what the codec says that it joined with: ``class Quotes(iris_py.Handler[Ask, Quote])``.
+    """
+
+    def __repr__(self) -> str:
+        return f"<handler {type(self).__qualname__}>"
+
+    async def on_request(self, request: Request[Question]) -> Answer:
         """Answer a request.
 
         What this raises reaches the caller as a :exc:`~iris_py.RemoteError`. It is cancelled when the caller gives up.
@@ -41,7 +48,7 @@ class Handler:
             raise answer
         return answer
 
-    async def on_requests(self, requests: Sequence[Request]) -> Sequence[bytes | Exception]:
+    async def on_requests(self, requests: Sequence[Request[Question]]) -> Sequence[Answer | Exception]:
         """Answer several requests with one call: override it, and not :meth:`on_request`, where many cost little more than one.
 
         So it is with most models and databases. A call gets what came together, or has waited for room together: one request
@@ -59,14 +66,14 @@ class Handler:
         """
         raise NotImplementedError(f"{type(self).__qualname__} does not answer requests together")
 
-    async def on_survey(self, request: Request) -> bytes | None:
+    async def on_survey(self, request: Request[Question]) -> Answer | None:
         """Answer a survey, as every other member does; None says that this one has no answer. By default as a request.
 
         What this raises is counted among the failures of the survey. It is cancelled when the survey ends.
         """
         return await self.on_request(request)
 
-    async def on_broadcast(self, message: Message) -> None:
+    async def on_broadcast(self, message: Message[Question]) -> None:
         """Take note of a broadcast. One at a time, in each sender's order; what this raises is logged."""
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:
@@ -78,7 +85,7 @@ class Handler:
         raise NotImplementedError(f"{type(self).__qualname__} does not serve tunnels")
 
 
-RequestFunction: TypeAlias = "Callable[[Request], bytes | Awaitable[bytes]]"
+RequestFunction: TypeAlias = "Callable[[Request[Question]], Answer | Awaitable[Answer]]"
 
 
 def check_handler(handler: object) -> None:
@@ -107,22 +114,22 @@ def check_handler(handler: object) -> None:
                 )
 
 
-def serves_tunnels(handler: Handler | RequestFunction) -> bool:
+def serves_tunnels(handler: Handler[Any, Any] | RequestFunction[Any, Any]) -> bool:
     """Tell whether a handler has something to do with tunnels."""
     return isinstance(handler, Handler) and type(handler).on_tunnel is not Handler.on_tunnel
 
 
-def answers_together(handler: Handler) -> bool:
+def answers_together(handler: Handler[Any, Any]) -> bool:
     """Tell whether a handler is to be given several requests with one call."""
     return type(handler).on_requests is not Handler.on_requests
 
 
-def default_concurrency(handler: Handler | RequestFunction) -> int:
+def default_concurrency(handler: Handler[Any, Any] | RequestFunction[Any, Any]) -> int:
     """Return how many requests a handler runs at once unless it is told otherwise."""
     return CONCURRENCY if isinstance(handler, Handler) or is_async_function(handler) else THREADS
 
 
-def check_answers(answers: Sequence[bytes | Exception], count: int) -> Sequence[bytes | Exception]:
+def check_answers(answers: Sequence[Answer | Exception], count: int) -> Sequence[Answer | Exception]:
     """Return what a handler of several requests returned, if it is a sequence with an answer for each."""
     if not isinstance(answers, Sequence) or isinstance(answers, bytes | bytearray | memoryview | str):
         raise TypeError(
@@ -133,6 +140,6 @@ def check_answers(answers: Sequence[bytes | Exception], count: int) -> Sequence[
     return answers
 
 
-def is_async_function(function: RequestFunction) -> bool:
+def is_async_function(function: RequestFunction[Any, Any]) -> bool:
     """Tell whether calling a function gives an awaitable."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

@@ -1,4 +1,4 @@
-"""Views that a node gives of itself and of others: members, statistics."""
+"""Views that a node gives of others: members, clouds."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Generator, Iterator
 
     from iris_overlay.messages import NodeInfo
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A node, as others see it."""
 
@@ -25,38 +25,31 @@ class Member:
     failed: float = field(default=0.0, compare=False)
     """The share of this node's requests that its handler failed of late, 0 to 1, in the view of a cluster. A member that fails
     much more often than others is asked rarely, until a try shows that it answers again."""
+    is_stand_in: bool = field(default=False, compare=False)
+    """Whether it stands in for members of another cloud, in the view of a cluster: it gets requests and tunnels while no other
+    member can take them, and neither surveys nor broadcasts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """Counts of a node since it started."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cloud:
+    """Another cloud, as the gateways of this one see it."""
 
-    requests: int
-    """Requests that this node made."""
-    replies: int
-    """Requests that ended with a reply."""
-    retries: int
-    """Times that a request was given to another member."""
-    executed: int
-    """Requests that handlers of this node were given."""
-    rejected: Mapping[str, int]
-    """Requests that this node refused, by reason."""
-    drops: Mapping[str, int]
-    """The messages that were dropped, by reason. Late replies are among them."""
-    repeated: int = 0
-    """Requests that handlers of this node were not given, for they had executed them, or still do: repeated idempotent ones."""
-    failed: int = 0
-    """Requests of this node that ended because a handler had failed."""
-    hedged: int = 0
-    """Times that an idempotent request of this node was given to a second member, for the first was slower than nearly all
-    are."""
+    alias: str
+    """Its name here: the part of ``databases@eu`` behind the ``@``."""
+    is_up: bool
+    """Whether some gateway has a way to it."""
+    gateways: int
+    """How many gateways of this cloud have one."""
+    round_trip_s: float | None
+    """The shortest round trip from a gateway to it and back, in seconds; None if none has been measured."""
 
 
 class Members(Collection[Member]):
     """The members of a cluster, live: each look shows who is there now, as far as this node knows.
 
     Of a cluster with more than 32 members it shows a sample of so many; ``total`` says how many there are, ``is_sample``
-    whether these are more than it shows. ``await`` it for a tuple: right after the first use of a name the view may still be
+    whether these are more than it shows. Stand-ins are among them, for they answer requests (:attr:`Member.is_stand_in`).
+    ``await`` it for a tuple: right after the first use of a name the view may still be
     on its way.
     """
 
@@ -103,6 +96,12 @@ class Members(Collection[Member]):
         return self._look()
 
 
-def describe(info: NodeInfo, failed: float = 0.0) -> Member:
+def describe(info: NodeInfo, failed: float = 0.0, *, is_stand_in: bool = False) -> Member:
     """Show a node as others see it."""
-    return Member(info.id.hex(), info.addresses[0] if info.addresses else "", info.zone, failed)
+    return Member(
+        id=info.id.hex(),
+        address=info.addresses[0] if info.addresses else "",
+        zone=info.zone,
+        failed=failed,
+        is_stand_in=is_stand_in,
+    )

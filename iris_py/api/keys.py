@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from iris_py.api.threads import DaemonThreads
 from iris_py.config import make_keyring
 from iris_py.errors import NodeClosed
+from iris_py.logs import EventLogger
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Reloading", "open_keyring"]
 
-logger = logging.getLogger("iris_py")
+logger = EventLogger("iris_py")
 
 
 class Reloading(Awaitable[None]):
@@ -43,7 +43,7 @@ class Reloading(Awaitable[None]):
             return
         error = future.exception()
         if error is not None and not self._is_awaited and not isinstance(error, NodeClosed):
-            logger.error("the secrets stay as they are: %s", error)
+            logger.error("secrets_kept", "the secrets stay as they are: %s", error, reason=str(error))
 
 
 async def open_keyring(config: Config) -> Keyring:

@@ -37,6 +37,11 @@ class Membership(Closable):
         """The name of the cluster."""
         return self._registration.group.name
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it leaves, or has left."""
+        return self._leaving is not None
+
     def __repr__(self) -> str:
         return f"<Membership in {self.cluster!r}>"
 

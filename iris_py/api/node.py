@@ -3,39 +3,60 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
-from iris_overlay.events import Departed, GroupJoined, GroupLeft, Settled
+from iris_overlay.config import OverlayConfig
+from iris_overlay.events import Departed, EchoReturned, GroupJoined, GroupLeft, RootLocated, Settled
+from iris_overlay.groups.config import GroupConfig
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
+from iris_py.api.broadcasting import Broadcasting
+from iris_py.api.clouds import clouds_of
+from iris_py.api.codec import as_codec
+from iris_py.api.coded import coded_handler
+from iris_py.api.crossing import Crossing
+from iris_py.api.explaining import Explaining
 from iris_py.api.handler import Handler, check_handler, default_concurrency, serves_tunnels
-from iris_py.api.info import Member, Members, Statistics, describe
+from iris_py.api.health import Health, health_of
+from iris_py.api.info import Cloud, Member, Members, describe
 from iris_py.api.keys import open_keyring
 from iris_py.api.membership import Membership
+from iris_py.api.observing import Observing
 from iris_py.api.opening import Opening
 from iris_py.api.rekeying import Rekeying
-from iris_py.api.request import Requesting
+from iris_py.api.request import Requesting, check_timeout
+from iris_py.api.sealed import Sealed
 from iris_py.api.seeds import Seeds
 from iris_py.api.serving import Server
-from iris_py.api.survey import Survey, Surveying
-from iris_py.api.topic import Publishing
+from iris_py.api.survey import SurveyTaker
+from iris_py.api.surveying import Surveying
 from iris_py.api.tunneling import Tunneling, check_window
-from iris_py.defaults import DRAIN_TIMEOUT_S, HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
+from iris_py.defaults import (
+    DRAIN_TIMEOUT_S,
+    HANDLER_QUEUE_BYTES,
+    HANDLER_QUEUE_MESSAGES,
+    SURVEY_TIMEOUT_S,
+    TUNNEL_WINDOW_BYTES,
+    TUNNELS,
+)
 from iris_py.errors import ConfigurationError, IrisError, NodeClosed, NoMembers, NotConnected
+from iris_py.federation.calling import Call, Op, encode_call
+from iris_py.federation.names import CLOUD_MARK, gateway_cluster
 from iris_py.link.config import LinkConfig
 from iris_py.link.handshake import Offer
+from iris_py.logs import EventLogger
 from iris_py.net import busy_poll, descriptors
-from iris_py.net.addresses import advertised_addresses, parse_address
+from iris_py.net.addresses import advertised_addresses, listened_address, parse_address
 from iris_py.net.ciphers import fastest_suite
 from iris_py.net.driver import Driver, describe_dial_error, is_absence
 from iris_py.net.sockets import SocketNetwork
 from iris_py.node.core import NodeCore
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
+from iris_py.node.questions import NodeAnswered, NodeAsked
 from iris_py.patterns.request.events import BroadcastReceived, RegistrationDrained, RequestCancelled, RequestsStarted
 from iris_py.patterns.request.pending import Ticket
 from iris_py.patterns.request.registration import Registration
@@ -43,26 +64,28 @@ from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.patterns.topic.events import RoomMade, SubscriptionReady, SubscriptionTold
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.peers.group import BODY_BYTES
-from iris_py.peers.member import WEIGHT_MAX, WEIGHT_MIN
+from iris_py.peers.member import RANK_MAX, WEIGHT_MAX, WEIGHT_MIN
 from iris_py.peers.rotation import GenerationsSigned, RotationHeard, RotationMissed
 from iris_py.tracing import find_tracing
-from iris_py.wire import packets
-from iris_py.wire.headers import encode_headers
+from iris_py.wire.headers import NO_HEADERS
 from iris_security import IDENTITY_SEED_BYTES, Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
+    from typing import Unpack
 
     from iris_overlay.rng import Rng
+    from iris_py.api.codec import AnyCodec, Codec, CodecFormat
     from iris_py.api.handler import RequestFunction
+    from iris_py.api.options import JoinOptions
     from iris_py.config import Config
     from iris_py.net.network import Network
     from iris_py.node.events import NodeEvent
+    from iris_py.payloads import Answer, Payload, Question
     from iris_py.peers.group import Group
-    from iris_py.wire.headers import HeaderValue
     from iris_security import Keyring
 
-logger = logging.getLogger("iris_py")
+logger = EventLogger("iris_py")
 
 #: How long closing waits at least for the last bytes to leave; more is what ``close(timeout=)`` leaves, for links that move
 #: something: one on which nothing moves ends by itself.
@@ -75,7 +98,7 @@ SEEDS_TIMEOUT_S = 3.0
 LEAVING_TOLD_S = 1.0
 
 
-class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
+class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, Observing, Explaining):
     """A member of a network. Made by :func:`iris_py.connect`; all methods belong to the event loop that made it."""
 
     def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
@@ -100,6 +123,12 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
 
     # -- what it is
 
+    def __repr__(self) -> str:
+        if not hasattr(self, "_core"):
+            return "<Node that is not open>"
+        state = "" if self._closing is None else ", closed"
+        return f"<Node {self.id[:8]} of {self.network!r} at {self.address}{state}>"
+
     @property
     def id(self) -> str:
         """The node id: 32 hexadecimal digits, new for every process."""
@@ -107,7 +136,7 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
 
     @property
     def address(self) -> str:
-        """The ``host:port`` that others dial."""
+        """The ``host:port`` that others dial: the first of what is advertised."""
         return self._core.info.addresses[0]
 
     @property
@@ -144,35 +173,107 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
         """About how many nodes the network has, this one included: exactly up to 16 others, within a quarter or so beyond."""
         return max(self._core.overlay.size_estimate(), len(self._core.overlay.peers()) + 1)
 
-    def statistics(self) -> Statistics:
-        """Return what the node has done since it started."""
-        requester, service = self._core.requester, self._core.service
-        drops = dict(self._core.drops)
-        if requester.late:
-            drops["late_reply"] = requester.late
-        if self._core.surveyor.late:
-            drops["late_answer"] = self._core.surveyor.late
-        if self._core.peers.refused:
-            drops["refused_connection"] = self._core.peers.refused
-        if self._core.peers.rotation.unsigned:
-            drops["unsigned_generations"] = self._core.peers.rotation.unsigned
-        if service.repetitions.forgotten:
-            drops["remembered_reply"] = service.repetitions.forgotten
-        return Statistics(
-            requester.sent,
-            requester.replied,
-            requester.retries,
-            service.executed,
-            dict(service.rejected),
-            drops,
-            service.repetitions.repeated,
-            requester.failed,
-            requester.hedged,
+    def health(self, cluster: str | None = None) -> Health:
+        """Return whether the node is to be given work, and if not, why: what balancers and supervisors ask.
+
+        Args:
+            cluster: The name of a cluster that is asked about; None for all that the node takes part in.
+        """
+        return health_of(
+            self._memberships.values(),
+            self._joins.keys(),
+            self._seeds,
+            cluster,
+            is_closing=self._closing is not None or self._driver.is_closed,
+            is_joined=self._core.overlay.is_active(),
+            is_alone=not self._core.overlay.peers(),
         )
 
     # -- what it does
 
+    @overload
     def join(
+        self,
+        cluster: str,
+        handler: Handler | RequestFunction | Sealed,
+        *,
+        codec: None = None,
+        **options: Unpack[JoinOptions],
+    ) -> Opening[Membership]: ...
+    @overload
+    def join(
+        self,
+        cluster: str,
+        handler: Handler[Question, Answer] | RequestFunction[Question, Answer] | Sealed,
+        *,
+        codec: Codec[Question, Answer],
+        **options: Unpack[JoinOptions],
+    ) -> Opening[Membership]: ...
+    @overload
+    def join(
+        self,
+        cluster: str,
+        handler: Handler[Payload, Payload] | RequestFunction[Payload, Payload] | Sealed,
+        *,
+        codec: type[Payload] | CodecFormat,
+        **options: Unpack[JoinOptions],
+    ) -> Opening[Membership]: ...
+    def join(
+        self,
+        cluster: str,
+        handler: Handler[Any, Any] | RequestFunction[Any, Any] | Sealed,
+        *,
+        concurrency: int | None = None,
+        queue_messages: int = HANDLER_QUEUE_MESSAGES,
+        queue_bytes: int = HANDLER_QUEUE_BYTES,
+        weight: float = 1.0,
+        inline: bool = False,
+        tunnels: int = TUNNELS,
+        tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
+        codec: AnyCodec | None = None,
+    ) -> Opening[Membership]:
+        """Take part in a cluster. Use with ``await`` or ``async with``; when it returns, everybody knows.
+
+        Args:
+            cluster: The name, 1 to 255 bytes of UTF-8.
+            handler: A :class:`Handler`, or a function from :class:`Request` to bytes for requests only. A plain function
+                runs in a thread. It cannot be cancelled, so it counts as running until it returns; the end of the program
+                does not wait for it. Or one of these in :class:`Sealed`, for requests that are sealed by their callers.
+            concurrency: Requests that run at once; by default 128, or 32 for a plain function.
+            queue_messages: Requests that wait beyond those; of more, callers are told that this member is full, and try others.
+            queue_bytes: How many bytes of payload may wait; likewise.
+            weight: How much of the load this node is to get beside other members, 0.01 to 100: of 2 and 1, two thirds and one.
+                The same for all handlers that a node has in a cluster.
+            inline: Run a plain function in the event loop itself: fastest, and only for one that returns at once.
+            tunnels: Tunnels that are served at once; more are told that this member is full.
+            tunnel_window_bytes: What a caller may send through each before any of it is received: 4 KiB to 1 GiB.
+            codec: What requests, surveys and broadcasts are, and what replies are: a :class:`Codec`, a type for all, ``"json"``
+                or ``"msgpack"``; None for bytes. A request that does not fit is refused to its caller, a broadcast is dropped
+                and logged; the handler gets neither. What goes through tunnels stays bytes.
+
+        Raises:
+            ConfigurationError: An argument is wrong.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        self._check_own_name(cluster)
+        if codec is not None:
+            handler = coded_handler(handler, as_codec(codec), cluster, self._core.count_drop)
+        if isinstance(handler, Sealed):
+            handler = handler._open_for(cluster, self._entropy)
+        return self._enlist(
+            cluster,
+            handler,
+            concurrency=concurrency,
+            queue_messages=queue_messages,
+            queue_bytes=queue_bytes,
+            weight=weight,
+            inline=inline,
+            tunnels=tunnels,
+            tunnel_window_bytes=tunnel_window_bytes,
+        )
+
+    def _enlist(
         self,
         cluster: str,
         handler: Handler | RequestFunction,
@@ -184,26 +285,16 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
         inline: bool = False,
         tunnels: int = TUNNELS,
         tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
+        remembers: bool = True,
+        server_type: type[Server] = Server,
     ) -> Opening[Membership]:
-        """Take part in a cluster. Use with ``await`` or ``async with``; when it returns, everybody knows.
+        """Take part in any cluster, as :meth:`join` does: in those of gateways, too.
 
         Args:
-            cluster: The name, 1 to 255 bytes of UTF-8.
-            handler: A :class:`Handler`, or a function from :class:`Request` to bytes for requests only. A plain function
-                runs in a thread. It cannot be cancelled, so it counts as running until it returns; the end of the program
-                does not wait for it.
-            concurrency: Requests that run at once; by default 128, or 32 for a plain function.
-            queue_messages: Requests that wait beyond those; of more, callers are told that this member is full, and try others.
-            queue_bytes: How many bytes of payload may wait; likewise.
-            weight: How much of the load this node is to get beside other members, 0.01 to 100: of 2 and 1, two thirds and one.
-                The same for all handlers that a node has in a cluster.
-            inline: Run a plain function in the event loop itself: fastest, and only for one that returns at once.
-            tunnels: Tunnels that are served at once; more are told that this member is full.
-            tunnel_window_bytes: What a caller may send through each before any of it is received: 4 KiB to 1 GiB.
-
-        Raises:
-            ConfigurationError: An argument is wrong.
-            NodeClosed: The node was closed.
+            cluster: The name.
+            handler: As of :meth:`join`, and so are the arguments that are not named here.
+            remembers: Whether it gives a reply again to whoever repeats an idempotent request.
+            server_type: Runs the handler.
         """
         self._check_open()
         check_handler(handler)
@@ -215,46 +306,55 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
         if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
             raise ConfigurationError(f"weight={weight!r} must be from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}; 1 is the usual.")
         check_window("tunnel_window_bytes", tunnel_window_bytes)
-        registration = Registration(self._group(cluster), concurrency, queue_messages, queue_bytes, weight)
+        registration = Registration(self._group(cluster), concurrency, queue_messages, queue_bytes, weight, remembers=remembers)
         registration.tunnels = tunnels if serves_tunnels(handler) else 0
         registration.window_bytes = tunnel_window_bytes
-        return Opening(self._join(registration, handler, inline))
-
-    async def broadcast(self, cluster: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
-        """Send a message to every member of a cluster; waits while a link to one of them has no room.
-
-        Args:
-            cluster: The name.
-            payload: At most ``max_message_bytes``, 16 MiB by default.
-            headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
-
-        Returns:
-            To how many members it was sent.
-
-        Raises:
-            MessageTooLarge: The payload is too large.
-            ConfigurationError: The name or a header is wrong.
-            NodeClosed: The node was closed.
-        """
-        self._check_open()
-        content, sent = packets.as_bytes(payload), encode_headers(headers)
-        if self._tracing is None:
-            return await self._send_to_all(self._core.broadcast, cluster, content, sent)
-        with self._tracing.send("broadcast", cluster, sent, len(content)) as sent:
-            return await self._send_to_all(self._core.broadcast, cluster, content, sent)
+        return Opening(self._join(registration, handler, inline, server_type))
 
     def members(self, cluster: str) -> Members:
         """Return the live view of a cluster's members; ``await`` it until the first view has surely arrived.
 
         Raises:
-            ConfigurationError: The name is wrong.
+            ConfigurationError: The name is wrong, or one of another cloud.
             NodeClosed: The node was closed.
         """
         self._check_open()
+        if isinstance(cluster, str) and CLOUD_MARK in cluster:
+            raise ConfigurationError(
+                f"who serves {cluster!r} is the other cloud's business. Ask its members with node.survey({cluster!r}, ...)."
+            )
+        self._check_own_name(cluster)
+        return self._members(cluster)
+
+    def _members(self, cluster: str) -> Members:
+        """Return the live view of any cluster's members, as :meth:`members` does: of gateways, too."""
         self._group(cluster)
         return Members(
             cluster, lambda: self._look(cluster), lambda: self._view_known(cluster), lambda: self._count_members(cluster)
         )
+
+    async def clouds(self, *, timeout: float = SURVEY_TIMEOUT_S) -> tuple[Cloud, ...]:
+        """Ask the gateways of this cloud which other clouds they know, and have a way to.
+
+        Args:
+            timeout: Seconds after which no gateway is waited for.
+
+        Returns:
+            Each cloud, in the order of the aliases; empty where there is no gateway.
+
+        Raises:
+            NotConnected: This node reaches no other node, so it is not known who its gateways are.
+            RequestTimeout: That could not be found out in time.
+            ConfigurationError: The timeout is wrong.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        check_timeout(timeout)
+        try:
+            answers = await self._survey(gateway_cluster(), encode_call(Call(op=Op.STATUS)), timeout, None, NO_HEADERS)
+        except NoMembers:
+            return ()
+        return clouds_of(reply.payload for reply in answers.replies)
 
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         """Leave every cluster, finish what runs, and go. Harmless if the node was closed before.
@@ -283,7 +383,9 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
                 f"cannot listen on {config.listen}: {exc.strerror or exc}. Choose another address."
             ) from exc
         identity = Identity(entropy(IDENTITY_SEED_BYTES))
-        info = NodeInfo(NodeId(identity.node_id), advertised_addresses(host, port), config.zone)
+        self._listened = listened_address(host, port)
+        self._driver.own = frozenset({(host, port), parse_address(self._listened)})
+        info = NodeInfo(NodeId(identity.node_id), advertised_addresses(host, port, config.advertise), config.zone)
         max_message_bytes = config.max_message_bytes
         self._core = NodeCore(
             info,
@@ -292,17 +394,22 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
             rng=rng,
             entropy=entropy,
             link_config=None if self._is_simulated else LinkConfig(offer=Offer(preferred=fastest_suite())),
+            overlay_config=OverlayConfig(groups=GroupConfig(tells_counts=config.observe != "none")),
             max_message_bytes=max_message_bytes,
         )
         if self._tracing is None and max_message_bytes >= BODY_BYTES:
             self._runs = self._core.pubsub.publisher.runs
+        self._core.journal.started_at = self._started_at
         self._core.peers.handshakes_max = descriptors.handshakes_max(allowed)
         self._core.peers.links_max = descriptors.links_max(allowed)
         self._core.peers.rotation.signed = self._signed
+        clocks = (self._loop.time, self._loop.time) if self._is_simulated else (time.time, time.perf_counter)
+        self._open_desk(self.statistics, *clocks)
         # First write, then read: of two nodes that start at once, at least one sees the other.
         complete = self._remember() and config.is_zero_configuration
         remembered = self._remembered.addresses() if self._remembered is not None else []
-        self._seeds = Seeds(seed for seed in config.seeds if seed not in info.addresses)
+        remembered = [address for address in remembered if address != self._listened]
+        self._seeds = Seeds(seed for seed in config.seeds if seed not in (self._listened, *info.addresses))
         self._driver.run(self._core, self._handle_dial_failed)
         now = self._loop.time()
         unix_s = now if self._is_simulated else time.time()
@@ -333,9 +440,13 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
             await asyncio.gather(*(membership.leave(timeout=timeout) for membership in list(self._memberships.values())))
             await self._finish_callbacks(timeout)
             self._close_subscriptions()
+            await self._far_publishing.close(max(0.0, ends_at - self._loop.time()))
             self._core.requester.close(NodeClosed())
+            self._crossings.close()
             self._core.surveyor.close(NodeClosed())
+            self._close_far_surveys()
             self._core.tunnels.close()
+            self._close_questions()
             self._core.depart(self._loop.time())
             self._driver.transmit()
             await self._departed
@@ -343,13 +454,18 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
         if self._remembered is not None:
             self._remembered.remove(self.id)
         self._handle_room()
+        await asyncio.gather(*(end() for end in self._companions))
 
     def _abort(self) -> None:
         """End at once and tell nobody, as a crash of the process does: for simulations."""
         self._driver.abort()
         self._core.requester.close(NodeClosed())
+        self._crossings.close()
+        self._far_publishing.abort()
         self._core.surveyor.close(NodeClosed())
+        self._close_far_surveys()
         self._core.tunnels.close()
+        self._close_questions()
         self.handle_outcomes(self._core.outcomes_received())
         self.handle_events([*self._core.surveyor.events_received(), *self._core.tunnels.events_received()])
         self._runs = {}
@@ -364,9 +480,15 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
 
     # -- parts of the patterns
 
-    async def _join(self, registration: Registration, handler: Handler | RequestFunction, inline: bool) -> Membership:
+    async def _join(
+        self,
+        registration: Registration,
+        handler: Handler | RequestFunction,
+        inline: bool,
+        server_type: type[Server],
+    ) -> Membership:
         self._check_open()  # again: an Opening may be awaited much later than it was made
-        server = Server(
+        server = server_type(
             self._core,
             self._driver,
             registration,
@@ -395,6 +517,73 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
             raise
         return membership
 
+    def _join_as_stand_in(
+        self,
+        cluster: str,
+        handler: Handler | RequestFunction,
+        rank: int,
+        *,
+        takes_overflow: bool = False,
+        concurrency: int | None = None,
+        queue_messages: int = HANDLER_QUEUE_MESSAGES,
+        queue_bytes: int = HANDLER_QUEUE_BYTES,
+        tunnels: int = TUNNELS,
+        tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
+        remembers: bool = True,
+        server_type: type[Server] = Server,
+    ) -> Opening[Membership]:
+        """Take part in a cluster in place of members elsewhere (docs/design.md 6.13), as gateways do; like :meth:`join`.
+
+        Args:
+            cluster: The name.
+            handler: Has the work done. It gets requests and tunnels; neither surveys nor broadcasts.
+            rank: How many others come before it, ordinary members among them as one: 1 to 7.
+            takes_overflow: Whether it takes what those before it have no place for; otherwise it gets requests only while none
+                of them is there.
+            concurrency: As for :meth:`join`.
+            queue_messages: Likewise.
+            queue_bytes: Likewise.
+            tunnels: Likewise.
+            tunnel_window_bytes: Likewise.
+            remembers: Whether it gives a reply again to whoever repeats an idempotent request.
+            server_type: Runs the handler.
+
+        Raises:
+            ConfigurationError: The name or the rank is wrong, or this node is a member of the cluster otherwise.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        if not 1 <= rank <= RANK_MAX:
+            raise ConfigurationError(
+                f"rank={rank!r} must be from 1 to {RANK_MAX}. A cluster has stand-ins in so many clouds at most."
+            )
+        concurrency = default_concurrency(handler) if concurrency is None else concurrency
+        group = self._group(cluster)
+        registration = Registration(
+            group, concurrency, queue_messages, queue_bytes, rank=rank, takes_overflow=takes_overflow, remembers=remembers
+        )
+        registration.tunnels = tunnels if serves_tunnels(handler) else 0
+        registration.window_bytes = tunnel_window_bytes
+        return Opening(self._join(registration, handler, False, server_type))
+
+    async def _change_rank(self, membership: Membership, rank: int, *, takes_overflow: bool) -> None:
+        """Say anew when a stand-in takes requests; it is the only one of its cluster on this node, and misses none meanwhile.
+
+        Args:
+            membership: The stand-in.
+            rank: As of :meth:`_join_as_stand_in`.
+            takes_overflow: Likewise.
+        """
+        registration = membership._registration
+        if registration.leaving or self._closing is not None:
+            return
+        registration.rank, registration.takes_overflow = rank, takes_overflow
+        self._core.join(registration, self._loop.time())
+        told = self._loop.create_future()
+        self._joins.setdefault(registration.group.id, deque()).append(told)
+        self._driver.wake()
+        await asyncio.shield(told)
+
     async def _leave(self, membership: Membership, timeout: float) -> None:
         registration, server = membership._registration, membership._server
         await self._left(registration)
@@ -405,14 +594,22 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
         _done, waiting = await asyncio.wait(running, timeout=min(timeout, LEAVING_TOLD_S))
         if waiting and timeout > LEAVING_TOLD_S:
             logger.warning(
+                "leaving_waits",
                 "leaving %r waits for %s; what still runs in %.3g s is cancelled",
                 membership.cluster,
                 registration.describe_work() or "broadcasts that are handled",
                 timeout - LEAVING_TOLD_S,
+                cluster=membership.cluster,
             )
             _done, waiting = await asyncio.wait(waiting, timeout=timeout - LEAVING_TOLD_S)
         if waiting:
-            logger.warning("handlers of %r still run after %g s; cancelling them", membership.cluster, timeout)
+            logger.warning(
+                "handlers_cancelled",
+                "handlers of %r still run after %g s; cancelling them",
+                membership.cluster,
+                timeout,
+                cluster=membership.cluster,
+            )
             broadcasts.cancel()
             self._core.service.abandon(registration, self._loop.time())
         await server.close()
@@ -432,7 +629,8 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
     def _look(self, cluster: str) -> tuple[Member, ...]:
         if self._closing is not None:
             return ()
-        return tuple(describe(member.peer.info, member.failed) for member in self._group(cluster).members or ())
+        members = self._group(cluster).members or ()
+        return tuple(describe(member.peer.info, member.failed, is_stand_in=member.rank > 0) for member in members)
 
     def _count_members(self, cluster: str) -> int:
         return 0 if self._closing is not None else self._group(cluster).size
@@ -495,10 +693,14 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
             GenerationsSigned: self._handle_signed,
             RotationMissed: self._handle_missed,
             RotationHeard: lambda _event: self._rotation_changed.set(),
+            NodeAsked: self._handle_asked,
+            NodeAnswered: self._handle_answered,
+            RootLocated: self._handle_located,
+            EchoReturned: self._handle_echo,
         }
 
     def _handle_survey(self, event: SurveyAsked | SurveyAnswered | SurveyEnded) -> None:
-        assert isinstance(event.token, Survey)
+        assert isinstance(event.token, SurveyTaker)
         if isinstance(event, SurveyEnded) and isinstance(event.error, NoMembers):
             event.error = self._explain(event.error)
         event.token.handle_event(event)
@@ -517,7 +719,14 @@ class Node(Requesting, Publishing, Surveying, Tunneling, Rekeying):
             return  # what is given up says nothing of the seed
         if event.address not in self._seeds:
             if isinstance(event, DialRefused):
-                logger.debug("%s is not a node of this network: %s", event.address, event.reason)
+                logger.debug(
+                    "stranger",
+                    "%s is not a node of this network: %s",
+                    event.address,
+                    event.reason,
+                    address=event.address,
+                    reason=event.reason,
+                )
             return
         if isinstance(event, DialAnswered):
             self._seeds.reached(event.address)

@@ -31,6 +31,9 @@ class Opening(Generic[Result]):
         self._opening = opening
         self._opened: Result | None = None
 
+    def __repr__(self) -> str:
+        return f"<Opening: await it, or use it with async with{'; it is open' if self._opened is not None else ''}>"
+
     def __await__(self) -> Generator[object, object, Result]:
         return self._opening.__await__()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -14,6 +13,7 @@ from iris_py.defaults import ROTATION_ANSWER_S, ROTATION_TIMEOUT_S
 from iris_py.errors import ConfigurationError, RotationIncomplete
 from iris_py.files.generations import GenerationsFile, fingerprint
 from iris_py.files.remembered import RememberedPeers
+from iris_py.logs import EventLogger
 from iris_security import AdministrationKey, Secret, SecretFormatError
 from iris_security.keyring import GENERATIONS_MAX
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from iris_py.peers.rotation import GenerationsSigned, RotationMissed
     from iris_security import Entropy, Keyring, SignedGenerations
 
-logger = logging.getLogger("iris_py")
+logger = EventLogger("iris_py")
 
 RotationStep: TypeAlias = Literal["add", "rotate", "retire"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RotationStatus:
     """The exchange of the network's secret, as far as it is; see :meth:`Node.rotation`."""
 
@@ -78,9 +78,9 @@ class Rekeying(NodeBase):
     _keyring: Keyring
     _configured: Keyring  # what the settings say, whatever the administrator has made of it
     _reload: Callable[[], Config]
-    _entropy: Entropy
     _is_simulated: bool
     _is_remembered: bool
+    _listened: str
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ class Rekeying(NodeBase):
             if peer is not None:
                 neighbours[peer.id.hex()] = None if rank is None else rank.number
         generations = tuple(keys.key_id.hex() for keys in self._keyring.generations)
-        return RotationStatus(self._core.peers.rotation.rank.number, generations, neighbours)
+        return RotationStatus(number=self._core.peers.rotation.rank.number, generations=generations, neighbours=neighbours)
 
     async def rotate_secret(
         self, step: RotationStep, key: AdministrationKey | str, *, timeout: float = ROTATION_TIMEOUT_S, force: bool = False
@@ -234,7 +234,7 @@ class Rekeying(NodeBase):
         if self._remembered is not None:
             self._remembered.remove(self._core.info.id.hex())
         self._remembered = RememberedPeers(self._config.state_directory, self._keyring.primary.key_id.hex())
-        return self._remembered.add(self._core.info.id.hex(), self._core.info.addresses)
+        return self._remembered.add(self._core.info.id.hex(), [self._listened])  # they are on this machine, as it is
 
     def _handle_signed(self, event: GenerationsSigned) -> None:
         if event.signed is not self._signed and self._closing is None:
@@ -244,9 +244,11 @@ class Rekeying(NodeBase):
         if event.reason not in self._missed:
             self._missed.add(event.reason)
             logger.warning(
+                "rotation_missed",
                 "the secret of the network is being exchanged, and this node cannot take part: %s. It will be put out when "
                 "what it has is retired. Give it the settings of the others",
                 event.reason,
+                reason=event.reason,
             )
 
     # --
@@ -280,16 +282,25 @@ class Rekeying(NodeBase):
         try:
             self._use(self._keyring.with_generations(signed.secrets))
         except Exception as exc:
-            logger.error("step %d of exchanging the network's secret cannot be taken: %s", signed.number, exc)
+            logger.error(
+                "rotation_failed",
+                "step %d of exchanging the network's secret cannot be taken: %s",
+                signed.number,
+                exc,
+                step=signed.number,
+                reason=str(exc),
+            )
             return
         self._signed = signed
         self._rotation_changed.set()
         generations = self._keyring.generations
         logger.info(
+            "rotation_step",
             "step %d of exchanging the network's secret: %s seals, accepted besides: %d",
             signed.number,
             generations[0].key_id.hex(),
             len(generations) - 1,
+            step=signed.number,
         )
         if not self._is_simulated:
             GenerationsFile(self._config.state_directory, self._configured).save(signed)

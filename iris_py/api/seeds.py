@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from iris_py.errors import HandshakeError
+from iris_py.logs import EventLogger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-logger = logging.getLogger("iris_py")
+logger = EventLogger("iris_py")
 
 #: So many connections one after the other must have ended in the middle of the handshake before that is taken for a wrong
 #: secret: a node that does not know ours ends each of them without a word, and so does, once, a process that is killed at
@@ -44,6 +44,11 @@ class Seeds:
         return dict(self._outcomes)
 
     @property
+    def strangers(self) -> dict[str, str]:
+        """Return where somebody answers who does not hold our secret, each with what proved it."""
+        return dict(self._strangers)
+
+    @property
     def is_unknown(self) -> bool:
         """Return whether there may be a node of the network at a seed that has not answered."""
         return not self._absent.issuperset(self._outcomes)
@@ -66,7 +71,7 @@ class Seeds:
         """A node of the network answers there."""
         self._forget(address)
         if self._outcomes.pop(address, _UNTRIED) is not _UNTRIED:
-            logger.info("the seed %s is reached", address)
+            logger.info("seed_reached", "the seed %s is reached", address, seed=address)
 
     def refused(self, address: str, reason: str, *, is_end: bool) -> None:
         """Somebody answers there who could not be authenticated.
@@ -107,5 +112,7 @@ class Seeds:
 
     def _note(self, address: str, reason: str) -> None:
         if self._outcomes.get(address) != reason:
-            logger.warning("the seed %s %s. It is tried again and again.", address, reason)
+            logger.warning(
+                "seed_unreached", "the seed %s %s. It is tried again and again.", address, reason, seed=address, reason=reason
+            )
         self._outcomes[address] = reason

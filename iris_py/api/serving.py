@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import sys
 from contextlib import ExitStack, nullcontext
 from contextvars import copy_context
@@ -18,6 +17,7 @@ from iris_py.api.handler import Handler, answers_together, check_answers, handle
 from iris_py.api.threads import DaemonThreads
 from iris_py.api.tunnel import Tunnel
 from iris_py.errors import TunnelBroken
+from iris_py.logs import EventLogger
 from iris_py.patterns.messages import Request
 from iris_py.patterns.request.registration import Execution, Registration
 from iris_py.wire.packets import check_size
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.tunnel.end import TunnelEnd
     from iris_py.tracing import Handling, Tracing
 
-logger = logging.getLogger("iris_py")
+logger = EventLogger("iris_py")
 
 #: How long a handler may take to end after it was cancelled. One that ignores it must not hold up the end of the program.
 CANCEL_TIMEOUT_S = 1.0
@@ -53,7 +53,7 @@ if sys.version_info >= (3, 12):
         """Return a task that has run to its first pause, unless the program makes its tasks itself."""
         if loop.get_task_factory() is not None:
             return loop.create_task(coroutine)
-        return asyncio.Task(coroutine, loop=loop, eager_start=True)
+        return asyncio.Task(coroutine, loop=loop, eager_start=True)  # novm: vermin does not see the version that was asked for
 
 else:
 
@@ -104,6 +104,7 @@ class Server:
         if isinstance(handler, Handler):
             pause, resume = driver.pause_reading, driver.resume_reading
             self._broadcasts = BroadcastQueue(core, handler.on_broadcast, pause, resume, self._failures, tracing)
+            registration.broadcasts = self._broadcasts.waiting
         self._on_request: _Function = handler.on_request if isinstance(handler, Handler) else handler
         self._on_survey: _Function = handler.on_survey if isinstance(handler, Handler) else handler
         is_async = isinstance(handler, Handler) or is_async_function(handler)
@@ -167,6 +168,7 @@ class Server:
     def receive_broadcast(self, event: BroadcastReceived) -> None:
         """Hand a broadcast to the handler."""
         if self._broadcasts is None:
+            event.registration.counts.broadcasts_dropped += 1
             self._core.count_drop("broadcast_without_handler")
         else:
             self._broadcasts.put(event)
@@ -192,7 +194,12 @@ class Server:
             # Nobody waits any more: what the thread returns must not look for a loop that has ended.
             future.cancel("the handler was cancelled")
         if deaf:
-            logger.warning("%d handlers go on although they were cancelled; leaving them behind", len(deaf))
+            logger.warning(
+                "handlers_deaf",
+                "%d handlers go on although they were cancelled; leaving them behind",
+                len(deaf),
+                count=len(deaf),
+            )
 
     def abort(self) -> list[asyncio.Task[None]]:
         """Cancel whatever still runs; returns the tasks. What runs in threads cannot be stopped."""
@@ -414,7 +421,7 @@ class Server:
                 await self._handler.on_tunnel(tunnel)
                 await tunnel.close()
         except TunnelBroken as exc:
-            logger.debug("%r: %s", tunnel, exc)
+            logger.debug("tunnel_failed", "%r: %s", tunnel, exc, reason=str(exc))
             tunnel._break_by(exc)
         except BaseException as exc:
             if is_cancelled(exc):

@@ -9,18 +9,19 @@ once.
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import threading
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from iris_py.errors import ConfigurationError
+from iris_py.logs import EventLogger
+from iris_py.net.service_manager import service_manager
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-logger = logging.getLogger("iris_py")
+logger = EventLogger("iris_py")
 
 #: What tells a program to stop: Ctrl-C, and what supervisors send (systemd, Docker, Kubernetes).
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -31,6 +32,10 @@ REPEATED_S = 0.5
 
 async def until_stopped(*, signals: Sequence[signal.Signals] = SIGNALS) -> signal.Signals:
     """Wait until the program is told to stop: by Ctrl-C or SIGTERM. The way for a service to serve until then.
+
+    A service manager that wants to hear how the service is (systemd: ``Type=notify``) is told that it is ready, then as long as
+    the event loop turns that it does (``WatchdogSec=``), and at the end that it is leaving. So call this when all clusters are
+    joined.
 
     Afterwards let the program come to its end, which leaves all clusters. The same signal again, more than half a second later,
     ends the process at once. A signal that the process ignores, as one that ``nohup`` has started does, it goes on to ignore.
@@ -45,8 +50,12 @@ async def until_stopped(*, signals: Sequence[signal.Signals] = SIGNALS) -> signa
         ConfigurationError: It was not called in the main thread, where signals arrive.
     """
     check_main_thread()
-    stopping = stopping_of(asyncio.get_running_loop())
-    return await stopping.wait(signals)
+    stopping, manager = stopping_of(asyncio.get_running_loop()), service_manager()
+    if stopping.number is None:
+        manager.ready(lambda: "runs")
+    number = await stopping.wait(signals)
+    manager.stopping()
+    return number
 
 
 class Stopping:
@@ -113,7 +122,7 @@ class Stopping:
                 end_at_once(number)
             return
         self.number, self._came_at = number, now
-        logger.info("%s: leaving", number.name)
+        logger.info("stopping", "%s: leaving", number.name, signal=number.name)
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(None)

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import math
 from copy import copy
 from operator import length_hint
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from iris_py.api.failures import FailureLog, is_cancelled, is_interrupt
 from iris_py.api.opening import Closable
 from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.errors import NodeClosed, SlowSubscriber
+from iris_py.logs import EventLogger
 from iris_py.patterns.topic.queue import size_of
+from iris_py.payloads import Payload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 
+    from iris_py.errors import DecodeError, IrisError
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.queue import SubscriptionQueue
     from iris_py.tracing import Tracing
 
-logger = logging.getLogger("iris_py")
+logger = EventLogger("iris_py")
 
 #: Messages that a plain callback is given before the event loop has a turn.
 CALLBACKS_PER_TURN_MAX = 256
@@ -31,32 +33,35 @@ CALLBACKS_PER_TURN_MAX = 256
 #: always behind fills the log; too large: that it is behind again is not seen.
 BURST_S = 10.0
 
-Callback: TypeAlias = "Callable[[Message], Awaitable[object] | object]"
+Callback: TypeAlias = "Callable[[Message[Payload]], Awaitable[object] | object]"
 
 
-class Subscription(Closable):
+class Subscription(Closable, Generic[Payload]):
     """The messages of the topics that match a pattern, as :meth:`Node.subscribe` returns it.
 
     ``async for message in subscription`` takes one message after the other; ``async for batch in subscription.batches()`` all
     that are there at once, which is faster. Both end when it is closed, and raise :exc:`SlowSubscriber` once it was cut off,
-    after what it still held, and :exc:`NodeClosed` when the node was closed. The first takes up to a quarter of what the queue
+    after what it still held, :exc:`NotExported` likewise once another cloud lets this one have nothing of it any more, and
+    :exc:`NodeClosed` when the node was closed. The first takes up to a quarter of what the queue
     may hold, or 1 MiB, out of it at once; several tasks may share it, and a loop that is left or cancelled leaves the rest to
     the next one.
 
     The underscored attributes are for the node.
     """
 
+    _undecodable: DecodeError | None = None
+
     def __init__(
         self,
         queue: SubscriptionQueue,
-        callback: Callback | None,
-        leave: Callable[[Subscription], Coroutine[object, object, None]],
+        callback: Callback[Any] | None,
+        leave: Callable[[Subscription[Any]], Coroutine[object, object, None]],
         drained: Callable[[SubscriptionQueue], None],
         tracing: Tracing | None = None,
     ) -> None:
         self._queue = queue
         self._waiting = queue.waiting
-        self._taken: Iterator[Message] = iter(())  # out of the queue, for whoever iterates next
+        self._taken: Iterator[Message[Any]] = iter(())  # out of the queue, for whoever iterates next
         self._callback = callback
         self._leave = leave
         self._drained = drained
@@ -64,6 +69,8 @@ class Subscription(Closable):
         self._more = asyncio.Event()
         self._is_closed = False
         self._node_closed = False
+        self._is_connected = True
+        self._error: IrisError | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._consumer: asyncio.Task[None] | None = None
         self._failures = FailureLog(f"the callback of the subscription to {queue.name!r}")
@@ -85,9 +92,15 @@ class Subscription(Closable):
         """How many messages were dropped, by reason.
 
         ``oldest`` and ``newest`` by the policies of that name; ``over_block`` although publishers were told to wait;
-        ``cut_off``, the one that was too many; ``closed``, not taken when the subscription was closed.
+        ``cut_off``, the one that was too many; ``closed``, not taken when the subscription was closed; ``undecodable``, which
+        did not fit the codec.
         """
         return dict(self._queue.dropped)
+
+    @property
+    def undecodable(self) -> DecodeError | None:
+        """Say what did not fit the codec with the latest message that was left out for that; None if all did."""
+        return self._undecodable
 
     @property
     def queued_messages(self) -> int:
@@ -99,26 +112,36 @@ class Subscription(Closable):
         """The size of their payloads and headers."""
         return self._queue.bytes + sum(map(size_of, copy(self._taken)))
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether what is published now arrives, as far as is known.
+
+        False once it has ended, and for topics of another cloud while the node looks for the next gateway; then ``gap`` tells
+        later where something may be missing.
+        """
+        has_ended = self._is_closed or self._node_closed or self._queue.is_cut or self._error is not None
+        return self._is_connected and not has_ended
+
     def __repr__(self) -> str:
         return f"<Subscription to {self.pattern!r}: {self.queued_messages} messages wait>"
 
     # -- taking
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
+    async def __aiter__(self) -> AsyncIterator[Message[Payload]]:
         while True:
             for message in self._taken:
                 yield message
             if not await self._fill():
                 return
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> Message[Payload]:
         while True:
             for message in self._taken:
                 return message
             if not await self._fill():
                 raise StopAsyncIteration
 
-    async def batches(self) -> AsyncIterator[list[Message]]:
+    async def batches(self) -> AsyncIterator[list[Message[Payload]]]:
         """Take all that is there, again and again; no batch is empty."""
         while await self._wait():
             yield [*self._taken, *self._take()]
@@ -157,14 +180,31 @@ class Subscription(Closable):
             return
         if now - self._dropped_at >= BURST_S:
             logger.warning(
+                "subscription_drops",
                 "the subscription to %r is behind and drops messages, %d so far (%s, at most %d messages or %d bytes wait)",
                 queue.name,
                 drops,
                 queue.policy,
                 queue.messages_max,
                 queue.bytes_max,
+                pattern=queue.name,
+                drops=drops,
             )
         self._drops_seen, self._dropped_at = drops, now
+
+    def _fail(self, error: IrisError) -> None:
+        """Nothing comes any more, for this reason; what is there may still be taken."""
+        self._error = error
+        self._more.set()
+        if self._callback is not None:
+            logger.warning(
+                "subscription_ended",
+                "the subscription to %r has ended: %s",
+                self.pattern,
+                error,
+                pattern=self.pattern,
+                reason=str(error),
+            )
 
     def _end_with_node(self) -> None:
         self._node_closed = True
@@ -182,10 +222,11 @@ class Subscription(Closable):
             self._taken = iter(self._take(is_some=True))
         return True
 
-    def _take(self, *, is_some: bool = False) -> list[Message]:
+    def _take(self, *, is_some: bool = False) -> list[Message[Any]]:
         """Take what is in the queue; of much only as much as an iteration may hold, if that ``is_some``."""
         queue = self._queue
         batch = queue.take_some() if is_some else queue.take()
+        queue.note_lag(asyncio.get_running_loop().time())
         if queue.blocked and queue.is_low:
             self._drained(queue)
         return batch
@@ -198,17 +239,21 @@ class Subscription(Closable):
                 return False
             if queue.is_cut:
                 raise SlowSubscriber(queue.name, queue.policy, queue.messages_max, queue.bytes_max)
+            if self._error is not None:
+                raise self._error
             if self._node_closed:
                 raise NodeClosed
             self._more.clear()
             await self._more.wait()
         return True
 
-    async def _consume(self, callback: Callback) -> None:
+    async def _consume(self, callback: Callback[Any]) -> None:
         queue, waiting = self._queue, self._waiting
         until_turn = CALLBACKS_PER_TURN_MAX
         while waiting:
             message = queue.pop()
+            if queue.marks and queue.marks[0][0] <= queue.taken:
+                queue.note_lag(asyncio.get_running_loop().time())
             if queue.blocked and queue.is_low:
                 self._drained(queue)
             try:
@@ -228,7 +273,7 @@ class Subscription(Closable):
                 until_turn = CALLBACKS_PER_TURN_MAX
                 await asyncio.sleep(0)
 
-    async def _call_traced(self, tracing: Tracing, callback: Callback, message: Message) -> None:
+    async def _call_traced(self, tracing: Tracing, callback: Callback[Any], message: Message) -> None:
         with tracing.process(message.topic, message.source, message, len(message.payload), self.pattern):
             result = callback(message)
             if inspect.isawaitable(result):
@@ -245,6 +290,12 @@ class Subscription(Closable):
         if consumer is not None:
             _done, running = await asyncio.wait([consumer], timeout=timeout)
             if running:
-                logger.warning("the callback of %r still runs after %g s; cancelling it", self.pattern, timeout)
+                logger.warning(
+                    "callback_cancelled",
+                    "the callback of %r still runs after %g s; cancelling it",
+                    self.pattern,
+                    timeout,
+                    pattern=self.pattern,
+                )
                 consumer.cancel()
         self._queue.clear("closed", sum(1 for _ in self._taken))

@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from bisect import bisect_right
 from collections import deque
+from functools import partial
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from iris_py.api.base import SENT_PER_TURN_MAX, NodeBase
+from iris_py.api.codec import as_codec, encode, encode_some
+from iris_py.api.coded import CodedSubscription
+from iris_py.api.far_publishing import FarPublishing
+from iris_py.api.far_topics import FarTopics, split_pattern
 from iris_py.api.opening import Opening
 from iris_py.api.subscription import Subscription
 from iris_py.defaults import SUBSCRIPTION_QUEUE_BYTES, SUBSCRIPTION_QUEUE_MESSAGES
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
+from iris_py.logs import EventLogger
 from iris_py.node.refusals import refusals
 from iris_py.patterns.topic.names import literal_prefix, parse_pattern
 from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
+from iris_py.wire.names import CLOUD_MARK
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Unpack
 
+    from iris_py.api.codec import AnyCodec, Codec, CodecFormat
+    from iris_py.api.options import PublishOptions, SubscribeOptions
     from iris_py.api.subscription import Callback
+    from iris_py.patterns.topic.queue import OverflowPolicy
+    from iris_py.payloads import Payload
     from iris_py.wire.headers import Headers, HeaderValue
 
-logger = logging.getLogger("iris_py")
+logger = EventLogger("iris_py")
 
 #: What the begin of a run of publications counts among ``SENT_PER_TURN_MAX``, where what goes by itself counts one; what is
 #: appended to a run counts nothing. Too small: megabytes are made before any of it is sent; too large: runs of small messages
@@ -43,29 +54,58 @@ class Publishing(NodeBase):
 
     def __init__(self) -> None:
         super().__init__()
-        self._subscriptions: dict[SubscriptionQueue, Subscription] = {}
+        self._subscriptions: dict[SubscriptionQueue, Subscription[Any]] = {}
         self._telling: dict[SubscriptionQueue, asyncio.Future[None]] = {}
+        self._far_topics = FarTopics(self)
+        self._far_publishing = FarPublishing(self)
 
-    async def publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+    @overload
+    async def publish(self, topic: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    @overload
+    async def publish(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    async def publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        codec: AnyCodec | None = None,
+    ) -> int:
         """Send a message to every subscriber of a topic; waits while a link to one of them has no room, or one asks to wait.
 
         Messages of one node to one topic arrive in their order. Right after the first use of a topic it takes a moment to
-        learn who subscribes to it.
+        learn who subscribes to it. To a topic of another cloud, as ``sensors.berlin@eu``, it is handed to a gateway, whoever
+        subscribes over there.
 
         Args:
             topic: The name: tokens with dots between them, as ``sensors.berlin.roof``; at most 255 bytes and 16 tokens.
-            payload: At most ``max_message_bytes``, 16 MiB by default.
+            payload: At most ``max_message_bytes``, 16 MiB by default. Bytes, or with ``codec`` a value.
             headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
                 A message with headers is not sent together with others, which costs a few microseconds.
+            codec: What the payload is: a :class:`Codec`, a type, ``"json"`` or ``"msgpack"``; None for bytes. Subscribers give
+                the same one.
 
         Returns:
-            To how many nodes it was sent, this one included if it subscribes.
+            To how many nodes it was sent, this one included if it subscribes; 1 for a topic of another cloud.
 
         Raises:
             MessageTooLarge: The payload is too large.
+            EncodeError: The payload is none of ``codec``. Nothing was sent.
+            CloudUnavailable: No gateway has a way to the other cloud. Nothing was sent.
+            NotExported: The other cloud takes nothing for that topic. Nothing was sent; what comes to be so later is found out
+                by the next call.
             ConfigurationError: The topic or a header is not valid.
             NodeClosed: The node was closed.
         """
+        if codec is not None:
+            payload = encode(as_codec(codec).encode_request, payload, topic=topic)
         if headers is None and type(payload) is bytes:
             run = self._runs.get(topic)
             if run is not None and (room := run.room - RUN_MESSAGE_COST - len(payload)) >= 0:
@@ -76,6 +116,8 @@ class Publishing(NodeBase):
             self._check_open()
         if type(payload) is not bytes:
             payload = packets.as_bytes(payload)
+        if type(topic) is str and CLOUD_MARK in topic:
+            return await self._far_publishing.publish(topic, [payload], encode_headers(headers))
         if headers is not None or self._tracing is not None:
             return await self._publish_with_headers(topic, payload, encode_headers(headers))
         count = self._core.pubsub.publisher.add(topic, payload)
@@ -85,8 +127,26 @@ class Publishing(NodeBase):
                 self._unrested += RUN_COST
         return count
 
+    @overload
     async def publish_many(
-        self, topic: str, payloads: Iterable[bytes], *, headers: Mapping[str, HeaderValue] | None = None
+        self, topic: str, payloads: Iterable[bytes], *, codec: None = None, **options: Unpack[PublishOptions]
+    ) -> int: ...
+    @overload
+    async def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[Payload],
+        *,
+        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    async def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[Any],
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        codec: AnyCodec | None = None,
     ) -> int:
         """Send messages to every subscriber of a topic, in their order: as so many :meth:`publish`, and several times as fast.
 
@@ -95,20 +155,33 @@ class Publishing(NodeBase):
 
         Args:
             topic: The name.
-            payloads: The messages.
+            payloads: The messages: bytes, or with ``codec`` values.
             headers: Those of each of them.
+            codec: As for :meth:`publish`.
 
         Returns:
             To how many nodes the last one was sent; 0 if there is none.
 
         Raises:
             MessageTooLarge: A payload is too large.
+            EncodeError: A payload is none of ``codec``. It was not sent.
             ConfigurationError: The topic or a header is not valid.
             NodeClosed: The node was closed.
         """
         self._check_open()
         count, rest = 0, iter(payloads)
+        is_far = type(topic) is str and CLOUD_MARK in topic
+        coded = None if codec is None else as_codec(codec)
         while some := list(islice(rest, MANY_AT_ONCE)):
+            if coded is not None:
+                encoded, error = encode_some(coded.encode_request, some, topic)
+                if error is not None:
+                    await self.publish_many(topic, encoded, headers=headers)
+                    raise error
+                some = encoded
+            if is_far:
+                count = await self._far_publishing.publish(topic, list(map(packets.as_bytes, some)), encode_headers(headers))
+                continue
             if headers is None and set(map(type, some)) == {bytes}:
                 count = await self._publish_alike(topic, some)
             else:
@@ -132,18 +205,41 @@ class Publishing(NodeBase):
             begin, used = end, ends[end - 1]
         return count
 
-    def try_publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+    @overload
+    def try_publish(self, topic: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    @overload
+    def try_publish(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    def try_publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        codec: AnyCodec | None = None,
+    ) -> int:
         """Send a message to every subscriber of a topic at once, or not at all. As :meth:`publish`, but never waits.
 
         Raises:
             Overloaded: :meth:`publish` would have waited: there is no room, or it is not yet known who subscribes.
             MessageTooLarge: The payload is too large.
+            EncodeError: The payload is none of ``codec``.
             ConfigurationError: The topic or a header is not valid.
             NodeClosed: The node was closed.
         """
         self._check_open()
+        if codec is not None:
+            payload = encode(as_codec(codec).encode_request, payload, topic=topic)
         if type(payload) is not bytes:
             payload = packets.as_bytes(payload)
+        if type(topic) is str and CLOUD_MARK in topic:
+            return self._far_publishing.try_publish(topic, payload, encode_headers(headers))
         if headers is None and self._tracing is None:
             count = self._core.pubsub.publisher.add(topic, payload)
             return self._publish_now(topic, payload, NO_HEADERS) if count is None else count
@@ -166,19 +262,43 @@ class Publishing(NodeBase):
             raise Overloaded(topic=topic)
         return count
 
+    @overload
+    def subscribe(
+        self, pattern: str, callback: Callback | None = None, *, codec: None = None, **options: Unpack[SubscribeOptions]
+    ) -> Opening[Subscription]: ...
+    @overload
     def subscribe(
         self,
         pattern: str,
-        callback: Callback | None = None,
+        callback: Callback[Payload] | None = None,
         *,
-        policy: str = "drop_oldest",
+        codec: Codec[Payload, Any] | type[Payload],
+        **options: Unpack[SubscribeOptions],
+    ) -> Opening[Subscription[Payload]]: ...
+    @overload
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callback[Any] | None = None,
+        *,
+        codec: CodecFormat,
+        **options: Unpack[SubscribeOptions],
+    ) -> Opening[Subscription[Any]]: ...
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callback[Any] | None = None,
+        *,
+        policy: OverflowPolicy = "drop_oldest",
         queue_messages: int = SUBSCRIPTION_QUEUE_MESSAGES,
         queue_bytes: int = SUBSCRIPTION_QUEUE_BYTES,
-    ) -> Opening[Subscription]:
+        codec: AnyCodec | None = None,
+    ) -> Opening[Subscription[Any]]:
         """Subscribe to topics. Use with ``await`` or ``async with``; when it returns, every publisher knows.
 
         Args:
             pattern: A topic, or a pattern: ``*`` stands for any one token, ``>`` at the end for all further ones, at least one.
+                With the alias of another cloud behind it, as ``clicks.>@eu``, it is for topics of that.
             callback: Given each message, one at a time, if the subscription is not to be iterated over. What it raises is
                 logged. A plain function runs in the event loop and must return at once.
             policy: What happens when the queue is full. ``drop_oldest`` and ``drop_newest`` drop messages; ``block`` makes
@@ -186,9 +306,13 @@ class Publishing(NodeBase):
             queue_messages: How many messages may wait to be taken.
             queue_bytes: How many bytes of payload and headers. Of ``block`` both say when publishers are told to wait; what
                 they have sent until then comes on top, at most 64 MiB.
+            codec: What the messages are, as for :meth:`publish`. One that does not fit is left out: it is counted in
+                :attr:`Subscription.dropped` as ``undecodable``, logged, and the latest is :attr:`Subscription.undecodable`.
 
         Raises:
-            ConfigurationError: An argument is wrong.
+            CloudUnavailable: No gateway has a way to the other cloud.
+            NotExported: The other cloud lets this one have nothing of that. Also later, while messages are taken.
+            ConfigurationError: An argument is wrong; or the other cloud lets nobody make its publishers wait.
             NodeClosed: The node was closed.
         """
         self._check_open()
@@ -199,15 +323,30 @@ class Publishing(NodeBase):
         if queue_messages < 1 or queue_bytes < 1:
             raise ConfigurationError("queue_messages and queue_bytes must be at least 1.")
         with refusals:
-            tokens = parse_pattern(pattern)
-        queue = SubscriptionQueue(tokens, literal_prefix(tokens), pattern, policy, queue_messages, queue_bytes)
-        return Opening(self._subscribe(queue, callback))
+            inner, alias = split_pattern(pattern)
+            tokens = parse_pattern(inner)
+        kind: Callable[..., Subscription[Any]] = Subscription
+        if codec is not None:
+            kind = partial(CodedSubscription[Any], as_codec(codec), self._core.count_drop)
+        lags = self._core.pubsub.deliveries.lags
+        queue = SubscriptionQueue(tokens, literal_prefix(tokens), pattern, policy, queue_messages, queue_bytes, lags)
+        if alias:
+            return Opening(self._far_topics.subscribe(queue, callback, alias, self._subscriptions, kind))
+        return Opening(self._subscribe(queue, callback, kind))
 
     # -- for the node
 
-    async def _subscribe(self, queue: SubscriptionQueue, callback: Callback | None) -> Subscription:
+    async def _subscribe(
+        self, queue: SubscriptionQueue, callback: Callback[Any] | None, kind: Callable[..., Subscription[Any]]
+    ) -> Subscription[Any]:
         self._check_open()  # again: an Opening may be awaited much later than it was made
-        subscription = Subscription(queue, callback, self._unsubscribe, self._handle_drained, self._tracing)
+        subscription = kind(queue, callback, self._unsubscribe, self._handle_drained, self._tracing)
+        await self._begin_subscription(subscription)
+        return subscription
+
+    async def _begin_subscription(self, subscription: Subscription[Any]) -> None:
+        """Wait until every publisher knows of a subscription."""
+        queue = subscription._queue
         self._subscriptions[queue] = subscription
         try:
             is_told_later = self._core.subscribe(queue, self._loop.time())
@@ -229,9 +368,8 @@ class Publishing(NodeBase):
             if self._unrested >= SENT_PER_TURN_MAX:
                 self._unrested = 0
                 await asyncio.sleep(0)
-        return subscription
 
-    async def _unsubscribe(self, subscription: Subscription) -> None:
+    async def _unsubscribe(self, subscription: Subscription[Any]) -> None:
         queue = subscription._queue
         if self._subscriptions.pop(queue, None) is None:
             return
@@ -255,8 +393,10 @@ class Publishing(NodeBase):
             if not told.done():
                 told.set_exception(NodeClosed())
         self._telling.clear()
+        self._far_topics.close()
         subscriptions, self._subscriptions = self._subscriptions, {}
-        for subscription in subscriptions.values():
+        for queue, subscription in subscriptions.items():
+            queue.lag.settle()
             subscription._end_with_node()
 
     def _handle_told(self, queue: SubscriptionQueue) -> None:
@@ -269,7 +409,9 @@ class Publishing(NodeBase):
         if subscription is None:
             return
         if queue.is_cut:
-            logger.warning("the subscription to %r was too slow and is cut off", queue.name)
+            logger.warning(
+                "subscription_cut", "the subscription to %r was too slow and is cut off", queue.name, pattern=queue.name
+            )
             self._core.unsubscribe(queue, self._loop.time())
         elif queue.dropped:
             subscription._note_drops(self._loop.time())

@@ -7,36 +7,24 @@ import io
 from contextlib import aclosing
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from iris_py.api.opening import Closable
-from iris_py.defaults import MAX_MESSAGE_BYTES
-from iris_py.errors import MessageTooLarge, TunnelBroken, TunnelClosed
-from iris_py.patterns.tunnel.end import (
-    CHUNK_BYTES,
-    PIECE_BYTES_MAX,
-    PIECE_CHARGE,
-    Failure,
-)
+from iris_py.api.stream import MessageStream
+from iris_py.patterns.tunnel.end import TunnelEnd
 from iris_py.patterns.tunnel.offer import FROM_MEMBER
-from iris_py.wire import packets
+from iris_py.wire.headers import cloud_of, visible_headers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 
-    from iris_py.patterns.tunnel.end import Piece, TunnelEnd
     from iris_py.wire.headers import HeaderValue
 
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
 
-#: How long closing waits without any sign of progress for the other side to take what was sent, in seconds.
-CLOSE_TIMEOUT_S = 30.0
-#: What may be sent without a turn of the event loop. Too small: turns cost more than messages; too large: other work waits.
-REST_BYTES = 8 * CHUNK_BYTES
 #: What is read from a file, or written to one, at once, in a thread. Too small: threads are changed too often.
 FILE_BYTES = 256 * 1024
 
 
-class Tunnel(Closable):
+class Tunnel(MessageStream[TunnelEnd]):
     """An ordered two-way stream of messages between a caller and one member, from :meth:`Node.tunnel` or in ``on_tunnel()``.
 
     It ends in one of two ways: :exc:`TunnelClosed` means that everything that was sent has been delivered, :exc:`TunnelBroken`
@@ -48,20 +36,9 @@ class Tunnel(Closable):
     """
 
     def __init__(self, end: TunnelEnd, local: str, wake: Callable[[], None]) -> None:
-        self._core = end
+        super().__init__(end, wake)
         self._local = local
-        self._wake = wake
-        self._loop = asyncio.get_running_loop()
-        self._sending, self._receiving = asyncio.Lock(), asyncio.Lock()
-        self._readable: asyncio.Future[None] | None = None
-        self._writable: asyncio.Future[None] | None = None
-        self._moved: asyncio.Future[None] | None = None
-        self._unrested = 0
-        self._pieces: list[Piece] = []  # of the message that is being received
-        self._pieces_bytes = 0
-        self._is_skipping = False  # the rest of a message that was given up
-        self._is_ended_here = self._is_closed = False
-        end.on_changed = self._handle_changed
+        self._name = ""  # that of a cluster of another cloud, if it was opened to one
 
     # -- what it is
 
@@ -73,11 +50,11 @@ class Tunnel(Closable):
     @property
     def cluster(self) -> str:
         """The name of the cluster that it was opened to."""
-        return self._core.group.name
+        return self._name or self._core.group.name
 
     @property
     def member(self) -> str:
-        """The id (hex) of the node that serves it."""
+        """The id (hex) of the node that serves it; of a tunnel to another cloud, of the gateway that passes it on."""
         return self._core.peer.name if self._core.registration is None else self._local
 
     @property
@@ -86,44 +63,23 @@ class Tunnel(Closable):
         return self._local if self._core.registration is None else self._core.peer.name
 
     @property
+    def _other_side(self) -> str:
+        return self._core.peer.name
+
+    @property
     def headers(self) -> Mapping[str, HeaderValue]:
         """The headers that the caller gave with it: values by name, which cannot be changed. Empty if it gave none."""
-        return self._core.headers
+        return visible_headers(self._core.headers)
+
+    @property
+    def cloud(self) -> str:
+        """The alias of the cloud that it comes from; empty if that is the own one."""
+        return cloud_of(self._core.headers)
 
     def __repr__(self) -> str:
         return f"<Tunnel {self.id} of {self.cluster!r} to {self._core.peer.name[:8]}>"
 
     # -- sending
-
-    async def send(self, payload: Piece | bytearray) -> None:
-        """Send a message of any size; waits while the other side has not taken enough of what was sent before.
-
-        To cancel it in the middle of a message breaks the tunnel: the other side could not tell where the next one begins.
-
-        Args:
-            payload: Bytes. It must not be changed before this returns.
-
-        Raises:
-            TunnelClosed: The tunnel has ended; everything that was sent before was delivered.
-            TunnelBroken: The tunnel has broken, or the other side takes no more.
-        """
-        data = payload if isinstance(payload, bytes) else _view(payload)
-        size, end = len(data), self._core
-        if not self._sending.locked():  # the hot path: no await but for a rest, and nothing is copied twice
-            if end.is_ended or end.failure is not None:
-                self._check_sending()
-            if size <= end.credit - PIECE_CHARGE and size <= PIECE_BYTES_MAX:
-                was_ready = end.is_ready
-                end.write(bytes(data), is_last=True)
-                if not was_ready:
-                    self._wake()
-                self._unrested += size + PIECE_CHARGE
-                if self._unrested >= REST_BYTES:
-                    self._unrested = 0
-                    await asyncio.sleep(0)
-                return
-        async with self._sending:
-            await self._write(data, is_last=True)
 
     async def send_from(self, file: BinaryIO) -> int:
         """Send the rest of a file as one message, in bounded memory; returns how many bytes that was.
@@ -147,50 +103,14 @@ class Tunnel(Closable):
                 async for chunk in _each(chunks):
                     if chunk:
                         size += len(chunk)
-                        await self._write(chunk, is_last=False)
-                await self._write(b"", is_last=True)
+                        await self._write_piece(chunk, is_last=False)
+                await self._write_piece(b"", is_last=True)
             except BaseException as exc:
                 self._handle_unsent(exc)
                 raise
         return size
 
-    async def end(self) -> None:
-        """Send no more: the other side sees the end after everything that was sent before. Receiving goes on."""
-        async with self._sending:
-            self._is_ended_here = True
-            self._core.end()
-            self._wake()
-
     # -- receiving
-
-    async def receive(self, *, max_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
-        """Return the next message. To cancel it loses nothing.
-
-        Args:
-            max_bytes: The largest message that is put together in memory.
-
-        Raises:
-            MessageTooLarge: The next message is larger. It is left out; the one after it comes next.
-            TunnelClosed: The other side has ended the tunnel, and everything was received.
-            TunnelBroken: The tunnel has broken.
-        """
-        if not self._receiving.locked():
-            message = self._take_message(max_bytes)
-            if message is not None:
-                return message
-        async with self._receiving:
-            while (message := self._take_message(max_bytes)) is None:
-                await self._wait_readable()
-            return message
-
-    def __aiter__(self) -> Tunnel:
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            return await self.receive()
-        except TunnelClosed:
-            raise StopAsyncIteration from None
 
     async def receive_into(self, file: BinaryIO) -> int:
         """Write the next message, of any size, to a file; returns how many bytes that was.
@@ -227,178 +147,11 @@ class Tunnel(Closable):
         """
         return self._chunks()
 
-    # -- the end
-
-    async def close(self, *, timeout: float = CLOSE_TIMEOUT_S) -> None:
-        """End both directions, and wait until the other side has taken everything that was sent. Harmless if repeated.
-
-        What the other side still sends is not received any more, and it is told so.
-
-        Args:
-            timeout: Seconds to wait while there is no progress.
-
-        Raises:
-            TunnelBroken: It broke before that, or the other side did not take everything.
-        """
-        if self._is_closed:
-            return
-        self._is_closed = True
-        end = self._core
-        try:
-            async with asyncio.timeout(timeout), self._sending:  # another task may be in the middle of a message
-                self._is_ended_here = True
-                end.end()
-            end.stop()
-            self._wake()
-            while not end.is_over and end.failure is None:
-                self._moved = self._loop.create_future()
-                async with asyncio.timeout(timeout):
-                    await self._moved
-        except TimeoutError:
-            reason = f"the other side did not take everything, and made no progress for {timeout:g} s"
-            self._break(reason, "TimeoutError", "the tunnel was closed, and what was sent was not taken in time")
-        except asyncio.CancelledError as exc:
-            self._break_by(exc)
-            raise
-        if end.failure is not None:
-            raise self._broken(end.failure)
-        if not end.is_taken:
-            raise self._broken(_NOT_TAKEN)
-
-    async def _end(self) -> None:
-        await self.close()
-
-    async def _exit(self, exc: BaseException | None) -> None:
-        if exc is None:
-            await self.close()
-        elif not self._is_closed:
-            self._is_closed = True
-            self._break_by(exc)
-
-    # -- for the core
-
-    def _handle_changed(self) -> None:
-        """Something arrived, there is credit, or it ended: wake who waits for that."""
-        end = self._core
-        is_broken = end.failure is not None
-        readable, writable, moved = self._readable, self._writable, self._moved
-        if readable is not None and (end.can_take or is_broken or end.is_peer_ended or end.is_stopped):
-            self._readable = None
-            _resolve(readable)
-        if writable is not None and (end.credit > PIECE_CHARGE or is_broken or end.is_ended):
-            self._writable = None
-            _resolve(writable)
-        if moved is not None:
-            self._moved = None
-            _resolve(moved)
-
-    def _break_by(self, exc: BaseException) -> None:
-        """Break it, for an exception has left the block or the handler."""
-        text = packets.decode_failure(packets.encode_failure(exc))
-        self._break("this side broke it off", *text)
-
-    def _break(self, reason: str, type: str, text: str) -> None:  # noqa: A002 - as TunnelBroken
-        self._core.fail(Failure(reason), is_told=True, type=type, text=text)
-        self._wake()
-
     # --
-
-    def _check_sending(self) -> None:
-        end = self._core
-        if end.failure is not None:
-            raise self._broken(end.failure)
-        if end.is_ended:
-            if self._is_ended_here:
-                raise TunnelClosed(self.cluster, end.peer.name, is_ours=True)
-            if not end.is_taken:
-                raise self._broken(_NOT_TAKEN)
-            raise TunnelClosed(self.cluster, end.peer.name)
-
-    def _check_receiving(self) -> None:
-        """Raise if nothing more can come."""
-        end = self._core
-        if end.failure is not None:
-            raise self._broken(end.failure)
-        if end.is_peer_ended or end.is_stopped:
-            raise TunnelClosed(self.cluster, end.peer.name, is_ours=not end.is_peer_ended)
-
-    def _broken(self, failure: Failure) -> TunnelBroken:
-        return TunnelBroken(self.cluster, self._core.peer.name, failure.reason, failure.type, failure.text)
-
-    async def _sent(self, size: int) -> None:
-        self._wake()
-        self._unrested += size + PIECE_CHARGE
-        if self._unrested >= REST_BYTES:
-            self._unrested = 0
-            await asyncio.sleep(0)
-
-    async def _write(self, data: Piece, *, is_last: bool) -> None:
-        """Send a part of a message, as credit comes; who calls holds the lock."""
-        end, at, size = self._core, 0, len(data)
-        view = memoryview(data)
-        try:
-            while True:
-                self._check_sending()
-                if end.credit > PIECE_CHARGE or (end.credit == PIECE_CHARGE and at == size):
-                    piece = view[at : at + end.credit]
-                    is_whole = at + len(piece) == size
-                    accepted = end.write(piece if view.readonly else bytes(piece), is_last=is_last and is_whole)
-                    at += accepted
-                    await self._sent(accepted)
-                    if at == size:
-                        return
-                else:
-                    self._writable = self._loop.create_future()
-                    await self._writable
-        except asyncio.CancelledError as exc:
-            self._handle_unsent(exc)
-            raise
-
-    def _handle_unsent(self, exc: BaseException) -> None:
-        """A message will not be finished: if it was begun, the tunnel can carry no other one."""
-        if self._core.is_in_message:
-            type_, text = packets.decode_failure(packets.encode_failure(exc))
-            self._break("sending was given up in the middle of a message", type_, text)
-
-    async def _wait_readable(self) -> None:
-        self._readable = self._loop.create_future()
-        await self._readable
-
-    def _take_message(self, max_bytes: int) -> bytes | None:
-        """Return the next message if all of it is here."""
-        end = self._core
-        while (entry := self._take_piece()) is not None:
-            piece, is_last = entry
-            size = self._pieces_bytes + len(piece)
-            if size > max_bytes:
-                self._pieces, self._pieces_bytes = [], 0
-                self._is_skipping = not is_last
-                raise MessageTooLarge(size, max_bytes, is_received=True)
-            if is_last and not self._pieces:
-                return bytes(piece)
-            self._pieces.append(piece)
-            self._pieces_bytes = size
-            if is_last:
-                pieces, self._pieces, self._pieces_bytes = self._pieces, [], 0
-                return b"".join(pieces)
-        if not end.can_take:
-            self._check_receiving()
-        return None
-
-    def _take_piece(self) -> tuple[Piece, bool] | None:
-        """Take the next piece that somebody wants."""
-        end = self._core
-        while (entry := end.take()) is not None:
-            if end.is_ready:
-                self._wake()  # it may be credit for the other side
-            if not self._is_skipping:
-                return entry
-            self._is_skipping = not entry[1]
-        return None
 
     async def _chunks(self) -> AsyncGenerator[bytes]:
         async with self._receiving:
-            begun, self._pieces, self._pieces_bytes = self._pieces, [], 0
+            begun = self._take_begun()
             is_begun, is_last = bool(begun), False
             try:
                 for piece in begun:
@@ -413,20 +166,6 @@ class Tunnel(Closable):
                         yield bytes(piece)
             finally:
                 self._is_skipping = is_begun and not is_last
-
-
-_NOT_TAKEN = Failure("the other side takes no more, and has not taken everything")
-
-
-def _view(payload: object) -> memoryview:
-    """Return the bytes of something bytes-like.
-
-    Raises:
-        TypeError: It is not bytes-like.
-    """
-    if isinstance(payload, bytearray | memoryview):
-        return memoryview(payload).cast("B")
-    raise TypeError(f"a payload is bytes, not {type(payload).__qualname__}; encode it first")
 
 
 async def _each(chunks: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
@@ -448,8 +187,3 @@ async def _call_file(file: BinaryIO, method: Callable[[_Argument], _Result], arg
     if isinstance(file, io.BytesIO):
         return method(argument)
     return await asyncio.to_thread(method, argument)
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -1,32 +1,103 @@
-"""The commands that ask and go: `iris request`, `iris broadcast`, `iris survey`, `iris members`."""
+"""The commands `iris request` and `iris members`, and how commands read what they are to send."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from msgspec import UNSET, UnsetType
 
 import iris_py
-from iris_py.cli.outcome import ExitCode, complain, one_line
+from iris_py.cli.many_requests import ask_all
+from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
+from iris_py.cli.output import Column, Line, Lines, Output, PayloadLine, payload_fields
+from iris_py.cli.sealing import read_seal
+from iris_py.cli.standard_input import read_lines
 from iris_py.errors import ConfigurationError
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
+    from pathlib import Path
 
-    from iris_py.api.request import OnFull
+    from iris_py.api.options import OnFull
+    from iris_py.cli.many_requests import Outcome
     from iris_py.cli.settings import Settings
 
-__all__ = ["broadcast", "members", "read_headers", "read_payload", "request", "survey"]
+#: Repetitions of a message that are handed over together.
+TOGETHER: Final = 256
+
+__all__ = ["LINES", "check_source", "members", "payloads_of", "read_headers", "read_payload", "request"]
+
+
+class ReplyLine(PayloadLine, tag="reply", kw_only=True):
+    """The reply to a request."""
+
+    cluster: str
+    seconds: float
+    """How long it took, from the sending of the request."""
+    number: int | UnsetType = UNSET
+    """With `--lines` or `--count`: of which request it is, from 1."""
+
+
+class FailedRequestLine(Line, tag="failure"):
+    """A request of several that has no reply."""
+
+    cluster: str
+    number: int
+    type: str
+    """The class of the error."""
+    text: str
+    seconds: float
+
+
+class RequestsSummary(Line, tag="summary"):
+    """The end of the requests of `--lines` or `--count`."""
+
+    cluster: str
+    requests: int
+    replies: int
+    failed: int
+    seconds: float
+
+
+class MemberLine(Line, tag="member"):
+    """A member of a cluster, or a node of the network."""
+
+    id: str
+    address: str
+    zone: str
+    is_stand_in: bool
+    """Whether it is a gateway that stands for members of another cloud."""
+
+
+class MembersSummary(Line, tag="summary"):
+    """The end of a list of members or nodes."""
+
+    network: str
+    cluster: str | None
+    """None for the nodes of the network."""
+    shown: int
+    total: int
+    """How many there are; of a large network an estimate."""
+    unreached_seeds: dict[str, str]
+    """The reason by the address of each seed where nobody of this network answers."""
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {
+    "request": (ReplyLine, FailedRequestLine, RequestsSummary),
+    "members": (MemberLine, MembersSummary),
+}
 
 
 async def request(
     settings: Settings,
     cluster: str,
-    text: str,
+    text: str | None,
     *,
     timeout_s: float,
     is_idempotent: bool,
@@ -36,90 +107,71 @@ async def request(
     retry_failed: bool,
     on_full: OnFull,
     header: Sequence[str] | None,
+    has_lines: bool = False,
+    count: int | None = None,
+    concurrency: int = 1,
+    path: Path | None = None,
+    seal_file: Path | None = None,
+    seal_name: str | None = None,
     as_json: bool,
 ) -> int:
-    """Ask one member and print its reply as it came: not a byte more into a file or pipe."""
-    config = settings.load()
-    headers, payload = (
-        read_headers(header),
-        read_payload(text, config.max_message_bytes, f"Pipe it through `iris tunnel {shlex.quote(cluster)}`"),
-    )
-    async with iris_py.connect(config=config) as node:
-        started = time.perf_counter()
-        reply = await node.request(
-            cluster,
-            payload,
-            timeout=timeout_s,
-            idempotent=is_idempotent,
-            key=key,
-            prefer=prefer,
-            require=require,
-            headers=headers,
-            on_full=on_full,
-            retry_failed=retry_failed,
-        )
-        duration_s = time.perf_counter() - started
-    if as_json:
-        _print_json({"cluster": cluster, **_describe(reply), "seconds": round(duration_s, 6)})
-        return ExitCode.OK
-    sys.stdout.buffer.write(reply)
-    if sys.stdout.isatty() and not reply.endswith(b"\n"):
-        sys.stdout.buffer.write(b"\n")
-    sys.stdout.buffer.flush()
+    """Ask one member and print its reply as it came: not a byte more into a file or pipe. Or ask for each of several lines."""
+    check_source(text, has_lines=has_lines)
+    config, seal, headers = settings.load(), read_seal(seal_file, seal_name), read_headers(header)
+    advice = f"Pipe it through `iris tunnel {shlex.quote(cluster)}`"
+    lone = read_payload(text, config.max_message_bytes, advice) if text is not None and count is None else None
+    with Output(as_json=as_json, path=path) as output:
+        async with iris_py.connect(config=config) as node:
+
+            def ask(payload: bytes) -> Awaitable[bytes]:
+                return node.request(
+                    cluster,
+                    payload,
+                    timeout=timeout_s,
+                    idempotent=is_idempotent,
+                    key=key,
+                    prefer=prefer,
+                    require=require,
+                    headers=headers,
+                    on_full=on_full,
+                    retry_failed=retry_failed,
+                    seal=seal,
+                )
+
+            if lone is None:
+                payloads = payloads_of(text, config.max_message_bytes, count)
+                return await _print_all(output, cluster, ask_all(ask, payloads, concurrency), settings.options)
+            started = time.perf_counter()
+            reply = await ask(lone)
+            seconds = round(time.perf_counter() - started, 6)
+        if as_json:
+            output.line(ReplyLine(cluster=cluster, seconds=seconds, **payload_fields(reply)))
+        else:
+            output.write(reply + b"\n" * (output.is_terminal and not reply.endswith(b"\n")))
     return ExitCode.OK
 
 
-async def broadcast(settings: Settings, cluster: str, text: str, *, header: Sequence[str] | None, as_json: bool) -> int:
-    """Send to every member and say how many there were."""
-    config = settings.load()
-    headers, payload = read_headers(header), read_payload(text, config.max_message_bytes, "Split it")
-    async with iris_py.connect(config=config) as node:
-        count = await node.broadcast(cluster, payload, headers=headers)
-        known = len(node.nodes()) - 1
-    if count == 0:
-        raise iris_py.NoMembers(cluster, known)
-    if as_json:
-        _print_json({"cluster": cluster, "members": count})
-    else:
-        print(f"sent to {count} member{'s' * (count != 1)}")
-    return ExitCode.OK
-
-
-async def survey(
-    settings: Settings,
-    cluster: str,
-    text: str,
-    *,
-    timeout_s: float,
-    stop_after: int | None,
-    header: Sequence[str] | None,
-    as_json: bool,
-) -> int:
-    """Ask every member, print a line for each reply as it comes, and say what became of the others."""
-    config = settings.load()
-    headers, payload = read_headers(header), read_payload(text, config.max_message_bytes, "Split it")
-    replies = 0
-    documents: list[dict[str, str]] = []
-    async with iris_py.connect(config=config) as node:
-        asked = node.survey(cluster, payload, timeout=timeout_s, stop_after=stop_after, headers=headers)
-        async for reply in asked:
-            replies += 1
-            if as_json:
-                documents.append({"member": reply.member.id, **_describe(reply.payload)})
-            else:
-                print(f"{reply.member.id[:8]}  {one_line(reply.payload.decode(errors='backslashreplace'))}", flush=True)
-    answers = asked.answers
-    if as_json:
-        _print_json(_describe_survey(cluster, documents, answers))
-    else:
-        _complain_of(cluster, answers, is_stopped=replies == stop_after)
-    if replies >= (stop_after or 1):
-        return ExitCode.OK
-    if answers.missing_count:
-        return ExitCode.TIMEOUT
-    if answers.failed:
-        return ExitCode.FAILED
-    return ExitCode.OVERLOADED if answers.rejected else ExitCode.OK
+async def _print_all(output: Output, cluster: str, outcomes: AsyncIterator[Outcome[bytes]], options: Collection[str]) -> int:
+    """Print a line for each reply or failure; return the exit code of the first failure."""
+    started, code = time.perf_counter(), ExitCode.OK
+    number = failed = 0
+    async for outcome in outcomes:
+        number += 1
+        seconds = round(outcome.seconds, 6)
+        if outcome.error is not None:
+            failed += 1
+            code = code or exit_code(outcome.error)
+            text = explain(outcome.error, options)
+            output.line(FailedRequestLine(cluster, number, type(outcome.error).__name__, text, seconds))
+            if not output.is_json:
+                complain(f"request {number}: {text}")
+        elif output.is_json:
+            fields = payload_fields(outcome.reply or b"")
+            output.line(ReplyLine(cluster=cluster, number=number, seconds=seconds, **fields))
+        else:
+            output.write((outcome.reply or b"").removesuffix(b"\n") + b"\n")
+    output.line(RequestsSummary(cluster, number, number - failed, failed, round(time.perf_counter() - started, 6)))
+    return code
 
 
 async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> int:
@@ -140,10 +192,10 @@ async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> 
         seeds = node.unreached_seeds()
     for address, reason in seeds.items():
         complain(f"no node of this network answers at the seed {address}: it {reason}")
-    if as_json:
-        _print_json([{"id": member.id, "address": member.address, "zone": member.zone} for member in found])
-    else:
-        _print_table([(member.id, member.address, member.zone) for member in found])
+    output = Output(as_json=as_json)
+    lines = [MemberLine(member.id, member.address, member.zone, member.is_stand_in) for member in found]
+    output.table(lines, _COLUMNS if any(line.is_stand_in for line in lines) else _COLUMNS[:-1])
+    output.line(MembersSummary(network, cluster, len(found), total, dict(seeds)))
     if total > len(found) > 0 and cluster is not None:
         complain(
             f"these are {len(found)} of {total} members of {cluster!r}: of a large cluster a node sees a sample. "
@@ -160,6 +212,15 @@ async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> 
         what = f"nobody serves {cluster!r}" if cluster is not None else f"no other node found in the network {network!r}"
         complain(f"{what}. Start one with `{start}`, or name one with --seed.")
     return ExitCode.NO_MEMBERS
+
+
+#: Of a table of members; the last one where somebody stands in for others.
+_COLUMNS: Final = (
+    Column[MemberLine]("id", lambda line: line.id),
+    Column[MemberLine]("address", lambda line: line.address),
+    Column[MemberLine]("zone", lambda line: line.zone),
+    Column[MemberLine]("what", lambda line: "stand-in" if line.is_stand_in else "member"),
+)
 
 
 def read_payload(text: str, bytes_max: int, advice: str) -> bytes:
@@ -186,6 +247,45 @@ def read_payload(text: str, bytes_max: int, advice: str) -> bytes:
     return payload
 
 
+def check_source(text: str | None, *, has_lines: bool) -> None:
+    """Look whether it is clear what is sent: the text of the command line, or with `--lines` those of standard input.
+
+    Raises:
+        ConfigurationError: It is both, or neither.
+    """
+    if has_lines and text is not None:
+        raise ConfigurationError("TEXT and --lines are both given. Leave TEXT out: with --lines each line is a message.")
+    if not has_lines and text is None:
+        raise ConfigurationError("there is nothing to send: give TEXT, - for standard input as one message, or --lines.")
+
+
+async def payloads_of(text: str | None, bytes_max: int, count: int | None) -> AsyncIterator[list[bytes]]:
+    """Yield what is to be sent, as it comes.
+
+    Args:
+        text: The argument, which is sent again and again; None for the lines of standard input.
+        bytes_max: The largest payload.
+        count: How many messages there are at most; None for one, and for all lines.
+
+    Raises:
+        ConfigurationError: Something is too large, or standard input cannot be read.
+    """
+    left = count if count is not None else 1 if text is not None else None
+    if text is not None:
+        payload = read_payload(text, bytes_max, "Split it")
+        while left:
+            some = min(left, TOGETHER)
+            yield [payload] * some
+            left -= some
+        return
+    async for lines in read_lines(bytes_max):
+        yield lines[:left]
+        if left is not None:
+            left -= len(lines)
+            if left <= 0:
+                return
+
+
 def read_headers(given: Sequence[str] | None) -> dict[str, str]:
     """Return the headers that were given as `NAME=VALUE`; of one that was given twice the last.
 
@@ -199,56 +299,3 @@ def read_headers(given: Sequence[str] | None) -> dict[str, str]:
             raise ConfigurationError(f"--header {each!r} has no value. Write it as NAME=VALUE.")
         headers[name] = value
     return headers
-
-
-def _describe(reply: bytes) -> dict[str, str]:
-    """Say in JSON what bytes are there: as text when they are text."""
-    try:
-        return {"reply": reply.decode()}
-    except UnicodeDecodeError:
-        import base64
-
-        return {"reply_base64": base64.b64encode(reply).decode()}
-
-
-def _describe_survey(cluster: str, replies: Sequence[dict[str, str]], answers: iris_py.Answers) -> dict[str, object]:
-    """Say in JSON what became of a survey."""
-    return {
-        "cluster": cluster,
-        "replies": replies,
-        "members": answers.expected,
-        "complete": answers.is_complete,
-        "missing": answers.missing_count,
-        "missing_members": [member.id for member in answers.missing],
-        "failed": [{"member": each.member.id, "type": each.type, "text": each.text} for each in answers.failed],
-        "rejected": [member.id for member in answers.rejected],
-        "declined": [member.id for member in answers.declined],
-        "dropped": answers.dropped,
-    }
-
-
-def _complain_of(cluster: str, answers: iris_py.Answers, *, is_stopped: bool) -> None:
-    """Say who did not reply; who was not waited for is of no interest."""
-    for failure in answers.failed:
-        complain(f"the handler at member {failure.member.id[:8]} failed with {failure.type}: {failure.text}")
-    if answers.rejected:
-        complain(f"{len(answers.rejected)} members of {cluster!r} are full: {_names(answers.rejected)}")
-    if answers.missing_count and not is_stopped:
-        which = f": {_names(answers.missing)}" if answers.missing else ""
-        complain(f"{answers.missing_count} of {answers.expected} members of {cluster!r} did not answer{which}")
-
-
-def _names(members: Sequence[iris_py.Member]) -> str:
-    return ", ".join(member.id[:8] for member in members)
-
-
-def _print_json(document: object) -> None:
-    print(json.dumps(document))
-
-
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print aligned columns, one line per row, for people and for `awk`. Zones come from others, so they are made harmless."""
-    shown = [[one_line(cell) or "-" for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    for row in shown:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -1,21 +1,29 @@
-"""`iris keys`: make secrets, rotate them in their file or in a running network, and find the per-user one."""
+"""`iris keys`: make secrets and keys, rotate secrets in their file or in a running network, and find the per-user one."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-from dataclasses import asdict
+import sys
 from typing import TYPE_CHECKING, Final
+
+from msgspec import UNSET, UnsetType
 
 import iris_py
 from iris_py.api.keys import open_keyring
 from iris_py.api.rekeying import next_generations
+from iris_py.cli.output import Line, Lines, Output
 from iris_py.config import load_config
 from iris_py.errors import ConfigurationError
 from iris_py.files.generations import GenerationsFile
-from iris_py.files.secrets import read_administration_key, read_secret_file, rewrite_secret_file, write_secret_file
-from iris_security import AdministrationKey, Keyring, Secret
+from iris_py.files.secrets import (
+    read_administration_key,
+    read_cloud_key,
+    read_secret_file,
+    rewrite_secret_file,
+    write_secret_file,
+)
+from iris_security import AdministrationKey, CloudKey, Keyring, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +33,101 @@ if TYPE_CHECKING:
     from iris_py.cli.settings import Settings
     from iris_py.config import Config
 
-__all__ = ["administrator", "list_generations", "list_running", "new", "path", "take_running_step", "take_step"]
+__all__ = [
+    "LINES",
+    "administrator",
+    "identity",
+    "list_generations",
+    "list_running",
+    "new",
+    "path",
+    "public",
+    "take_running_step",
+    "take_step",
+]
+
+
+class SecretLine(Line, tag="secret", kw_only=True):
+    """A new network secret, or the file that it is in."""
+
+    secret: str | UnsetType = UNSET
+    path: str | UnsetType = UNSET
+
+
+class PathLine(Line, tag="path"):
+    """The place of the per-user secret."""
+
+    path: str
+    exists: bool
+
+
+class AdministratorLine(Line, tag="administrator", kw_only=True):
+    """A new administration key, or the file that it is in, and its public half."""
+
+    administrator: str
+    """The public half, for every node."""
+    key: str | UnsetType = UNSET
+    path: str | UnsetType = UNSET
+
+
+class IdentityLine(Line, tag="identity", kw_only=True):
+    """A new key of a cloud, or the file that it is in, and its public half."""
+
+    public: str
+    """The public half, for neighbours."""
+    identity: str | UnsetType = UNSET
+    path: str | UnsetType = UNSET
+
+
+class PublicLine(Line, tag="public"):
+    """The public half of the key of a cloud."""
+
+    public: str
+    cloud: str
+    """The id of the cloud."""
+
+
+class GenerationsLine(Line, tag="generations"):
+    """The key id of each generation of the secrets, of each the primary one first."""
+
+    network: str
+    generations: list[str]
+    """Those of the network."""
+    clusters: dict[str, list[str]]
+    """Those of clusters with a secret of their own, by name."""
+
+
+class StepLine(Line, tag="step"):
+    """A secret file after a step of a rotation."""
+
+    path: str
+    network: str
+    generations: list[str]
+    """The key id of each generation, the primary one first."""
+
+
+class RotationLine(Line, tag="rotation"):
+    """The rotation in a running network."""
+
+    network: str
+    number: int
+    """How many steps have been taken."""
+    generations: list[str]
+    """The key id of each generation, the primary one first."""
+    neighbours: dict[str, int | None]
+    """How many steps each neighbour has taken, by node id; None if it does not say."""
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {
+    "keys new": (SecretLine,),
+    "keys path": (PathLine,),
+    "keys administrator": (AdministratorLine,),
+    "keys identity": (IdentityLine,),
+    "keys public": (PublicLine,),
+    "keys list": (GenerationsLine, RotationLine),
+    **{f"keys {step}": (StepLine, RotationLine) for step in ("add", "rotate", "retire")},
+}
 
 _NEXT = "Bring the file to every node, and let each read it: send SIGHUP to `iris` commands, call reload_keys() in programs."
 #: The step that follows a step.
@@ -37,16 +139,16 @@ async def new(output: Path | None, *, as_json: bool) -> int:
     secret = Secret.generate(os.urandom)
     if output is not None:
         write_secret_file(output, secret)
-        print(json.dumps({"path": str(output)}) if as_json else output)
+        Output(as_json=as_json).line(SecretLine(path=str(output)), str(output))
     else:
-        print(json.dumps({"secret": secret.text}) if as_json else secret.text)
+        Output(as_json=as_json).line(SecretLine(secret=secret.text), secret.text)
     return 0
 
 
 async def path(*, as_json: bool) -> int:
     """Print where the per-user secret is."""
     location = load_config().config_directory / "secret"
-    print(json.dumps({"path": str(location), "exists": location.exists()}) if as_json else location)
+    Output(as_json=as_json).line(PathLine(str(location), location.exists()), str(location))
     return 0
 
 
@@ -59,7 +161,7 @@ async def list_generations(settings: Settings, file: Path | None, *, as_json: bo
     generations = {"": tuple(keys.key_id for keys in keyring.generations), **keyring.own_secrets}
     if as_json:
         named = {name: [key_id.hex() for key_id in key_ids] for name, key_ids in generations.items()}
-        print(json.dumps({"network": keyring.network, "generations": named.pop(""), "clusters": named}))
+        Output(as_json=True).line(GenerationsLine(keyring.network, named.pop(""), named))
         return 0
     for name, key_ids in generations.items():
         whose = f"cluster {name!r}" if name else f"network {keyring.network!r}"
@@ -75,7 +177,7 @@ async def take_step(step: RotationStep, file: Path, *, as_json: bool) -> int:
     network = load_config(secret=secrets[0]).network
     key_ids = [keys.key_id.hex() for keys in _keyring_of(secrets, network).generations]
     if as_json:
-        print(json.dumps({"path": str(file), "network": network, "generations": key_ids}))
+        Output(as_json=True).line(StepLine(str(file), network, key_ids))
         return 0
     print(f"{file}: {_describe(key_ids)}")
     then = _AFTER[step]
@@ -89,9 +191,30 @@ async def administrator(output: Path | None, *, as_json: bool) -> int:
     public = key.administrator_text
     if output is not None:
         write_secret_file(output, key)
-        print(json.dumps({"path": str(output), "administrator": public}) if as_json else public)
+        Output(as_json=as_json).line(AdministratorLine(administrator=public, path=str(output)), public)
     else:
-        print(json.dumps({"key": key.text, "administrator": public}) if as_json else f"{key.text}\n{public}")
+        Output(as_json=as_json).line(AdministratorLine(administrator=public, key=key.text), f"{key.text}\n{public}")
+    return 0
+
+
+async def identity(output: Path | None, *, as_json: bool) -> int:
+    """Make the key of a cloud, and show its public half, which neighbours are to know."""
+    key = CloudKey.generate(os.urandom)
+    public_text = key.public_text
+    if output is not None:
+        write_secret_file(output, key)
+        Output(as_json=as_json).line(IdentityLine(public=public_text, path=str(output)), public_text)
+        return 0
+    Output(as_json=as_json).line(IdentityLine(public=public_text, identity=key.text), key.text)
+    if not as_json:
+        print(public_text, file=sys.stderr)  # the other one most often goes to a file
+    return 0
+
+
+async def public(file: Path, *, as_json: bool) -> int:
+    """Print the public half of the key of a cloud."""
+    key = read_cloud_key(file, "FILE")
+    Output(as_json=as_json).line(PublicLine(key.public_text, key.cloud_id.hex()), key.public_text)
     return 0
 
 
@@ -101,7 +224,7 @@ async def list_running(settings: Settings, *, as_json: bool) -> int:
     async with iris_py.connect(config=config) as node:
         status = await node.rotation()
         if as_json:
-            print(json.dumps({"network": node.network, **asdict(status)}))
+            Output(as_json=True).line(_rotation_line(node.network, status))
             return 0
         for index, key_id in enumerate(status.generations):
             print(f"{key_id}  {'accepted' if index else 'primary':8}  network {node.network!r}")
@@ -118,7 +241,7 @@ async def take_running_step(
     async with iris_py.connect(config=config) as node:
         status = await node.rotate_secret(step, key, timeout=timeout_s, force=force)
         if as_json:
-            print(json.dumps({"network": node.network, **asdict(status)}))
+            Output(as_json=True).line(_rotation_line(node.network, status))
             return 0
         print(f"network {node.network!r}: {_describe(status.generations)}")
         then = _AFTER[step]
@@ -127,6 +250,10 @@ async def take_running_step(
             _describe_neighbours(status) + (f" When those that were away are back: iris keys {then} {options}" if then else "")
         )
     return 0
+
+
+def _rotation_line(network: str, status: RotationStatus) -> RotationLine:
+    return RotationLine(network, status.number, list(status.generations), dict(status.neighbours))
 
 
 def _describe(key_ids: Sequence[str]) -> str:

@@ -7,17 +7,22 @@ import logging
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
+from iris_py.cli.lines import complain, log_to_stderr, one_line
 from iris_py.errors import (
+    CloudUnavailable,
     ConfigurationError,
     HandshakeError,
     IrisError,
     MemberLost,
     NoMembers,
     NotConnected,
+    NotExported,
     Overloaded,
+    RemoteError,
     RequestTimeout,
+    SealError,
     TunnelBroken,
 )
 
@@ -26,9 +31,7 @@ if TYPE_CHECKING:
 
     from iris_py.wire.headers import HeaderValue
 
-__all__ = ["EXIT_CODES_HELP", "ExitCode", "complain", "execute", "exit_code", "one_line", "readable"]
-
-LINE_CHARACTERS_MAX: Final = 2000  # of an error: it may carry text from another process
+__all__ = ["EXIT_CODES_HELP", "ExitCode", "complain", "end_of_help", "execute", "exit_code", "one_line", "readable"]
 
 
 class ExitCode(enum.IntEnum):
@@ -42,15 +45,29 @@ class ExitCode(enum.IntEnum):
     OVERLOADED = 5
     HANDSHAKE = 6
     NOT_CONNECTED = 7
+    FAULT = 8
     INTERRUPTED = 130  # 128 + SIGINT, as shells say it
     BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 EXIT_CODES_HELP: Final = (
     "Exit codes: 0 done; 1 failed (by the handler, or with its member); 2 wrong usage or configuration; "
-    "3 nobody serves that name; 4 no reply in time; 5 all members are full; 6 the other side holds another secret; "
-    "7 no other node is reached; 130 interrupted."
+    "3 nobody serves that name; 4 no reply in time; 5 all members are full; 6 the other side holds another secret or seal; "
+    "7 no other node is reached; 8 looked, and found a fault; 130 interrupted."
 )
+
+
+def end_of_help(*examples: str, exit_codes: str = EXIT_CODES_HELP) -> str:
+    """Return what stands at the end of the help of a command: examples, and its exit codes.
+
+    Args:
+        examples: Command lines that begin with ``iris``. Tests parse each.
+        exit_codes: What is said of them.
+    """
+    # Brackets are markup there, and only an empty line ends a line.
+    shown = [f"Example: {example}".replace("[", "\\[") for example in examples]
+    return "\n\n".join([*shown, exit_codes])
+
 
 # The first class that fits counts.
 _CODES: Final = (
@@ -60,11 +77,14 @@ _CODES: Final = (
     (RequestTimeout, ExitCode.TIMEOUT),
     (Overloaded, ExitCode.OVERLOADED),
     (HandshakeError, ExitCode.HANDSHAKE),
+    (SealError, ExitCode.HANDSHAKE),
 )
 
 
 def exit_code(error: BaseException) -> ExitCode:
     """Return the exit code of a command that ends with this error."""
+    if _is_refused_seal(error):
+        return ExitCode.HANDSHAKE
     return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
 
 
@@ -87,7 +107,7 @@ def execute(
         The exit code.
     """
     levels = (logging.ERROR if is_short else logging.WARNING, logging.INFO, logging.DEBUG)
-    _log_to_stderr(levels[min(verbosity, 2)])
+    log_to_stderr(levels[min(verbosity, 2)])
     try:
         from iris_py.api.runner import run
 
@@ -117,6 +137,14 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
     if isinstance(error, TunnelBroken):
         cause = f" ({error.type}: {error.text})" if error.type else ""
         return f"the tunnel to member {error.member[:8]} of {error.cluster!r} broke: {error.reason}{cause}. Begin again."
+    if isinstance(error, CloudUnavailable):
+        wait = " Or wait for a way with --idempotent." if "--idempotent" in options else ""
+        return (
+            f"no gateway of this network reaches the cloud {error.cloud!r}, so nothing was sent to {error.cluster!r}. Start "
+            f"`iris gateway` with a [cloud.{error.cloud}], or see `iris federation status`.{wait}{error.surroundings}"
+        )
+    if isinstance(error, NotExported):
+        return str(error)
     if isinstance(error, NoMembers):
         return _explain_no_members(error, options)
     if isinstance(error, NotConnected):
@@ -128,16 +156,33 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
         )
     if isinstance(error, RequestTimeout):
         held = f"member {error.member[:8]} held the request" if error.member else "no member took the request"
+        if error.gateway and not error.member:
+            held = f"the gateway {error.gateway[:8]} held the request"
         advice = "Allow more time with --timeout." if "--timeout" in options else "Try again."
         return f"no reply from {error.cluster!r} within {error.timeout_s:g} s ({held}). {advice}"
     if isinstance(error, Overloaded):
+        if error.retry_after_s is not None:
+            return f"the limit for {error.cluster!r} is reached. Try again in {error.retry_after_s:g} s."
         wait = ", or wait longer with --timeout" if "--timeout" in options else ""
         return f"all {error.tried} tried members of {error.cluster!r} are full. Try later{wait}."
     if isinstance(error, MemberLost):
         advice = "use --idempotent" if "--idempotent" in options else "do it again"
+        who = (
+            f"member {error.member[:8]} of {error.cluster!r}" if error.member else f"a gateway on the way to {error.cluster!r}"
+        )
         return (
-            f"member {error.member[:8]} of {error.cluster!r} went away while it held the request, which may have been "
+            f"{who} went away while it held the request, which may have been "
             f"executed. If executing it twice is harmless, {advice}."
+        )
+    if _is_refused_seal(error) and "--seal-file" in options:
+        return (
+            f"member {error.member[:8]} of {error.cluster!r} takes only what is sealed with its secret; nothing was executed. "
+            "Give it with --seal-file, and --seal-name if it has another name there, and look whether both clocks are right."
+        )
+    if isinstance(error, SealError):
+        return (
+            f"the reply of {error.cluster!r} does not open with the seal of the request, which may have been executed. "
+            "Check that its members seal with the same secret; else somebody on the way has changed the reply."
         )
     if isinstance(error, IrisError | OSError):
         return str(error)
@@ -151,20 +196,19 @@ def _explain_no_members(error: NoMembers, options: Collection[str]) -> str:
             f"nobody in the zone {error.zone!r} serves {error.cluster!r} ({members} in other zones). "
             f"Leave out --require, or use --prefer.{error.surroundings}"
         )
+    wait = ", or wait for one with --idempotent" if "--idempotent" in options else ""
+    if "@" in error.cluster:
+        return f"nobody serves {error.cluster!r} there. Start a member in that cloud{wait}."
     start = f"`iris join {shlex.quote(error.cluster)} --exec ...`"
     if error.without_tunnels:
         return f"no member of {error.cluster!r} serves tunnels. Start one with {start}."
     others = f"{error.nodes} other node{'s' * (error.nodes != 1)} known" if error.nodes else "no other node found"
-    wait = ", or wait for one with --idempotent" if "--idempotent" in options else ""
     return f"nobody serves {error.cluster!r} ({others}). Start a member with {start}{wait}.{error.surroundings}"
 
 
-def complain(text: str) -> None:
-    """Print one line about what went wrong."""
-    try:
-        print(f"iris: {one_line(text)}", file=sys.stderr, flush=True)
-    except OSError:
-        pass  # nobody reads it
+def _is_refused_seal(error: BaseException) -> TypeGuard[RemoteError]:
+    """Tell whether a member has refused what was not sealed for it."""
+    return isinstance(error, RemoteError) and error.type == SealError.__name__
 
 
 def readable(headers: Mapping[str, HeaderValue]) -> dict[str, str | int | float]:
@@ -172,32 +216,3 @@ def readable(headers: Mapping[str, HeaderValue]) -> dict[str, str | int | float]
     return {
         name: value.decode(errors="backslashreplace") if isinstance(value, bytes) else value for name, value in headers.items()
     }
-
-
-def one_line(text: str) -> str:
-    """Make one harmless line of a text that may come from another process: no line ends, and nothing that steers a terminal."""
-    words = " ".join(text.split())
-    shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in words[: LINE_CHARACTERS_MAX + 1])
-    return shown if len(words) <= LINE_CHARACTERS_MAX else shown[:LINE_CHARACTERS_MAX] + "..."
-
-
-class _LineFormatter(logging.Formatter):
-    """One line for each record, apart from tracebacks, which are only there on demand."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        line = f"iris: {level}{one_line(record.getMessage())}"
-        if record.exc_info and logging.getLogger("iris_py").isEnabledFor(logging.DEBUG):
-            line += "\n" + self.formatException(record.exc_info)
-        return line
-
-
-def _log_to_stderr(level: int) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_LineFormatter())
-    logger = logging.getLogger("iris_py")
-    logger.handlers[:] = [handler]
-    logger.propagate = False
-    logger.setLevel(level)
-    # A setting that is not what was meant is no repetition of the error that follows from it.
-    logging.getLogger("iris_py.config").setLevel(min(level, logging.WARNING))

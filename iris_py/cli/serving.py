@@ -3,55 +3,138 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from msgspec import UNSET, UnsetType
 
 import iris_py
-from iris_py.api.stopping import SIGNALS
+from iris_py.api.stopping import SIGNALS, stopping_of
 from iris_py.cli.commanding import CommandHandler, parse_command
+from iris_py.cli.lines import complain, tell
 from iris_py.cli.outcome import ExitCode
+from iris_py.cli.output import Line, Lines, Output
+from iris_py.cli.sealing import read_sealed
+from iris_py.net.service_manager import service_manager
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Coroutine
+    from pathlib import Path
 
     from iris_py.cli.settings import Settings
+    from iris_py.metrics import StatusServer
+
+
+class ReadyLine(Line, tag="ready", kw_only=True):
+    """A node that runs, and what it does."""
+
+    id: str
+    address: str
+    network: str
+    zone: str
+    cluster: str | UnsetType = UNSET
+    """The cluster that it serves."""
+    pattern: str | UnsetType = UNSET
+    """The topics that it subscribes to."""
+    http: str | UnsetType = UNSET
+    """Where it serves metrics and health."""
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {"node": (ReadyLine,), "join": (ReadyLine,)}
 
 #: Reloads that run: an event loop does not keep its tasks.
 _reloads: set[asyncio.Task[None]] = set()
 
-__all__ = ["announce", "ending_by_signal", "join", "node", "reload_on_hangup"]
+__all__ = [
+    "LINES",
+    "ReadyLine",
+    "address_of",
+    "announce",
+    "describe_service",
+    "end_with",
+    "ending_by_signal",
+    "join",
+    "node",
+    "reload_on_hangup",
+    "run_on_hangup",
+    "serving_status",
+]
 
 
-async def node(settings: Settings, *, as_json: bool) -> int:
+async def node(settings: Settings, *, http: str | None = None, as_json: bool) -> int:
     """Stay in the network until a signal comes."""
-    async with ending_by_signal() as ended, iris_py.connect(**settings.connect_arguments()) as running:
+    async with (
+        ending_by_signal() as ended,
+        serving_status(http) as status,
+        iris_py.connect(**settings.connect_arguments()) as running,
+    ):
+        if status is not None:
+            status.show(running)
         reload_on_hangup(running)
-        announce(running, {}, "", as_json=as_json)
+        announce(running, "", http=address_of(status), as_json=as_json)
         return await ended
 
 
 async def join(
-    settings: Settings, cluster: str, command: str, *, use_shell: bool, concurrency: int | None, weight: float, as_json: bool
+    settings: Settings,
+    cluster: str,
+    command: str,
+    *,
+    use_shell: bool,
+    concurrency: int | None,
+    weight: float,
+    seal_file: Path | None = None,
+    seal_name: str | None = None,
+    http: str | None = None,
+    as_json: bool,
 ) -> int:
     """Serve a cluster with a command until a signal comes, then leave without failing a request."""
     words = parse_command(command, use_shell=use_shell)
     async with (
         ending_by_signal() as ended,
+        serving_status(http) as status,
         iris_py.connect(**settings.connect_arguments()) as running,
-        running.join(
-            cluster,
-            CommandHandler(words, running.max_message_bytes),
-            concurrency=concurrency or os.cpu_count() or 1,
-            weight=weight,
-        ),
     ):
-        reload_on_hangup(running)
-        announce(running, {"cluster": cluster}, f"serves {cluster!r}", as_json=as_json)
-        return await ended
+        if status is not None:
+            status.show(running)  # from here on it says that the cluster is being joined
+        handler = read_sealed(CommandHandler(words, running.max_message_bytes), seal_file, seal_name)
+        async with running.join(cluster, handler, concurrency=concurrency or os.cpu_count() or 1, weight=weight):
+            reload_on_hangup(running)
+            announce(running, f"serves {cluster!r}", cluster=cluster, http=address_of(status), as_json=as_json)
+            return await ended
+
+
+@asynccontextmanager
+async def serving_status(http: str | None) -> AsyncIterator[StatusServer | None]:
+    """Serve metrics and health where the option ``--http`` says, from before there is a node until it has left.
+
+    Args:
+        http: The value of the option; None to serve nothing.
+
+    Raises:
+        ConfigurationError: It is no address, it cannot be listened there, or a package is missing.
+    """
+    if http is None:
+        yield None
+        return
+    from iris_py.metrics import StatusServer
+
+    server = StatusServer()
+    await server.listen(http)
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+def address_of(status: StatusServer | None) -> str:
+    """Return where metrics and health are served; empty for nowhere."""
+    return "" if status is None else status.address
 
 
 @asynccontextmanager
@@ -64,12 +147,15 @@ async def ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
     ended: asyncio.Future[int] = loop.create_future()
 
     def end(done: asyncio.Task[signal.Signals]) -> None:
+        if not done.cancelled():
+            service_manager().stopping()
         if not done.cancelled() and not ended.done():
             ended.set_result(ExitCode.INTERRUPTED if done.result() is signal.SIGINT else ExitCode.OK)
 
     if _is_service():
         loop.add_signal_handler(signal.SIGHUP, _ignore)  # until there is a node
-    stopped = asyncio.create_task(iris_py.until_stopped(signals=SIGNALS if _is_service() else (*SIGNALS, signal.SIGHUP)))
+    signals = SIGNALS if _is_service() else (*SIGNALS, signal.SIGHUP)
+    stopped = asyncio.create_task(stopping_of(loop).wait(signals))  # not until_stopped(), which says that the service is ready
     stopped.add_done_callback(end)
     await asyncio.sleep(0)  # it listens from here on
     try:
@@ -78,25 +164,43 @@ async def ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
         stopped.cancel()
 
 
+def end_with(ended: asyncio.Future[int], printing: asyncio.Task[None]) -> None:
+    """End because enough was printed, or because nothing can be printed any more: whoever reads our output has gone."""
+    if ended.done() or printing.cancelled():
+        return
+    error = printing.exception()
+    if error is None:
+        ended.set_result(ExitCode.OK)
+    else:
+        ended.set_exception(error)
+
+
 def reload_on_hangup(running: iris_py.Node) -> None:
     """Let SIGHUP make a command that has no terminal read its secrets again, as services do."""
+    run_on_hangup(lambda: _reload_keys(running))
+
+
+def run_on_hangup(reload: Callable[[], Coroutine[object, object, None]]) -> None:
+    """Let SIGHUP run something in a command that has no terminal."""
+
+    def begin() -> None:
+        service_manager().reloading()
+        task = asyncio.get_running_loop().create_task(reload())
+        task.add_done_callback(lambda _task: service_manager().reloaded())
+        _reloads.add(task)
+        task.add_done_callback(_reloads.discard)
+
     if _is_service():
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _begin_to_reload_keys, running)
-
-
-def _begin_to_reload_keys(running: iris_py.Node) -> None:
-    task = asyncio.get_running_loop().create_task(_reload_keys(running))
-    _reloads.add(task)
-    task.add_done_callback(_reloads.discard)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, begin)
 
 
 async def _reload_keys(running: iris_py.Node) -> None:
     try:
         await running.reload_keys()
     except iris_py.IrisError as exc:
-        print(f"iris: the secrets stay as they are: {exc}", file=sys.stderr, flush=True)
+        complain(f"the secrets stay as they are: {exc}")
     else:
-        print("iris: read the secrets again", file=sys.stderr, flush=True)
+        tell("read the secrets again", event="secrets_read")
 
 
 def _is_service() -> bool:
@@ -105,16 +209,52 @@ def _is_service() -> bool:
     return not has_terminal and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
 
+def describe_service(running: iris_py.Node, doing_text: str) -> str:
+    """Return what a service does, in a line for ``systemctl status``."""
+    others = len(running.nodes()) - 1
+    text = f"{doing_text or 'runs'} in the network {running.network!r} at {running.address}; {others} other nodes known"
+    return f"{text}; not ready: {'; '.join(running.health().reasons)}" if not running.health().is_ready else text
+
+
 def _ignore() -> None:
     """Do nothing."""
 
 
-def announce(running: iris_py.Node, doing: dict[str, str], doing_text: str, *, as_json: bool) -> None:
-    """Say on standard error what runs; standard output belongs to what broadcasts print, or to JSON."""
+def announce(
+    running: iris_py.Node,
+    doing: str,
+    *,
+    cluster: str | UnsetType = UNSET,
+    pattern: str | UnsetType = UNSET,
+    http: str = "",
+    as_json: bool,
+) -> None:
+    """Say on standard error what runs; standard output belongs to what broadcasts print, or to JSON.
+
+    The service manager is told that it runs, too.
+
+    Args:
+        running: The node.
+        doing: What it does, in words.
+        cluster: The cluster that it serves.
+        pattern: The topics that it subscribes to.
+        http: Where metrics and health are served; empty for nowhere.
+        as_json: Whether to say it on standard output, in JSON.
+    """
+    service_manager().ready(partial(describe_service, running, doing))
     if as_json:
-        document = {"id": running.id, "address": running.address, "network": running.network, "zone": running.zone}
-        print(json.dumps(document | doing), flush=True)
+        line = ReadyLine(
+            id=running.id,
+            address=running.address,
+            network=running.network,
+            zone=running.zone,
+            cluster=cluster,
+            pattern=pattern,
+            http=http or UNSET,
+        )
+        Output(as_json=True).line(line)
         return
-    what = f"node {running.id[:8]} {doing_text}".rstrip()
-    text = f"iris: {what} in the network {running.network!r} at {running.address}; Ctrl-C ends it"
-    print(text, file=sys.stderr, flush=True)
+    what = f"node {running.id[:8]} {doing}".rstrip()
+    where = f"{running.address}, status at http://{http}" if http else running.address
+    text = f"{what} in the network {running.network!r} at {where}; Ctrl-C ends it"
+    tell(text, event="running")

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Concatenate, Final, ParamSpec, Type
 import typer
 from typer.models import OptionInfo
 
+from iris_py.cli.lines import use_json
+
 if TYPE_CHECKING:
     from iris_py.config import Config
 
-__all__ = ["Settings", "with_settings"]
+__all__ = ["PANEL", "Settings", "with_settings"]
 
-_PANEL: Final = "Network"
+#: The heading of these options in a help.
+PANEL: Final = "Network"
 
 
 class ConnectArguments(TypedDict):
@@ -25,10 +28,17 @@ class ConnectArguments(TypedDict):
     secret_file: Path | None
     secret_command: tuple[str, ...] | None
     listen: str | None
+    advertise: list[str] | None
     seeds: list[str] | None
     zone: str | None
     discovery: bool | None
     config: Path | None
+
+
+def _complete_context(incomplete: str) -> list[str]:
+    from iris_py.cli.completing import complete_context
+
+    return complete_context(incomplete)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +49,18 @@ class Settings:
     """
 
     network: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the network. [IRIS_NETWORK]", rich_help_panel=_PANEL)
+        str | None, typer.Option(metavar="NAME", help="Name of the network. [IRIS_NETWORK]", rich_help_panel=PANEL)
     ] = None
     secret_file: Annotated[
         Path | None,
         typer.Option(
-            metavar="PATH", help="File with the network secret. [IRIS_SECRET_FILE, IRIS_SECRET]", rich_help_panel=_PANEL
+            metavar="PATH", help="File with the network secret. [IRIS_SECRET_FILE, IRIS_SECRET]", rich_help_panel=PANEL
         ),
     ] = None
     secret_command: Annotated[
         str | None,
         typer.Option(
-            metavar="COMMAND", help="Command that prints the network secret. [IRIS_SECRET_COMMAND]", rich_help_panel=_PANEL
+            metavar="COMMAND", help="Command that prints the network secret. [IRIS_SECRET_COMMAND]", rich_help_panel=PANEL
         ),
     ] = None
     listen: Annotated[
@@ -58,28 +68,45 @@ class Settings:
         typer.Option(
             metavar="HOST:PORT",
             help="Where to listen; loopback and any free port by default. [IRIS_LISTEN]",
-            rich_help_panel=_PANEL,
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    advertise: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="What others dial instead, behind NAT or in a container; repeatable. [IRIS_ADVERTISE]",
+            rich_help_panel=PANEL,
         ),
     ] = None
     seed: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="HOST:PORT", help="A node to dial, besides the discovered; repeatable. [IRIS_SEEDS]", rich_help_panel=_PANEL
+            metavar="HOST:PORT", help="A node to dial, besides the discovered; repeatable. [IRIS_SEEDS]", rich_help_panel=PANEL
         ),
     ] = None
     zone: Annotated[
         str | None,
-        typer.Option(metavar="ZONE", help="Where this node is, such as eu-west/a. [IRIS_ZONE]", rich_help_panel=_PANEL),
+        typer.Option(metavar="ZONE", help="Where this node is, such as eu-west/a. [IRIS_ZONE]", rich_help_panel=PANEL),
     ] = None
     no_discovery: Annotated[
         bool,
         typer.Option(
-            "--no-discovery", metavar="", help="Look for nobody but the seeds. [IRIS_DISCOVERY]", rich_help_panel=_PANEL
+            "--no-discovery", metavar="", help="Look for nobody but the seeds. [IRIS_DISCOVERY]", rich_help_panel=PANEL
         ),
     ] = False
     config: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Configuration file. [IRIS_CONFIG]", rich_help_panel=_PANEL),
+        typer.Option(metavar="PATH", help="Configuration file. [IRIS_CONFIG]", rich_help_panel=PANEL),
+    ] = None
+    context: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The configuration file NAME.toml in ~/.config/iris.",
+            rich_help_panel=PANEL,
+            autocompletion=_complete_context,
+        ),
     ] = None
     verbose: Annotated[
         int,
@@ -87,6 +114,10 @@ class Settings:
             "--verbose", "-v", count=True, metavar="", show_default=False, help="Show what the node does; -vv shows all."
         ),
     ] = 0
+    log_json: Annotated[
+        bool,
+        typer.Option("--log-json", metavar="", help="Write what is said on standard error as JSON, an object in each line."),
+    ] = False
     options: frozenset[str] = frozenset()
     """Not an option itself: those that only this command has, as ``--timeout``."""
 
@@ -106,11 +137,42 @@ class Settings:
             secret_file=self.secret_file,
             secret_command=command,
             listen=self.listen,
+            advertise=self.advertise or None,
             seeds=self.seed or None,
             zone=self.zone,
             discovery=False if self.no_discovery else None,
-            config=self.config,
+            config=self.config_file(),
         )
+
+    def config_file(self) -> Path | None:
+        """Return the configuration file that an option names, if any does.
+
+        Raises:
+            ConfigurationError: There is no context of that name, or both options are given.
+        """
+        if self.context is None:
+            return self.config
+        from iris_py.cli.contexts import context_file
+        from iris_py.errors import ConfigurationError
+
+        if self.config is not None:
+            raise ConfigurationError("--context and --config are both given, and each names a file. Leave one out.")
+        return context_file(self.context)
+
+    def as_options(self) -> list[str]:
+        """Return the options that say the same on the command line of another process."""
+        words = []
+        for each in fields(self):
+            value, name = getattr(self, each.name), f"--{each.name.replace('_', '-')}"
+            if each.name == "options" or value in (None, False, 0):
+                continue
+            if each.name == "verbose":
+                words += [name] * value
+            elif value is True:
+                words.append(name)
+            else:
+                words += [word for one in (value if isinstance(value, list) else [value]) for word in (name, str(one))]
+        return words
 
     def load(self) -> "Config":
         """Settle all settings, for a command that has to know them before its node starts.
@@ -138,6 +200,7 @@ def with_settings(command: Callable[Concatenate[Settings, Arguments], int]) -> C
 
     def wrapper(*args: Arguments.args, **values: Arguments.kwargs) -> None:
         settings = Settings(**{each.name: values.pop(each.name) for each in common}, options=options)  # type: ignore[arg-type]
+        use_json(settings.log_json)
         raise typer.Exit(command(settings, *args, **values))
 
     wrapper.__name__ = command.__name__

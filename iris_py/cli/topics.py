@@ -3,85 +3,166 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
-import sys
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from msgspec import UNSET, UnsetType
 
 import iris_py
-from iris_py.cli.calling import read_headers, read_payload
-from iris_py.cli.outcome import ExitCode, one_line, readable
-from iris_py.cli.serving import announce, ending_by_signal, reload_on_hangup
+from iris_py.cli.calling import check_source, payloads_of, read_headers, read_payload
+from iris_py.cli.outcome import ExitCode, complain, one_line, readable
+from iris_py.cli.output import Line, Lines, Output, PayloadLine, payload_fields
+from iris_py.cli.serving import ReadyLine, address_of, announce, end_with, ending_by_signal, reload_on_hangup, serving_status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from iris_py.cli.settings import Settings
 
-__all__ = ["publish", "subscribe"]
+__all__ = ["LINES", "publish", "subscribe"]
 
 
-async def publish(settings: Settings, topic: str, text: str, *, header: Sequence[str] | None, as_json: bool) -> int:
+class PublishedLine(Line, tag="published"):
+    """A message to a topic that is on its way."""
+
+    topic: str
+    nodes: int
+    """How many other nodes it was sent to."""
+
+
+class PublishSummary(Line, tag="summary"):
+    """The end of the messages of `--lines` or `--count`."""
+
+    topic: str
+    messages: int
+    nodes: int
+    """How many other nodes the last one was sent to."""
+
+
+class MessageLine(PayloadLine, tag="message", kw_only=True):
+    """A message that was published."""
+
+    time: datetime
+    """The time of its arrival here, in UTC."""
+    topic: str
+    source: str
+    """The node id of the publisher."""
+    sequence: int
+    """Its number among the messages of that publisher."""
+    gap: int
+    """How many messages of that publisher are missing before it."""
+    cloud: str | UnsetType = UNSET
+    """The other cloud that it comes from, if any."""
+    headers: dict[str, str | int | float] | UnsetType = UNSET
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {"publish": (PublishedLine, PublishSummary), "subscribe": (ReadyLine, MessageLine)}
+
+
+async def publish(
+    settings: Settings,
+    topic: str,
+    text: str | None,
+    *,
+    header: Sequence[str] | None,
+    has_lines: bool = False,
+    count: int | None = None,
+    as_json: bool,
+) -> int:
     """Publish and say to how many nodes; that there is none is no failure."""
-    config = settings.load()
-    headers, payload = read_headers(header), read_payload(text, config.max_message_bytes, "Split it")
+    check_source(text, has_lines=has_lines)
+    config, headers, output = settings.load(), read_headers(header), Output(as_json=as_json)
+    if text is not None and count is None:
+        payload = read_payload(text, config.max_message_bytes, "Split it")
+        async with iris_py.connect(config=config) as node:
+            nodes = await node.publish(topic, payload, headers=headers)
+        output.line(PublishedLine(topic, nodes), f"sent to {nodes} node{'s' * (nodes != 1)}")
+        return ExitCode.OK
+    messages = nodes = 0
     async with iris_py.connect(config=config) as node:
-        count = await node.publish(topic, payload, headers=headers)
-    if as_json:
-        print(json.dumps({"topic": topic, "nodes": count}))
-    else:
-        print(f"sent to {count} node{'s' * (count != 1)}")
+        async for payloads in payloads_of(text, config.max_message_bytes, count):
+            nodes = await node.publish_many(topic, payloads, headers=headers)
+            messages += len(payloads)
+    sent = f"{messages:,} message{'s' * (messages != 1)} sent to {nodes} node{'s' * (nodes != 1)}"
+    output.line(PublishSummary(topic, messages, nodes), sent)
     return ExitCode.OK
 
 
-async def subscribe(settings: Settings, pattern: str, *, as_json: bool) -> int:
-    """Print what is published, a line each, until a signal comes."""
-    async with (
-        ending_by_signal() as ended,
-        iris_py.connect(**settings.connect_arguments()) as running,
-        # Whoever reads our output decides how fast it goes.
-        running.subscribe(pattern, policy="block") as subscription,
-    ):
-        reload_on_hangup(running)
-        announce(running, {"pattern": pattern}, f"subscribes to {pattern!r}", as_json=as_json)
-        printing = asyncio.create_task(_print_all(subscription, as_json=as_json))
-        try:
-            printing.add_done_callback(lambda done: _fail(ended, done))
-            return await ended
-        finally:
-            printing.cancel()
+async def subscribe(
+    settings: Settings,
+    pattern: str,
+    *,
+    count: int | None = None,
+    timeout_s: float | None = None,
+    has_time: bool = False,
+    path: Path | None = None,
+    http: str | None = None,
+    as_json: bool,
+) -> int:
+    """Print what is published, a line each, until a signal comes, or enough has come, or the time is over."""
+    with Output(as_json=as_json, path=path) as output:
+        async with (
+            ending_by_signal() as ended,
+            serving_status(http) as status,
+            iris_py.connect(**settings.connect_arguments()) as running,
+            running.subscribe(pattern, policy=_policy_for(pattern)) as subscription,
+        ):
+            if status is not None:
+                status.show(running)
+            reload_on_hangup(running)
+            doing = f"subscribes to {pattern!r}"
+            announce(running, doing, pattern=pattern, http=address_of(status), as_json=as_json)
+            printing = asyncio.create_task(_print_all(subscription, output, count, has_time=has_time))
+            try:
+                printing.add_done_callback(lambda done: end_with(ended, done))
+                async with asyncio.timeout(timeout_s):
+                    return await ended
+            except TimeoutError:
+                if count is None:
+                    return ExitCode.OK
+                complain(f"fewer than {count} messages came within {timeout_s:g} s. Allow more time with --timeout.")
+                return ExitCode.TIMEOUT
+            finally:
+                printing.cancel()
 
 
-def _fail(ended: asyncio.Future[int], printing: asyncio.Task[None]) -> None:
-    """Pass on why nothing can be printed any more: whoever reads our output has gone."""
-    if not ended.done() and not printing.cancelled():
-        error = printing.exception()
-        assert error is not None
-        ended.set_exception(error)
+def _policy_for(pattern: str) -> iris_py.OverflowPolicy:
+    """Return the policy: whoever reads our output decides how fast it goes; but few clouds let others hold up publishers."""
+    return "drop_oldest" if "@" in pattern else "block"
 
 
-async def _print_all(subscription: iris_py.Subscription, *, as_json: bool) -> None:
-    show = _as_json if as_json else _as_line
+async def _print_all(subscription: iris_py.Subscription, output: Output, count: int | None, *, has_time: bool) -> None:
     async for batch in subscription.batches():
-        sys.stdout.write("".join(show(message) + "\n" for message in batch))
-        sys.stdout.flush()
+        shown = batch if count is None else batch[:count]
+        if output.is_json:
+            output.lines((_line_of(message), None) for message in shown)
+        else:
+            begin = f"{datetime.now().astimezone():%H:%M:%S.%f}"[:-3] + " " if has_time else ""
+            output.write("".join(f"{begin}{_text_of(message)}\n" for message in shown).encode())
+            missed = sum(message.gap for message in shown if message.cloud)
+            if missed:
+                complain(f"up to {missed} messages of the other cloud are missing before these")
+        if count is not None:
+            count -= len(shown)
+            if not count:
+                return
 
 
-def _as_line(message: iris_py.Message) -> str:
+def _text_of(message: iris_py.Message) -> str:
     """Return the topic and the text; what could end the line or move the cursor is made harmless."""
     return f"{one_line(message.topic)} {one_line(message.payload.decode(errors='replace'))}"
 
 
-def _as_json(message: iris_py.Message) -> str:
-    document: dict[str, object] = {
-        "topic": message.topic,
-        "source": message.source,
-        "sequence": message.sequence,
-        "gap": message.gap,
-    }
-    if message.headers:
-        document["headers"] = readable(message.headers)
-    try:
-        return json.dumps(document | {"payload": message.payload.decode()})
-    except UnicodeDecodeError:
-        return json.dumps(document | {"payload_base64": base64.b64encode(message.payload).decode()})
+def _line_of(message: iris_py.Message) -> MessageLine:
+    return MessageLine(
+        time=datetime.now(UTC),
+        topic=message.topic,
+        source=message.source,
+        sequence=message.sequence,
+        gap=message.gap,
+        cloud=message.cloud or UNSET,
+        headers=readable(message.headers) if message.headers else UNSET,
+        **payload_fields(message.payload),
+    )

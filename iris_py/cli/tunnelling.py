@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import stat
 import sys
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 import iris_py
 from iris_py.cli.calling import read_headers
 from iris_py.cli.outcome import ExitCode
+from iris_py.cli.output import Line, Lines
+from iris_py.cli.standard_input import read_chunks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from iris_py.cli.settings import Settings
 
-__all__ = ["tunnel"]
+__all__ = ["LINES", "tunnel"]
 
-READ_BYTES: Final = 1 << 17
-AHEAD: Final = 4  # pieces of standard input that are read before the tunnel takes them
+
+class TunnelLine(Line, tag="tunnel"):
+    """A tunnel that has ended well, on standard error: standard output is what came through it."""
+
+    cluster: str
+    member: str
+    """The node id of the member at its other end."""
+    sent_bytes: int
+    received_bytes: int
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {"tunnel": (TunnelLine,)}
 
 
 async def tunnel(settings: Settings, cluster: str, *, timeout_s: float, header: Sequence[str] | None, as_json: bool) -> int:
@@ -51,42 +64,20 @@ async def tunnel(settings: Settings, cluster: str, *, timeout_s: float, header: 
                 raise
             sent = await sending
     if as_json:
-        passed = {"cluster": cluster, "member": opened.member, "sent_bytes": sent, "received_bytes": received}
-        print(json.dumps(passed), file=sys.stderr)
+        passed = TunnelLine(cluster, opened.member, sent, received)
+        print(msgspec.json.encode(passed).decode(), file=sys.stderr)
     return ExitCode.OK
 
 
 async def _send(opened: iris_py.Tunnel, advance: Callable[[int, int], None]) -> int:
     async def counted() -> AsyncIterator[bytes]:
-        async for chunk in _standard_input():
+        async for chunk in read_chunks():
             yield chunk
             advance(len(chunk), 0)
 
     sent = await opened.send_chunks(counted())
     await opened.end()
     return sent
-
-
-async def _standard_input() -> AsyncIterator[bytes]:
-    """Read in a thread that may stay behind: a terminal or pipe that says nothing must not hold up our end."""
-    loop = asyncio.get_running_loop()
-    chunks: asyncio.Queue[bytes] = asyncio.Queue()
-    room = threading.Semaphore(AHEAD)
-
-    def read() -> None:
-        chunk = b"?"
-        while chunk:
-            room.acquire()
-            chunk = os.read(sys.stdin.fileno(), READ_BYTES)
-            try:
-                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
-            except RuntimeError:
-                return  # the loop is closed: nobody wants it
-
-    threading.Thread(target=read, daemon=True).start()
-    while chunk := await chunks.get():
-        yield chunk
-        room.release()
 
 
 @contextmanager

@@ -2,44 +2,55 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Final
 
+from iris_py.cli.output import Line, Lines, Output
 from iris_py.extras import DISTRIBUTION
 
-__all__ = ["print_version", "print_versions"]
+__all__ = ["LINES", "print_version", "print_versions", "version_of"]
+
+
+class VersionLine(Line, tag="version"):
+    """The versions of Iris, of Python and of the packages beneath."""
+
+    iris: str
+    python: str
+    """The implementation of Python, its version, the system and the machine."""
+    packages: dict[str, str]
+    """The packages that Iris needs, by name."""
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {"version": (VersionLine,)}
 
 
 def print_version() -> None:
     """Print the version of Iris alone."""
-    print(f"iris {_version_of(DISTRIBUTION)}")
+    print(f"iris {version_of(DISTRIBUTION)}")
 
 
 def print_versions(*, as_json: bool) -> None:
     """Print the versions of Iris, of Python, and of the packages that Iris needs.
 
     Args:
-        as_json: Prints one JSON object with the same names.
+        as_json: Prints them as a `VersionLine`.
     """
     try:
         needed = [line for line in requires(DISTRIBUTION) or () if "extra ==" not in line]
     except PackageNotFoundError:
         needed = []  # Iris is on the path without having been installed
     names = sorted(match[0] for match in map(re.compile(r"[\w.-]+").match, needed) if match)
-    versions = {
-        "iris": _version_of(DISTRIBUTION),
-        platform.python_implementation(): f"{platform.python_version()} on {platform.system()} {platform.machine()}",
-        **{name: _version_of(name) for name in names},
-    }
-    if as_json:
-        print(json.dumps(versions))
-    else:
-        print("\n".join(f"{name} {its}" for name, its in versions.items()))
+    python = f"{platform.python_implementation()} {platform.python_version()} on {platform.system()} {platform.machine()}"
+    line = VersionLine(version_of(DISTRIBUTION), python, {name: version_of(name) for name in names})
+    packages = [f"{name} {its}" for name, its in line.packages.items()]
+    Output(as_json=as_json).line(line, "\n".join([f"iris {line.iris}", python, *packages]))
 
 
-def _version_of(distribution: str) -> str:
+def version_of(distribution: str) -> str:
+    """Return the version of a package that is installed, or words that say that it is not."""
     try:
         return version(distribution)
     except PackageNotFoundError:

@@ -10,12 +10,12 @@ warning says that they may be too old one day.
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import stat
 from typing import TYPE_CHECKING
 
 from iris_py.files.replacing import replace_file
+from iris_py.logs import EventLogger
 from iris_security import AuthenticationError, SignedGenerations
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ __all__ = ["GenerationsFile", "fingerprint"]
 _FILE_BYTES_MAX = 4096  # more than any has
 _NAME_CHARACTERS = 32
 
-logger = logging.getLogger("iris_py.config")
+logger = EventLogger("iris_py.config")
 
 
 def fingerprint(keyring: Keyring) -> str:
@@ -93,8 +93,10 @@ class GenerationsFile:
 
     def _warn(self, what: str, reason: str | None) -> None:
         logger.warning(
+            "generations_unusable",
             "the secrets that count now cannot be %s at %s (%s): after a restart this node may hold none that others accept",
             what,
             self._path,
             reason,
+            path=str(self._path),
         )

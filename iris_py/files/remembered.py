@@ -10,13 +10,13 @@ seeds, so one warning is all it is worth.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import stat
 from typing import TYPE_CHECKING, Final
 
 from iris_py.errors import ConfigurationError
+from iris_py.logs import EventLogger
 from iris_py.net.addresses import parse_address
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ FILES_SEEN_MAX: Final = 4096  # read of a directory that somebody filled up
 
 _NODE_ID: Final = re.compile(r"[0-9a-f]{1,64}", re.ASCII)
 _TAG: Final = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
-_logger = logging.getLogger(__name__)
+_logger = EventLogger(__name__)
 
 
 class RememberedPeers:
@@ -184,11 +184,13 @@ class RememberedPeers:
         if self.is_available:
             self.is_available = False
             _logger.warning(
+                "remembered_unusable",
                 "remembered peers in %s cannot be %s (%s): nodes of this machine are found by beacons and seeds only. "
                 "Make it a directory of yours, or set XDG_STATE_HOME to one.",
                 self._path,
                 what,
                 exc.strerror,
+                path=str(self._path),
             )
 
 

@@ -11,23 +11,24 @@ from __future__ import annotations
 
 import enum
 import errno
-import logging
 import os
 import re
 import secrets
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from iris_py.errors import ConfigurationError
 from iris_py.files.replacing import replace_file
-from iris_security import AdministrationKey, Secret
+from iris_py.logs import EventLogger
+from iris_security import AdministrationKey, CloudKey, Secret
 from iris_security.administration import ADMINISTRATION_PREFIX
+from iris_security.cloud_key import PRIVATE_PREFIX
 from iris_security.secret import TEXT_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = [
     "Exposure",
@@ -36,21 +37,23 @@ __all__ = [
     "parse_content",
     "parse_secrets",
     "read_administration_key",
+    "read_cloud_key",
     "read_exposed",
     "read_secret_file",
     "user_secret",
     "write_secret_file",
 ]
 
-logger = logging.getLogger("iris_py.config")
+logger = EventLogger("iris_py.config")
+
+_Key = TypeVar("_Key")
 
 SECRET_FILE_BYTES_MAX: Final = 1024  # one line, and some comment lines
 #: Half the characters of a secret, and more than the name of a file has after that beginning. Too small: files with such names
 #: are refused; too large: an error shows so much of a secret that was cut off that the rest can be guessed.
 SHOWN_CHARACTERS_MAX: Final = 24
-_SECRET_IN_PATH: Final = re.compile(
-    rf"(?:{re.escape(TEXT_PREFIX)}|{re.escape(ADMINISTRATION_PREFIX)})[A-Za-z0-9_-]{{{SHOWN_CHARACTERS_MAX}}}"
-)
+_PREFIXES: Final = "|".join(map(re.escape, (TEXT_PREFIX, ADMINISTRATION_PREFIX, PRIVATE_PREFIX)))
+_SECRET_IN_PATH: Final = re.compile(rf"(?:{_PREFIXES})[A-Za-z0-9_-]{{{SHOWN_CHARACTERS_MAX}}}")
 PRIVATE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
 
@@ -196,7 +199,14 @@ def check_exposure(exposure: Exposure, path: Path, prefix: str = "") -> None:
     if exposure is Exposure.WRITABLE:
         raise ConfigurationError(f"{prefix}other users can write {path}, and so choose the secret. Run: chmod 600 {path}")
     if exposure is Exposure.READABLE:
-        logger.warning("%severy user of this machine can read the secret in %s. Run: chmod 600 %s", prefix, path, path)
+        logger.warning(
+            "secret_readable",
+            "%severy user of this machine can read the secret in %s. Run: chmod 600 %s",
+            prefix,
+            path,
+            path,
+            path=str(path),
+        )
 
 
 def read_administration_key(path: Path, origin: str) -> AdministrationKey:
@@ -205,17 +215,23 @@ def read_administration_key(path: Path, origin: str) -> AdministrationKey:
     Raises:
         ConfigurationError: The file is missing, can be written by others, or holds no such key.
     """
-    lines = list(_lines(_read_checked(path, origin)))
-    advice = "Make one with `iris keys administrator`"
-    if len(lines) != 1:
-        raise ConfigurationError(f"{origin}: {path} holds {len(lines)} lines, and an administration key is one. {advice}.")
-    try:
-        return AdministrationKey.parse(lines[0])
-    except ValueError as exc:
-        raise ConfigurationError(f"{origin}: {path} is not an administration key: {exc}. {advice}.") from None
+    return _read_key(path, origin, AdministrationKey.parse, "an administration key", "administrator")
 
 
-def write_secret_file(path: Path, secret: Secret | AdministrationKey) -> None:
+def read_cloud_key(path: Path, origin: str) -> CloudKey:
+    """Read the private key of a cloud from a file with nothing else in it but comments.
+
+    Args:
+        path: The file.
+        origin: What named it, for errors: a setting or an argument.
+
+    Raises:
+        ConfigurationError: The file is missing, can be written by others, or holds no such key; or the path is one.
+    """
+    return _read_key(path, origin, CloudKey.parse, "the private key of a cloud", "identity")
+
+
+def write_secret_file(path: Path, secret: Secret | AdministrationKey | CloudKey) -> None:
     """Put a secret into a new private file.
 
     Raises:
@@ -251,6 +267,17 @@ def rewrite_secret_file(path: Path, secrets: Sequence[Secret]) -> None:
         replace_file(path, "".join(line + "\n" for line in lines).encode("latin-1"), like=status)
     except OSError as exc:
         raise ConfigurationError(f"{path} cannot be rewritten: {exc.strerror}. Change it where it comes from.") from exc
+
+
+def _read_key(path: Path, origin: str, parse: Callable[[str], _Key], what: str, command: str) -> _Key:
+    lines = list(_lines(_read_checked(path, origin)))
+    advice = f"Make one with `iris keys {command}`"
+    if len(lines) != 1:
+        raise ConfigurationError(f"{origin}: {path} holds {len(lines)} lines, and {what} is one. {advice}.")
+    try:
+        return parse(lines[0])
+    except ValueError as exc:
+        raise ConfigurationError(f"{origin}: {path} is not {what}: {exc}. {advice}.") from None
 
 
 def _read_checked(path: Path, origin: str) -> bytes:

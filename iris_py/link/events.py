@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from iris_security.administration import Rank
+import msgspec
 
+from iris_security.administration import Rank
 
 #: The type of a frame, what it is for, and where its contents are: in some bytes, from one place to another. UNICAST and
 #: MULTICAST: group id, then a nonce and a sealed body; BODY: group id, then messages; SHARE: group id, then the frame; TUNNEL:
 #: tunnel id, then a sealed chunk; CONTROL: the message itself, then nothing.
 Packet = tuple[int, bytes, bytes, int, int]
+
+
+#: The reason of a link that ends because the other side was silent during the handshake, and because it has hung up.
+HANDSHAKE_LATE = "the handshake took too long"
+HANDSHAKE_ENDED = "it ended the connection during the handshake"
 
 
 class LinkState(enum.Enum):
@@ -39,8 +43,7 @@ class CloseReason(enum.IntEnum):
     """The peer has as many links as it takes, and needs them all."""
 
 
-@dataclass(slots=True)
-class PeerIdentified:
+class PeerIdentified(msgspec.Struct):
     """The peer is authentic. The owner now calls :meth:`Link.confirm` or :meth:`Link.close`."""
 
     node_id: bytes
@@ -51,8 +54,7 @@ class PeerIdentified:
     """The id of the last open link that the initiator lost to us, or ``NO_LINK``."""
 
 
-@dataclass(slots=True)
-class GenerationClaimed:
+class GenerationClaimed(msgspec.Struct):
     """The peer says that it holds a generation of the network's secret; :meth:`Link.accept_claim` tells whether it does."""
 
     key_id: bytes
@@ -61,37 +63,31 @@ class GenerationClaimed:
     """Whether it says so because this side has proved the same."""
 
 
-@dataclass(slots=True)
-class RankTold:
+class RankTold(msgspec.Struct):
     """The peer says which signed generations of the network's secret count there."""
 
     rank: Rank
 
 
-@dataclass(slots=True)
-class GenerationsTold:
+class GenerationsTold(msgspec.Struct):
     """The peer sends generations of the network's secret, which the administrator may have signed."""
 
     encoded: bytes
 
 
-@dataclass(slots=True)
-class LinkOpened:
+class LinkOpened(msgspec.Struct):
     """Both sides have confirmed; packets may flow."""
 
 
-@dataclass(slots=True)
-class LinkDrained:
+class LinkDrained(msgspec.Struct):
     """The queue, or what is not large of it, fell below a quarter of ``queue_bytes_high`` after having been above it."""
 
 
-@dataclass(slots=True)
-class LinkVerified:
+class LinkVerified(msgspec.Struct):
     """The peer has answered since this side stood still: it still waits for what came before the answer."""
 
 
-@dataclass(slots=True)
-class LinkClosed:
+class LinkClosed(msgspec.Struct):
     """The link has ended; the owner closes the connection. The last event of a link."""
 
     clean: bool
@@ -106,6 +102,13 @@ class LinkClosed:
     """Whether the connection ended, and neither side had said CLOSE."""
     released: bool = False
     """Whether the peer closed it as idle: what it has not answered was surely not executed."""
+    kind: str = "violation"
+    """The reason in a word, for counting, if it is none of these."""
+
+    @property
+    def counted_as(self) -> str:
+        """The reason in a word."""
+        return "released" if self.released else "clean" if self.clean else "broken" if self.broken else self.kind
 
 
 LinkEvent: TypeAlias = (

@@ -42,6 +42,7 @@ BULK_BYTES = 16 * 1024
 BULK_EVERY = 4
 
 Parts: TypeAlias = list[bytes | memoryview]
+_NOTHING = (0, 0, 0, 0)
 
 
 class Lanes:
@@ -77,6 +78,17 @@ class Lanes:
     def has_frames(self) -> bool:
         """Tell whether something is queued."""
         return bool(self.queued_bytes or self._control or self._chunks or self._answers)
+
+    def queued_by_lane(self) -> tuple[int, int, int, int]:
+        """Return the bytes that wait: messages of the overlay, small packets, large things, and chunks of tunnels.
+
+        The last two share the bulk lane. Nothing but the messages of the overlay is counted for this: they are looked at.
+        """
+        control = self._control
+        if not (self.queued_bytes or self.tunnel_bytes):
+            return _NOTHING
+        overlay = sum([len(control[at + 1]) for at in range(0, len(control), 2) if control[at][0] == CONTROL])
+        return overlay, self.queued_bytes - self.bulk_bytes - overlay, self.bulk_bytes, self.tunnel_bytes
 
     def clear(self) -> None:
         """Forget everything."""

@@ -24,6 +24,8 @@ import struct
 from typing import TYPE_CHECKING
 
 from iris_py.link.events import (
+    HANDSHAKE_ENDED,
+    HANDSHAKE_LATE,
     CloseReason,
     GenerationClaimed,
     GenerationsTold,
@@ -37,7 +39,7 @@ from iris_py.link.events import (
     PeerIdentified,
     RankTold,
 )
-from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake, ProtocolError, introduce, read_introduction
+from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, Handshaking, ProtocolError
 from iris_py.link.lanes import (
     BODY,
     BODY_HEADER_BYTES,
@@ -66,6 +68,7 @@ from iris_py.link.lateness import CLOCK_BYTES, Lateness
 from iris_py.link.pacing import Pace
 from iris_py.link.proofs import CLAIM, SHARED, Proofs
 from iris_py.link.reassembly import Reassembler
+from iris_py.link.signs import Signs
 from iris_security import AuthenticationError, RecordOpener, RecordSealer
 from iris_security.administration import RANK_BYTES, Rank
 from iris_security.aead import TAG_BYTES
@@ -74,7 +77,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iris_py.link.config import LinkConfig
-    from iris_security import Identity, Keyring, NetworkKeys, SignedGenerations
+    from iris_py.link.handshake import Introducing
+    from iris_security import SignedGenerations
 
 __all__ = [
     "LINK_ID_BYTES",
@@ -90,8 +94,6 @@ __all__ = [
 #: Bytes of a link id: the first of the handshake hash, which both sides know and nobody can choose.
 LINK_ID_BYTES = 8
 NO_LINK = bytes(LINK_ID_BYTES)
-#: What a PING says, and the PONG repeats: how often the sender has found that it had stood still.
-STOPS = struct.Struct(">I")
 _LENGTH = struct.Struct(">I")
 
 #: Largest sealed record that is read: a full record, one frame that closed it, and the control frames before it.
@@ -135,32 +137,19 @@ class Link:
         shared: The ids of the groups whose key both have proved to hold: :meth:`send_body` is for them.
         late_s: The age, at most, of what has come over a link that is unsure because of the line; 0 if this side stood still.
         clock_due: From when on :meth:`tell_clock` has to come before the next packet.
+        received_bytes: The bytes that were read so far, with the handshake and the lengths of records.
+        sent_bytes: The bytes of the records that were taken so far, with their lengths.
+        signs: What PING and PONG say, and how long the signs of life took that were asked for.
         active_at: When packets last moved; the owner sets it when some arrive. Of a link that is not quiet: some time ago.
 
     Args:
-        initiator: Whether this side dialled.
-        keyring: The secrets of the network.
-        identity: This node: it signs for the handshake.
-        hello: What this node says of itself; the peer gets it once it is authenticated.
-        ephemeral_private: 32 fresh random bytes.
+        handshake: One that is new. It has the role, the keys, and what this side says of itself.
         now: The time.
         config: Times and bounds.
-        generation: Of the secret, under which an initiator begins; the primary one by default.
     """
 
-    def __init__(
-        self,
-        *,
-        initiator: bool,
-        keyring: Keyring,
-        identity: Identity,
-        hello: bytes,
-        ephemeral_private: bytes,
-        now: float,
-        config: LinkConfig,
-        generation: NetworkKeys | None = None,
-    ) -> None:
-        self.initiator = initiator
+    def __init__(self, *, handshake: Handshaking, now: float, config: LinkConfig) -> None:
+        self.initiator = initiator = handshake.initiator
         self.id = NO_LINK
         self.state = LinkState.HANDSHAKE
         self.is_open = False
@@ -175,24 +164,18 @@ class Link:
         self.late_s = 0.0
         self.version = 0
         self.active_at = now
-        self._identity = identity
-        self._hello = hello
+        self.signs = Signs()
+        self.received_bytes = 0
+        self.sent_bytes = 0
         self._handshake_hash = b""
         self._config = config
         self._events: list[LinkEvent] = []
         self._packets: list[Packet] = []
-        self._handshake: LinkHandshake | None = LinkHandshake(
-            initiator=initiator,
-            keyring=keyring,
-            identity=identity,
-            hello=hello,
-            ephemeral_private=ephemeral_private,
-            offer=config.offer,
-            generation=generation,
-        )
+        self._handshake: Handshaking | None = handshake
+        self._introduction: Introducing | None = None
         self._sealer: RecordSealer | None = None
         self._opener: RecordOpener | None = None
-        self._raw: list[bytes] = self._handshake.data_to_send()
+        self._raw: list[bytes] = handshake.data_to_send()
         self._lanes = Lanes()
         self.proofs = Proofs(self._lanes, initiator=initiator)
         self.shared = self.proofs.shared  # one look-up less in the hot path
@@ -207,11 +190,9 @@ class Link:
         self._closing_bytes = 0  # what was queued then
         self._peer_closed = False
         self._is_released = False  # the peer closed it as idle
-        self._last_ping = STOPS.pack(0)  # what it said
         self._has_said = False  # since something was heard
         self._silent_since = now  # when it last heard something before it said something: not later than that
-        self._heard_bytes = 0  # since then
-        self._stops = 0  # how often this side has stood still
+        self._heard_from = 0  # of the bytes received: those after it have come since then
         self._work = 0  # that the current call of `receive_data` may still do
         self._unread: tuple[bytes, int] | None = None  # a record, and where it was left
         self._fragments = Reassembler()
@@ -233,7 +214,7 @@ class Link:
         self.has_unread = False
         if self._has_said:
             self._has_said = False
-            self._silent_since, self._heard_bytes = self._last_received, 0
+            self._silent_since, self._heard_from = self._last_received, self.received_bytes
         self._last_received = now
         self._lanes.is_unanswered = False
         offset, end, opener = 0, len(data), self._opener
@@ -280,9 +261,13 @@ class Link:
         if self._tunnel_read - self._tunnel_told >= TAKEN_BYTES:
             self._tunnel_told = self._tunnel_read
             self._lanes.add_taken(_TOTAL.pack(self._tunnel_read))
-        self._heard_bytes += offset
-        if self._heard_bytes >= HEARD_BYTES and now - self._silent_since >= self._config.keepalive_interval_s and self.is_open:
-            self._add_pong(now)
+        self.received_bytes += offset
+        if (
+            self.received_bytes - self._heard_from >= HEARD_BYTES
+            and now - self._silent_since >= self._config.keepalive_interval_s
+            and self.is_open
+        ):
+            self._lanes.add_pong(self.signs.answer(self._lateness, now))
         return end if self.state is LinkState.CLOSED else offset
 
     def receive_eof(self, now: float) -> None:
@@ -290,7 +275,7 @@ class Link:
         if self.state is LinkState.CLOSED:
             return
         if self.state is LinkState.HANDSHAKE and self.initiator:
-            self._end("it ended the connection during the handshake", refused=True, broken=True)
+            self._end(HANDSHAKE_ENDED, refused=True, broken=True)
         else:
             self._end("the connection broke", broken=True)  # a clean end is one after the peer's CLOSE
 
@@ -310,7 +295,8 @@ class Link:
         if self.initiator:
             self._lateness.expect(now)  # the peer confirms behind this side
             self.state = LinkState.CONFIRMING
-            self._lanes.add_signal(HELLO, replaces + introduce(self._identity, self._handshake_hash, self._hello))
+            assert self._introduction is not None
+            self._lanes.add_signal(HELLO, replaces + self._introduction.introduce(self._handshake_hash))
         else:
             self._lanes.add_signal(PONG)
             self._become_open(now)
@@ -404,10 +390,11 @@ class Link:
             self._has_said = True
             sealed = sealer.seal(body)
             out += (_LENGTH.pack(len(sealed)), sealed)
-            sent += len(sealed)
+            sent += 4 + len(sealed)
             self.has_more = self._close_reason is not None or self._lanes.has_frames()
             if not self.has_more:
                 break
+        self.sent_bytes += sent
         if self.congested:
             self._maybe_drained()
         return out
@@ -433,7 +420,7 @@ class Link:
         if self._lanes.queued_bytes - self._lanes.bulk_bytes > self._config.queue_bytes_high:
             self.is_busy = True
         if self._lanes.queued_bytes > self._config.queue_bytes_max:
-            self._end("the peer does not read")
+            self._end("the peer does not read", kind="unread")
 
     def _next_record(self) -> bytes:
         """Return the body of the next record; empty when there is nothing, or after CLOSE."""
@@ -466,6 +453,7 @@ class Link:
             self._lateness.expect(self._last_received)  # a responder's answer has not left yet
             self._sealer = RecordSealer(handshake.keys.send, handshake.suite)
             self._opener = RecordOpener(handshake.keys.receive, handshake.suite)
+            self._introduction = handshake.introduction
             self._handshake = None  # forward secrecy: the ephemeral key must not outlive the handshake
             if self.initiator:
                 self.state = LinkState.IDENTIFIED
@@ -511,7 +499,7 @@ class Link:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
             raise ProtocolError("a chunk of a tunnel before the link was open")
         chunk = start + TUNNEL_ID_BYTES
-        if stop < chunk + TAG_BYTES:
+        if stop < chunk:
             raise ProtocolError("a truncated chunk of a tunnel")
         self._tunnel_read += stop - start
         self._packets.append((TUNNEL, record[start:chunk], record, chunk, stop))
@@ -521,7 +509,8 @@ class Link:
         if self.state is LinkState.HANDSHAKE:  # a responder, before the first record was believed
             if kind != HELLO or len(body) < LINK_ID_BYTES:
                 raise ProtocolError("no hello")
-            node_id, hello = read_introduction(self._handshake_hash, body[LINK_ID_BYTES:])
+            assert self._introduction is not None
+            node_id, hello = self._introduction.read_introduction(self._handshake_hash, body[LINK_ID_BYTES:])
             self.state = LinkState.IDENTIFIED
             self._events.append(PeerIdentified(node_id, hello, body[:LINK_ID_BYTES]))
         elif kind == CLOSE:
@@ -533,10 +522,8 @@ class Link:
         elif self.state is LinkState.IDENTIFIED:
             raise ProtocolError("a frame before the link was open")
         elif kind == PING:
-            if len(body) > STOPS.size:
-                raise ProtocolError("a question over the limit")
-            self._last_ping = body
-            self._add_pong(now)
+            self.signs.take_question(body)
+            self._lanes.add_pong(self.signs.answer(self._lateness, now))
         elif kind == CONTROL:
             self._packets.append((CONTROL, body, b"", 0, 0))
         elif kind == TAKEN:
@@ -560,27 +547,13 @@ class Link:
         elif kind == CLOCK:
             self._receive_clock(body, now)
         elif kind == PONG:
-            self._receive_pong(body)
+            if self.signs.take_answer(body, self._lateness, now) and self.is_unsure:
+                self.is_unsure = False
+                self._events.append(LinkVerified())
         elif kind > LAST_KIND:
             self._receive_unknown(kind)
         else:
             raise ProtocolError(f"a frame of type {kind} where there can be none")
-
-    def _receive_pong(self, body: bytes) -> None:
-        said, clock = body[: STOPS.size], body[STOPS.size :]
-        is_answer = said == STOPS.pack(self._stops)
-        if clock:
-            if len(clock) != CLOCK_BYTES:
-                raise ProtocolError("a malformed answer")
-            if is_answer and self._stops:
-                self._lateness.answered(clock)
-        if self.is_unsure and (is_answer or not said):  # one that repeats nothing knows no better
-            self.is_unsure = False
-            self._events.append(LinkVerified())
-
-    def _add_pong(self, now: float) -> None:
-        body = self._last_ping
-        self._lanes.add_pong(body + self._lateness.read(now) if len(body) == STOPS.size else body)
 
     def _receive_clock(self, body: bytes, now: float) -> None:
         if len(body) != CLOCK_BYTES:
@@ -643,6 +616,17 @@ class Link:
         """The packets and overlay messages that wait to be sent, without the headers of their frames."""
         return self._lanes.queued_bytes
 
+    def queued_by_lane(self) -> tuple[int, int, int, int]:
+        """Return the bytes that wait in each lane, without the headers of frames; see :meth:`Lanes.queued_by_lane`."""
+        return self._lanes.queued_by_lane()
+
+    def records(self) -> tuple[int, int, int]:
+        """Return how many records were received and sent, and how often the keys of both directions were replaced."""
+        opener, sealer = self._opener, self._sealer
+        if opener is None or sealer is None:
+            return 0, 0, 0
+        return opener.records, sealer.records, opener.rekeys + sealer.rekeys
+
     # -- time
 
     def handle_timeout(self, now: float, *, is_awaited: bool = False) -> None:
@@ -659,7 +643,7 @@ class Link:
         elif self.state is LinkState.CLOSING:
             self._give_up_closing(now)
         else:
-            self._end("the handshake took too long")
+            self._end(HANDSHAKE_LATE)
 
     def _keep_alive(self, now: float, is_awaited: bool) -> None:
         config = self._config
@@ -676,9 +660,9 @@ class Link:
         elif not (is_awaited or self.is_unsure or self._lanes.is_unanswered or self._lanes.has_frames()):
             self._become_quiet(now)
         elif now >= ends_at:
-            self._end(f"nothing heard for {config.keepalive_timeout_s:g} s")
+            self._end(f"nothing heard for {config.keepalive_timeout_s:g} s", kind="silent")
         else:
-            self._lanes.add_signal(PING, STOPS.pack(self._stops))
+            self._lanes.add_signal(PING, self.signs.question(now))
             self._deadline = min(now + config.keepalive_interval_s, ends_at)
 
     def _give_up_closing(self, now: float) -> None:
@@ -686,7 +670,7 @@ class Link:
         if self._lanes.queued_bytes < self._closing_bytes or self._last_received > self._closing_since:
             self._become_closing(now)
         else:
-            self._end("the peer did not answer the close")
+            self._end("the peer did not answer the close", kind="unanswered")
 
     def wake(self, now: float) -> None:
         """Begin to expect an answer: a packet was sent on a quiet link. Changes :meth:`deadline`."""
@@ -705,10 +689,10 @@ class Link:
         if self.is_open:
             self.is_unsure = True
             self._events = [event for event in self._events if not isinstance(event, LinkVerified)]  # of an earlier question
-            self._stops += 1
+            self.signs.stood_still()
             self.late_s = 0.0
             self._lateness.asked(now)
-            self._lanes.add_signal(PING, STOPS.pack(self._stops))
+            self._lanes.add_signal(PING, self.signs.question(now))
             self.wake(now)
 
     def ask_for_sign(self) -> None:
@@ -758,9 +742,9 @@ class Link:
 
     # -- the end
 
-    def abort(self, reason: str) -> None:
-        """End the link at once; what is queued is lost."""
-        self._end(reason)
+    def abort(self, reason: str, kind: str = "other") -> None:
+        """End the link at once; what is queued is lost. The kind is the reason in a word."""
+        self._end(reason, kind=kind)
 
     # -- transitions
 
@@ -783,7 +767,14 @@ class Link:
         self._deadline = now + self._config.close_timeout_s
 
     def _end(
-        self, reason: str, *, clean: bool = False, refused: bool = False, duplicate: bool = False, broken: bool = False
+        self,
+        reason: str,
+        *,
+        clean: bool = False,
+        refused: bool = False,
+        duplicate: bool = False,
+        broken: bool = False,
+        kind: str = "violation",
     ) -> None:
         if self.state is LinkState.CLOSED:
             return
@@ -794,4 +785,4 @@ class Link:
         self._raw = []
         self._fragments.clear()
         self.congested = self.is_busy = False
-        self._events.append(LinkClosed(clean, reason, refused, duplicate, broken, self._is_released))
+        self._events.append(LinkClosed(clean, reason, refused, duplicate, broken, self._is_released, kind))

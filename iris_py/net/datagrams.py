@@ -1,30 +1,30 @@
 """UDP datagrams on real sockets, by unicast and multicast.
 
 Theory of operation. Every process of a machine shares the port of the group, so a datagram sent *to one of them* there would
-be handed to any. A datagram socket therefore has two ends: one on a port of its own, which sends everything and hears what is
-meant for this node alone, and one on the shared group port, which only hears multicast.
+be handed to any. A datagram socket therefore has two kinds of ends: one on a port of its own, which sends everything and hears
+what is meant for this node alone, and those on the shared group port, which only hear multicast. Of IPv4 one of the latter
+hears it on all interfaces, of IPv6 there is one for each: a group there means nothing without its interface.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
+import struct
 import sys
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import asyncio_dgram
 from asyncio_dgram.aio import DatagramClient, DatagramServer
 
+from iris_py.logs import EventLogger
+from iris_py.net.multicast import SYSTEM, beacon_interfaces, choose_interface, group_addresses, membership
 from iris_py.net.network import DATAGRAMS_RECEIVED_MAX, FULL, REFUSED, UNREACHABLE, ReceivedDatagrams
 
 if TYPE_CHECKING:
-    from iris_py.net.network import Address
+    from iris_py.net.network import Address, SocketAddress
 
-logger = logging.getLogger(__name__)
-
-#: What the socket module takes: host and port, and for IPv6 the flow and the scope.
-SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
+logger = EventLogger(__name__)
 
 #: Datagrams that wait to be handed to the system, which is done once per turn of the event loop: everything that was received
 #: in one turn can be answered in it. They are some 200 bytes each, 1,200 at most.
@@ -39,6 +39,8 @@ TTL_LOOPBACK = 0
 TTL_LINK = 1
 
 PORT_MAX = 65_535
+#: The number of an interface has 32 bits, and is never nearly as large.
+SCOPE_DIGITS_MAX = 9
 
 #: Linux, <linux/in.h>; missing from the socket module of Python 3.11.
 IP_MULTICAST_ALL = 49
@@ -73,7 +75,8 @@ class SocketDatagrams(ReceivedDatagrams):
         self._family = sock.family
         self._address: Address = sock.getsockname()[:2]
         self._group = group
-        self._sending: asyncio.Queue[tuple[bytes, Address]] = asyncio.Queue(DATAGRAMS_SENT_MAX)
+        self._everybody: list[tuple[SocketAddress, int]] = []  # where a datagram for the group goes, by which interface
+        self._sending: asyncio.Queue[tuple[bytes, SocketAddress, int]] = asyncio.Queue(DATAGRAMS_SENT_MAX)
         self._streams: list[DatagramServer] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -86,15 +89,17 @@ class SocketDatagrams(ReceivedDatagrams):
         """Send a datagram, or count it as dropped. Never raises and never blocks."""
         if not self._is_sendable(data):
             return
-        if destination is None:
-            destination = self._group if self._has_multicast else None
-        elif not self._is_reachable(destination):
-            destination = None
-        if destination is None:
+        if destination is not None:
+            address = self._numeric(destination)
+            targets = [] if address is None else [(address, SYSTEM)]
+        else:
+            targets = self._everybody if self._has_multicast else []
+        if not targets:
             self._dropped[UNREACHABLE] += 1
             return
         try:
-            self._sending.put_nowait((data, destination))
+            for address, interface in targets:
+                self._sending.put_nowait((data, address, interface))
         except asyncio.QueueFull:
             self._dropped[FULL] += 1
 
@@ -116,26 +121,48 @@ class SocketDatagrams(ReceivedDatagrams):
         return [] if self._closed else [stream.socket.fileno() for stream in self._streams]
 
     async def _open(self) -> None:
-        """Add the shared end, if it works, and the own one; log once what does not work."""
+        """Add the shared ends, if they work, and the own one; log once what does not work."""
         own, self._sock = self._sock, None
         assert own is not None
-        shared: socket.socket | None = None
-        if self._group is not None and self._family == socket.AF_INET:
+        shared: list[socket.socket] = []
+        if self._group is not None:
             try:
-                _prepare_multicast(own, self._address[0])
-                shared = _shared_socket(self._group, self._address[0])
+                shared = self._join(own, self._group)
             except OSError as exc:
-                logger.warning("no discovery by multicast on %s: %s", self._address[0], exc)
+                logger.warning(
+                    "multicast_missing", "no discovery by multicast on %s: %s", self._address[0], exc, reason=str(exc)
+                )
         try:
             stream = await self._add_stream(own)
+            self._tasks.append(asyncio.create_task(self._send_queued(stream, own)))
+            while shared:
+                await self._add_stream(shared.pop())
+                self._has_multicast = True
         except BaseException:
-            if shared is not None:
-                shared.close()
+            for sock in shared:
+                sock.close()
             raise
-        self._tasks.append(asyncio.create_task(self._send_queued(stream)))
-        if shared is not None:
-            await self._add_stream(shared)
-            self._has_multicast = True
+
+    def _join(self, own: socket.socket, group: Address) -> list[socket.socket]:
+        """Return sockets that hear the group, on every interface that it is to be heard on, and note where to send to it."""
+        interfaces = beacon_interfaces(self._family, own.getsockname())
+        if self._family == socket.AF_INET:
+            _prepare_multicast(own, self._address[0])
+            shared, joined = _shared_socket(group, self._address[0], interfaces)
+            self._everybody = group_addresses(self._family, group, joined)
+            return [shared]
+        found: list[socket.socket] = []
+        failure: OSError | None = None
+        for index in interfaces:
+            try:
+                found.append(_shared_socket_ipv6(group, index))
+            except OSError as exc:
+                failure = exc
+            else:
+                self._everybody += group_addresses(self._family, group, [index])
+        if failure is not None and not found:
+            raise failure
+        return found
 
     async def _add_stream(self, sock: socket.socket) -> DatagramServer:
         """Hand a socket to asyncio_dgram and receive from it."""
@@ -154,22 +181,36 @@ class SocketDatagrams(ReceivedDatagrams):
         self._tasks.append(asyncio.create_task(self._receive_from(stream)))
         return stream
 
-    def _is_reachable(self, destination: Address) -> bool:
-        """Whether it is an address that the own end can send to.
+    def _numeric(self, destination: Address) -> SocketAddress | None:
+        """Return an address as the own end can send to it; None if it cannot.
 
         A host name would make the event loop wait for the resolver, and a port out of range would close the transport.
         """
-        host, port = destination
+        host, percent, scope = destination[0].partition("%")
+        port = destination[1]
         try:
             socket.inet_pton(self._family, host)
         except (OSError, ValueError):
-            return False
-        return 0 < port <= PORT_MAX
+            return None
+        if not 0 < port <= PORT_MAX:
+            return None
+        if not percent:
+            return (host, port)
+        is_scope = self._family == socket.AF_INET6 and scope.isascii() and scope.isdigit() and len(scope) <= SCOPE_DIGITS_MAX
+        return (host, port, 0, int(scope)) if is_scope else None
 
-    async def _send_queued(self, stream: DatagramServer) -> None:
+    async def _send_queued(self, stream: DatagramServer, own: socket.socket) -> None:
         """Hand queued datagrams to the system, for ever."""
+        chosen = SYSTEM
         while True:
-            data, destination = await self._sending.get()
+            data, destination, interface = await self._sending.get()
+            if interface != chosen and interface != SYSTEM and self._family == socket.AF_INET:
+                try:
+                    choose_interface(own, interface)
+                except OSError:
+                    self._dropped[REFUSED] += 1  # it is gone
+                    continue
+                chosen = interface
             # asyncio_dgram reports the failure of one datagram by raising instead of sending the next.
             self._count_failures(stream)
             try:
@@ -188,10 +229,12 @@ class SocketDatagrams(ReceivedDatagrams):
                 break
             if not isinstance(sender, tuple):
                 continue  # uvloop reports no address where the system does not; such a datagram could not be answered
-            self._receive_data(data, (sender[0], sender[1]))
+            # The scope of a link-local address is a part of it: without, nothing can be answered.
+            host = f"{sender[0]}%{sender[3]}" if len(sender) == 4 and sender[3] and "%" not in sender[0] else sender[0]
+            self._receive_data(data, (host, sender[1]))
         if not self._closed:
             self._has_multicast = False
-            logger.warning("an end of the datagram socket broke: %s", stream.sockname)
+            logger.warning("datagrams_broken", "an end of the datagram socket broke: %s", stream.sockname)
 
     def _count_failures(self, stream: DatagramServer) -> None:
         """Take the errors that the system reported since the last call."""
@@ -232,8 +275,14 @@ def _prepare_multicast(sock: socket.socket, interface: str) -> None:
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
 
 
-def _shared_socket(group: Address, interface: str) -> socket.socket:
-    """Return a socket that hears a group on an interface, on the port which all members on this machine share."""
+def _shared_socket(group: Address, own: str, interfaces: list[int]) -> tuple[socket.socket, list[int]]:
+    """Return a socket that hears a group on the port which all members on this machine share, and on which interfaces it does.
+
+    Args:
+        group: The group, and the port.
+        own: The address of the interface, where that is to be chosen by it.
+        interfaces: Their numbers; `SYSTEM` for the one with that address.
+    """
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -244,8 +293,36 @@ def _shared_socket(group: Address, interface: str) -> socket.socket:
             sock.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
         # Bound to the group and not to all addresses: unicast to this port is not ours (see the top of the module).
         sock.bind(group)
-        membership = socket.inet_aton(group[0]) + socket.inet_aton(interface)
-        sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+        if interfaces == [SYSTEM]:
+            option = socket.inet_aton(group[0]) + socket.inet_aton(own)
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, option)
+            return sock, interfaces
+        joined, failure = [], None
+        for index in interfaces:
+            try:
+                sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership(group[0], index))
+                joined.append(index)
+            except OSError as exc:
+                failure = exc  # it has just gone, or the system allows no more
+        if failure is not None and not joined:
+            raise failure
+    except BaseException:
+        sock.close()
+        raise
+    return sock, joined
+
+
+def _shared_socket_ipv6(group: Address, interface: int) -> socket.socket:
+    """Return a socket that hears a group of IPv6 on an interface, on the port which all members on this machine share."""
+    sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    try:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "SO_REUSEPORT"):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind((group[0], group[1], 0, interface))  # to the group, as above, and to the interface
+        option = socket.inet_pton(socket.AF_INET6, group[0]) + struct.pack("@I", interface)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, option)
     except BaseException:
         sock.close()
         raise

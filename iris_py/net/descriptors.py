@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import errno
-import logging
 import math
 import resource
 from typing import Final
 
+from iris_py.logs import EventLogger
 from iris_py.peers.peers import HANDSHAKES_MAX, LINKS_MAX
 
-logger = logging.getLogger("iris_py.net")
+logger = EventLogger("iris_py.net")
 
 #: The soft limit of the process is raised to its hard one, but not beyond this. Too small: a node turns links away though the
 #: system would let it have more; too large: what walks through all numbers that may be open, as some programs do before they
@@ -69,6 +69,7 @@ class Exhaustion:
             return
         self._told_at = now
         logger.error(
+            "descriptors_exhausted",
             "no connection can be made or accepted: %s; this process may have %d file descriptors. Close some, or raise the "
             "limit (ulimit -n, LimitNOFILE= of systemd)",
             getattr(error, "strerror", None) or error,

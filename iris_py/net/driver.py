@@ -1,4 +1,6 @@
-"""Runs a node on a network: moves bytes between links and streams, carries datagrams, keeps one timer.
+"""Runs a core on a network: moves bytes between links and streams, carries datagrams, keeps one timer.
+
+The core is that of a node, or what a gateway says to other clouds: whatever has the methods of :class:`Core`.
 
 Everything that wants to be sent schedules :meth:`Driver.wake`, which runs :meth:`Driver.transmit` once per turn of the event
 loop: that is where batching comes from. What has nothing to share a record with does not wait for that. Strictly one routine
@@ -9,27 +11,28 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import math
 import mmap
 import os
 import socket
 from collections import deque
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from iris_overlay.events import DialRequested
 from iris_py.errors import IrisError
 from iris_py.link.link import RECORD_BYTES_MAX, Link, LinkState
+from iris_py.logs import EventLogger
 from iris_py.net.addresses import parse_address
 from iris_py.net.descriptors import EXHAUSTED, Exhaustion
+from iris_py.net.network import OwnAddressError
+from iris_py.net.process import Lateness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
 
-    from iris_py.net.network import DatagramSocket, Listener, Network
-    from iris_py.node.core import NodeCore, NodeEvent
+    from iris_py.net.network import Address, DatagramSocket, Listener, Network
 
-logger = logging.getLogger("iris_py.net")
+logger = EventLogger("iris_py.net")
 
 #: A dial that takes longer is a black hole; nodes on other continents answer in a tenth of this.
 DIAL_TIMEOUT_S = 3.0
@@ -68,13 +71,36 @@ STANDSTILL_S = 0.25
 TRANSMIT_ROUNDS_MAX = 16
 
 
+class Core(Protocol):
+    """The protocol that a driver runs: :class:`iris_py.node.core.NodeCore` says what each method is for."""
+
+    def accepted(self, address: str, now: float) -> Link | None: ...
+    def dialled(self, address: str, now: float) -> Link | None: ...
+    def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None: ...
+    def close_links(self, now: float) -> None: ...
+    def link_received(self, link: Link, now: float) -> None: ...
+    def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None: ...
+    def handle_resumption(self, now: float) -> None: ...
+    def handle_timeout(self, now: float) -> None: ...
+    def has_output(self) -> bool: ...
+    def flush(self, now: float) -> None: ...
+    def has_output_for(self, link: Link) -> bool: ...
+    def links_to_flush(self) -> list[Link]: ...
+    def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]: ...
+    def has_events(self) -> bool: ...
+    def outcomes_received(self) -> Sequence[tuple[object, Any]]: ...
+    def events_received(self) -> Sequence[object]: ...
+    def has_new_deadline(self) -> bool: ...
+    def deadline(self) -> float | None: ...
+
+
 class Owner(Protocol):
-    """The owner of a driver, who is told of the events of the node."""
+    """The owner of a driver, who is told of the events of its core."""
 
-    def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
-        """Requests have ended."""
+    def handle_outcomes(self, outcomes: Any) -> None:  # noqa: ANN401 - those of its core
+        """Requests have ended: the token and the outcome of each."""
 
-    def handle_events(self, events: list[NodeEvent]) -> None:
+    def handle_events(self, events: Any) -> None:  # noqa: ANN401 - those of its core
         """Something else happened."""
 
 
@@ -243,15 +269,19 @@ class Driver:
     Attributes:
         late_at: From when on the timer is so late that the process must have stood still; then :meth:`resume`.
         is_closed: Whether nothing is sent or handled any more.
+        own: The numeric addresses at which a dial from here would find this node itself.
+        lateness: How late the timer was.
     """
 
     def __init__(self, network: Network, owner: Owner) -> None:
         self.late_at = math.inf
+        self.own: frozenset[Address] = frozenset()
+        self.lateness = Lateness()
         bytes(HEAP_BLOCK_BYTES)  # freed at once: that is its purpose
         self.loop = asyncio.get_running_loop()
         self._network = network
         self._owner = owner
-        self._core: NodeCore | None = None
+        self._core: Core | None = None
         self._listener: Listener | None = None
         self._datagrams: DatagramSocket | None = None
         self._connections: dict[Link, Connection] = {}
@@ -272,7 +302,7 @@ class Driver:
         """Whether datagrams to everybody can be sent and heard."""
         return self._datagrams is not None and self._datagrams.has_multicast
 
-    async def listen(self, host: str, port: int, *, multicast: bool) -> tuple[str, int]:
+    async def listen(self, host: str, port: int, *, datagrams: bool = True, multicast: bool = False) -> tuple[str, int]:
         """Open the door for streams, and for datagrams at the same address; returns that address.
 
         What comes before :meth:`run` is turned away.
@@ -280,6 +310,7 @@ class Driver:
         Args:
             host: An address of this machine, or a name of one.
             port: The port; 0 for any that is free for both.
+            datagrams: Whether datagrams are wanted at all.
             multicast: Whether datagrams to everybody are wanted too.
 
         Raises:
@@ -287,6 +318,9 @@ class Driver:
         """
         for attempts_left in reversed(range(1 if port else PORT_ATTEMPTS_MAX)):
             listener = await self._network.listen(lambda: Connection(self, None), host, port)
+            if not datagrams:
+                self._listener = listener
+                break
             try:
                 self._datagrams = await self._network.open_datagrams(*listener.address, multicast=multicast)
             except OSError as exc:
@@ -302,7 +336,7 @@ class Driver:
         assert self._listener is not None
         return self._listener.address
 
-    def run(self, core: NodeCore, on_dial_failed: Callable[[str, OSError | IrisError], None]) -> None:
+    def run(self, core: Core, on_dial_failed: Callable[[str, OSError | IrisError], None]) -> None:
         """Begin to drive a node.
 
         Args:
@@ -465,12 +499,12 @@ class Driver:
         finally:
             self._is_transmitting = False
 
-    def _send_datagrams(self, core: NodeCore) -> None:
+    def _send_datagrams(self, core: Core) -> None:
         if self._datagrams is not None:
             for destination, data in core.datagrams_to_send():
                 self._datagrams.send(data, destination)
 
-    def _write_links(self, core: NodeCore, now: float) -> bool:
+    def _write_links(self, core: Core, now: float) -> bool:
         """Write what the links have; returns whether that made something happen."""
         happened = False
         for link in core.links_to_flush():
@@ -484,13 +518,13 @@ class Driver:
                     happened = True
         return happened
 
-    def _handle_events(self, events: list[NodeEvent]) -> None:
+    def _handle_events(self, events: Sequence[object]) -> None:
         for event in events:
             if isinstance(event, DialRequested):
                 self._spawn(self._dial(event.address))
         self._owner.handle_events(events)
 
-    def _arm_timer(self, core: NodeCore, now: float) -> None:
+    def _arm_timer(self, core: Core, now: float) -> None:
         deadline = core.deadline()
         # A timer that comes too early is harmless, so it is only ever moved to an earlier time: one per request would cost
         # more than the request's own bookkeeping.
@@ -505,6 +539,7 @@ class Driver:
     def _handle_timeout(self) -> None:
         self._timer = None
         now = self.loop.time()
+        self.lateness.note(now - self._timer_at, now)
         if now > self.late_at:
             self.resume(now)
         self.late_at = math.inf
@@ -517,7 +552,7 @@ class Driver:
         try:
             host, port = parse_address(address)
             async with asyncio.timeout(DIAL_TIMEOUT_S):
-                await self._network.dial(lambda: Connection(self, address), host, port)
+                await self._network.dial(lambda: Connection(self, address), host, port, own=self.own)
         except (OSError, IrisError) as exc:  # a TimeoutError is an OSError; an IrisError, that a peer told us nonsense
             is_refused = isinstance(exc, ConnectionRefusedError)
             is_broken = getattr(exc, "errno", None) in _BROKEN
@@ -525,7 +560,7 @@ class Driver:
                 self._on_dial_failed(address, exc)
             if getattr(exc, "errno", None) in EXHAUSTED:
                 self._exhaustion.tell(exc, self.loop.time())
-            logger.debug("dialling %s failed: %s", address, exc)
+            logger.debug("dial_failed", "dialling %s failed: %s", address, exc, address=address, reason=str(exc))
             self._core.dial_failed(address, self.loop.time(), is_refused=is_refused, is_broken=is_broken)
             self.wake()
 
@@ -547,13 +582,15 @@ class Driver:
 
 def is_absence(error: OSError | IrisError) -> bool:
     """Return whether a dial has failed because surely nobody is there: nobody listens, or there is no such host."""
-    return isinstance(error, ConnectionRefusedError | socket.gaierror)
+    return isinstance(error, ConnectionRefusedError | OwnAddressError | socket.gaierror)
 
 
 def describe_dial_error(error: OSError | IrisError) -> str:
     """Say what is known of an address to which no connection could be made."""
     if isinstance(error, ConnectionRefusedError):
         return "refuses connections: nobody listens there"
+    if isinstance(error, OwnAddressError):
+        return "leads to this node itself, and to no other yet"
     if isinstance(error, TimeoutError):
         return f"is silent: no answer within {DIAL_TIMEOUT_S:g} s"
     if isinstance(error, socket.gaierror):

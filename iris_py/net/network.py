@@ -15,13 +15,18 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 #: Host and port.
 Address: TypeAlias = tuple[str, int]
 
+#: What the socket module takes: host and port, and for IPv6 the flow and the scope.
+SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
+
 #: Where beacons meet. Of the block which stays inside one organisation (RFC 2365, 239.255/16), so no router forwards it far.
 BEACON_GROUP = "239.255.73.82"
+#: The same for IPv6: of those that nobody assigns, and that stay on one link (RFC 4291 section 2.7).
+BEACON_GROUP_IPV6 = "ff12::4952:4953"
 BEACON_PORT = 14142
 
 #: The largest datagram. An IPv6 path carries at least 1,280 bytes, tunnels included; above that a datagram travels in
@@ -43,6 +48,13 @@ REFUSED = "refused"  # the system reported an error
 OVERFLOW = "overflow"  # received, but nobody took the ones before
 
 AnyProtocol = TypeVar("AnyProtocol", bound="asyncio.BufferedProtocol")
+
+
+class OwnAddressError(ConnectionError):
+    """An address, or a name, that is dialled means nobody but the node that dials."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ECONNREFUSED, "leads to this node itself, and to no other")
 
 
 class Listener(Protocol):
@@ -80,7 +92,7 @@ class DatagramSocket(Protocol):
         Args:
             data: At most ``DATAGRAM_BYTES_MAX`` bytes.
             destination: A numeric address of the socket's own family, and a port; None for everyone in the group, this very
-                socket included.
+                socket included. One of IPv6 that is link-local ends with ``%`` and the number of the interface.
         """
 
     async def receive(self) -> tuple[bytes, Address]:
@@ -112,7 +124,9 @@ class Network(Protocol):
             OSError: The address is taken, or is not ours.
         """
 
-    async def dial(self, factory: Callable[[], AnyProtocol], host: str, port: int) -> AnyProtocol:
+    async def dial(
+        self, factory: Callable[[], AnyProtocol], host: str, port: int, *, own: Collection[Address] = ()
+    ) -> AnyProtocol:
         """Return the protocol of a new stream; its ``connection_made`` has been called.
 
         There is no timeout but that of the system, which is minutes: bring your own.
@@ -121,22 +135,25 @@ class Network(Protocol):
             factory: Makes the protocol. Called once, and only when the stream is established.
             host: An address, or a name with several of them.
             port: The port.
+            own: The numeric addresses of the dialling node itself: they are passed over, for a name that means a whole service
+                means that node, too.
 
         Raises:
+            OwnAddressError: It means nobody but the node itself.
             OSError: Nobody can be reached there.
         """
 
     async def open_datagrams(
-        self, host: str, port: int, *, multicast: bool = True, group: str = BEACON_GROUP, group_port: int = BEACON_PORT
+        self, host: str, port: int, *, multicast: bool = True, group: str = "", group_port: int = BEACON_PORT
     ) -> DatagramSocket:
         """Open a socket for datagrams at an address, and in a group if that is possible.
 
         Args:
-            host: An address of this machine, of the interface that the group is reached through; ``0.0.0.0`` lets the system
-                choose that one. A name stands for the first address that it has.
+            host: An address of this machine, of the interface that the group is reached through; ``0.0.0.0`` and ``::`` mean
+                every interface. A name stands for the first address that it has.
             port: The port; 0 lets the system choose.
-            multicast: Whether to be in the group. There is none for IPv6.
-            group: The multicast address.
+            multicast: Whether to be in the group. There is none on the loopback interface of IPv6.
+            group: The multicast address; by default that of beacons, of the family of the host.
             group_port: The port which all members of the group share.
 
         Raises:

@@ -5,25 +5,26 @@ from __future__ import annotations
 import asyncio
 import encodings.idna  # noqa: F401 - the resolver loads it at the first address: a millisecond within the first connect
 import errno
-import logging
+import random
 import socket
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
+from iris_py.logs import EventLogger
 from iris_py.net.datagrams import PORT_MAX, SocketDatagrams
 from iris_py.net.descriptors import Exhaustion
-from iris_py.net.network import BEACON_GROUP, BEACON_PORT
+from iris_py.net.network import BEACON_GROUP, BEACON_GROUP_IPV6, BEACON_PORT, OwnAddressError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
-    from iris_py.net.network import Address, AnyProtocol
+    from iris_py.net.network import Address, AnyProtocol, SocketAddress
 
-logger = logging.getLogger("iris_py.net")
+logger = EventLogger("iris_py.net")
 
-#: What the socket module takes: host and port, and for IPv6 the flow and the scope.
-SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
-_Resolved: TypeAlias = tuple[int, SocketAddress]
+_Resolved: TypeAlias = "tuple[int, SocketAddress]"
+
+_shuffle = random.shuffle
 
 #: Streams that the system establishes before we accept them; it lowers this to its own limit (net.core.somaxconn). Too small: a
 #: cluster of two hundred which restarts at once sees refusals; too large: in a flood that a node cannot keep up with, whoever
@@ -56,12 +57,19 @@ class SocketListener:
     Args:
         sock: Listens already, and does not block.
         factory: Makes the protocol of each stream.
+        configure: Sets the options of each accepted socket.
     """
 
-    def __init__(self, sock: socket.socket, factory: Callable[[], asyncio.BufferedProtocol]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        factory: Callable[[], asyncio.BufferedProtocol],
+        configure: Callable[[socket.socket], None],
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._factory = factory
+        self._configure = configure
         self._address: Address = sock.getsockname()[:2]
         self._tasks: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -98,7 +106,7 @@ class SocketListener:
                 self._pause(exc)
                 return
             sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._configure(sock)
             task = self._loop.create_task(self._make(sock))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -120,7 +128,7 @@ class SocketListener:
             _close_failed(self._loop, sock)
             if not isinstance(exc, OSError):
                 raise
-            logger.debug("an accepted connection came to nothing: %s", exc)
+            logger.debug("accepted_nothing", "an accepted connection came to nothing: %s", exc, reason=str(exc))
 
 
 class SocketNetwork:
@@ -139,20 +147,27 @@ class SocketNetwork:
             sock.bind(address)
             sock.listen(BACKLOG)
             sock.setblocking(False)
-            return SocketListener(sock, factory)
+            return SocketListener(sock, factory, self._configure)
         except BaseException:
             sock.close()
             raise
 
-    async def dial(self, factory: Callable[[], AnyProtocol], host: str, port: int) -> AnyProtocol:
+    async def dial(
+        self, factory: Callable[[], AnyProtocol], host: str, port: int, *, own: Collection[Address] = ()
+    ) -> AnyProtocol:
         """Return the protocol of a new stream, as :meth:`iris_py.net.network.Network.dial` says.
 
         The addresses of a name are tried side by side, each with a head start over the next, and the first to answer wins:
-        a dead one costs a moment, not the whole timeout.
+        a dead one costs a moment, not the whole timeout. Their order is random within each family. The resolver's own puts
+        the nearest first, always the same: of a name that means a whole service, two parts of it would never meet.
         """
         loop = asyncio.get_running_loop()
-        sock = await _connect_any(loop, (await _resolve(loop, host, port))[:ADDRESSES_MAX])
+        others = [found for found in await _resolve(loop, host, port) if found[1][:2] not in own]
+        if not others:
+            raise OwnAddressError
+        sock = await _connect_any(loop, _mix(others)[:ADDRESSES_MAX])
         try:
+            self._configure(sock)
             # Made here, for uvloop calls a factory before it knows whether the stream comes to be.
             protocol = factory()
         except BaseException:
@@ -168,11 +183,17 @@ class SocketNetwork:
         return protocol
 
     async def open_datagrams(
-        self, host: str, port: int, *, multicast: bool = True, group: str = BEACON_GROUP, group_port: int = BEACON_PORT
+        self, host: str, port: int, *, multicast: bool = True, group: str = "", group_port: int = BEACON_PORT
     ) -> SocketDatagrams:
         """Open a socket for datagrams, as :meth:`iris_py.net.network.Network.open_datagrams` says."""
         family, address = (await _resolve(asyncio.get_running_loop(), host, port))[0]
-        return await SocketDatagrams.open(family, address, (group, group_port) if multicast else None)
+        group = group or (BEACON_GROUP if family == socket.AF_INET else BEACON_GROUP_IPV6)
+        is_possible = multicast and (":" in group) == (family == socket.AF_INET6)
+        return await SocketDatagrams.open(family, address, (group, group_port) if is_possible else None)
+
+    def _configure(self, sock: socket.socket) -> None:
+        """Set the options of a stream, dialled or accepted, before its protocol is made."""
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _close_failed(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
@@ -206,12 +227,21 @@ async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> lis
     return [(family, address) for family, _, _, _, address in found if isinstance(address[0], str)]
 
 
+def _mix(addresses: list[_Resolved]) -> list[_Resolved]:
+    """Return addresses in another order, each in the place of one of its family."""
+    families: dict[int, list[_Resolved]] = {}
+    for found in addresses:
+        families.setdefault(found[0], []).append(found)
+    for members in families.values():
+        _shuffle(members)
+    return [families[family].pop() for family, _ in addresses]
+
+
 async def _connect(loop: asyncio.AbstractEventLoop, family: int, address: SocketAddress) -> socket.socket:
     """Return a socket connected to an address."""
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await loop.sock_connect(sock, address)
         if sock.getsockname() == sock.getpeername():
             # TCP lets a socket connect to itself where nobody listens and the system picks that very port for our end. On

@@ -18,6 +18,7 @@ from iris_overlay.events import (
     LinkReleased,
     PacketReceived,
     PeerDied,
+    PeerSuspected,
     ProtocolViolated,
     ViewChanged,
 )
@@ -32,10 +33,12 @@ from iris_py.node.events import DialAnswered, DialBroken, DialRefused
 from iris_py.node.idle_groups import IdleGroups
 from iris_py.node.inbound import Inbound
 from iris_py.node.memberships import Memberships
+from iris_py.node.questions import Questions
 from iris_py.node.refusals import refusals
 from iris_py.node.signer import OverlaySigner
 from iris_py.node.spare_links import SpareLinks
 from iris_py.node.views import Views
+from iris_py.observe.journal import Journal
 from iris_py.patterns.broadcast import Broadcaster
 from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
 from iris_py.patterns.request.requester import Requester
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from iris_py.link.link import Link, Packet
     from iris_py.node.events import NodeEvent as NodeEvent
     from iris_py.patterns.request.registration import Registration
+    from iris_py.patterns.request.retry import Retry
     from iris_py.patterns.topic.queue import SubscriptionQueue
     from iris_py.peers.group import Group
     from iris_py.peers.member import Placement
@@ -88,7 +92,7 @@ class NodeCore:
         ValueError: The id of the node is another one than that of its identity.
 
     Attributes:
-        drops: What was dropped, by reason.
+        journal: Counts what is dropped, by reason in ``drops``, and keeps the last events.
         datagrams: Seals and opens what travels without a link.
     """
 
@@ -108,9 +112,10 @@ class NodeCore:
             raise ValueError("a node has the id of its identity")
         self.info = info
         self.max_message_bytes = max_message_bytes
-        self.drops: dict[str, int] = {}
+        self.journal = Journal()
+        self.drops, self.count_drop = self.journal.drops, self.journal.count_drop
         self.datagrams = Datagrams(identity, keyring, self.count_drop)
-        self.peers = Peers(info, identity, keyring, entropy, link_config or LinkConfig(), rng)
+        self.peers = Peers(info, identity, keyring, entropy, link_config or LinkConfig(), rng, self.journal)
         self.groups = Groups(info.id, keyring)
         with refusals:
             signer = OverlaySigner(identity, self.groups.by_id)
@@ -121,6 +126,9 @@ class NodeCore:
         self._spare_links = SpareLinks(self.peers, self.overlay, self.service)
         self._memberships = Memberships(info.id, self.groups, self.overlay, self.service)
         self.tunnels = Tunnels(info, entropy, self.requester, self.service, self.count_drop)
+        self.questions = Questions(
+            info.id, keyring, self.overlay, self._advance, lambda event: self._events.append(event), self.count_drop
+        )
         self._local = Peer(info, None, is_local=True)
         self._outbound = Outbound(self._local, self.count_drop)
         self.pubsub = PubSub(
@@ -137,7 +145,7 @@ class NodeCore:
         )
         groups = self.groups.by_id
         self._views = Views(
-            info.zone, groups, self._peer_of, self._outbound, self.requester, self.surveyor, self.pubsub, self.count_drop
+            info.zone, groups, self._peer_of, self._outbound, self.requester, self.surveyor, self.pubsub, self.journal
         )
         self._broadcaster = Broadcaster(self._outbound, self.service, self._local, self.count_drop)
         self._inbound = Inbound(
@@ -148,9 +156,10 @@ class NodeCore:
             self._broadcaster,
             self.pubsub,
             self.tunnels,
+            self.questions,
             self._receive_control,
             entropy,
-            self.count_drop,
+            self.journal,
         )
         self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
         # Links and overlay change their deadlines only when something rare happens; a request must not pay for asking.
@@ -181,7 +190,7 @@ class NodeCore:
         cluster: str,
         payload: bytes,
         timeout_s: float,
-        idempotent: bool,
+        idempotent: bool | Retry,
         token: object,
         now: float,
         key: str | bytes | None = None,
@@ -203,9 +212,9 @@ class NodeCore:
             with refusals:
                 identity = identity_of_key(cluster, key)
         elif idempotent:
-            identity = identity_of_request(self.info.id, self.requester.sent)
+            identity = identity_of_request(self.info.id, self.requester.last_id)
         return self.requester.request(
-            self._group_to_ask(cluster, payload, now),
+            self.group_to_ask(cluster, payload, now),
             payload,
             timeout_s,
             idempotent,
@@ -233,7 +242,7 @@ class NodeCore:
         for _token, _key, payload in asked:
             if len(payload) > limit:
                 packets.check_size(payload, limit)
-        group = self._group_to_ask(cluster, b"", now)
+        group = self.group_to_ask(cluster, b"", now)
         with refusals:
             return self.requester.request_many(group, asked, timeout_s, now)
 
@@ -249,7 +258,7 @@ class NodeCore:
     ) -> int:
         """Start a survey; see :class:`~iris_py.patterns.survey.Surveyor`. Raises as :meth:`request` does."""
         self._rare_deadline_changed = True
-        group = self._group_to_ask(cluster, payload, now)
+        group = self.group_to_ask(cluster, payload, now)
         return self.surveyor.survey(group, payload, timeout_s, stop_after, token, now, headers)
 
     def open_tunnel(
@@ -260,19 +269,16 @@ class NodeCore:
         token: object,
         now: float,
         headers: Headers = NO_HEADERS,
+        placement: Placement | None = None,
         *,
         waits: bool = True,
     ) -> int:
-        """Ask for a tunnel; ``TunnelOpened`` or an outcome with ``token`` follows. Returns its id, to cancel it by.
+        """Ask for a tunnel; ``TunnelOpened`` or an outcome with ``token`` follows. Returns its id. Raises as :meth:`group`."""
+        offer = self.tunnels.offer(self.group_to_ask(cluster, b"", now), window_bytes, headers)
+        return self.requester.open_tunnel(offer.group, offer, timeout_s, token, now, placement, waits=waits)
 
-        Raises:
-            ConfigurationError: As of :meth:`group`.
-        """
-        group = self._group_to_ask(cluster, b"", now)
-        offer = self.tunnels.offer(group, window_bytes, headers)
-        return self.requester.open_tunnel(group, offer, timeout_s, token, now, waits=waits)
-
-    def _group_to_ask(self, cluster: str, payload: bytes, now: float) -> Group:
+    def group_to_ask(self, cluster: str, payload: bytes, now: float) -> Group:
+        """Return what is known of a cluster that is to be sent a payload. Raises as :meth:`request` does."""
         if len(payload) > self.max_message_bytes:
             packets.check_size(payload, self.max_message_bytes)
         group = self.group(cluster, now)
@@ -312,8 +318,8 @@ class NodeCore:
         What runs is finished. Requests that wait go back to their callers, who ask another member; if there is none, they are
         executed here, for a leave fails no request.
         """
-        others = any(not member.peer.is_local for member in registration.group.members or ())
-        self.service.close(registration, now, hands_back=others or self.service.is_member(registration.group))
+        has_others = registration.group.has_others(registration.rank) or self.service.is_member(registration.group)
+        self.service.close(registration, now, hands_back=has_others)
 
     def publish(self, topic: str, payload: bytes, now: float, headers: Headers = NO_HEADERS) -> int | None:
         """Send to every subscriber of a topic; see :meth:`~iris_py.patterns.topic.publisher.Publisher.publish`.
@@ -357,6 +363,7 @@ class NodeCore:
         with refusals:
             left = self.groups.rekey(keyring)
             self.datagrams.rekey(keyring)
+            self.questions.rekey(keyring)
             self.service.rekey(self.groups.find)
             self._memberships.rekey(left, now)
             self.pubsub.rekey(left, now)
@@ -416,6 +423,7 @@ class NodeCore:
             is_refused: Whether the host says that nobody listens there.
             is_broken: Whether it took the connection, which then ended at once.
         """
+        self.peers.counts.dials_failed += 1
         self.overlay.dial_failed(address, now, is_refused=is_refused, is_broken=is_broken)
         self._advance(now)
 
@@ -448,6 +456,7 @@ class NodeCore:
 
     def handle_resumption(self, now: float) -> None:
         """The node stood still until now: requests that it finds may be those of callers who have given up."""
+        self.journal.note_at(now, "stalled")
         for link in self.peers.links():
             if link.is_open:
                 link.verify(now)
@@ -455,9 +464,9 @@ class NodeCore:
 
     def handle_timeout(self, now: float) -> None:
         """Do what is due; harmless if early."""
+        self.journal.now = now
         for link in self._link_deadlines.expired(now):
-            peer = self.peers.peer_of(link)
-            link.handle_timeout(now, is_awaited=peer is not None and peer.awaited > 0)
+            link.handle_timeout(now, is_awaited=(peer := self.peers.peer_of(link)) is not None and peer.awaited > 0)
             self._handle_link(link, now)
         for peer, request_id in self._outbound.overdue(now):
             if request_id < packets.SURVEY_IDS and self.requester.give_to_linked(request_id, now):
@@ -529,9 +538,7 @@ class NodeCore:
 
     def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]:
         """Take the datagrams to send, sealed; None is the multicast group."""
-        if not self._rare_deadline_changed:  # nothing has moved in the overlay
-            return []
-        return self.datagrams.seal(self.overlay.datagrams_to_send())
+        return self.datagrams.seal(self.overlay.datagrams_to_send()) if self._rare_deadline_changed else []
 
     def outcomes_received(self) -> list[tuple[object, bytes | IrisError]]:
         """Take the outcomes of requests: (token, reply or error)."""
@@ -575,11 +582,6 @@ class NodeCore:
         rare, requests = self._rare_deadline, self.requester.deadline()
         return rare if requests is None or (rare is not None and rare < requests) else requests
 
-    def count_drop(self, reason: str, times: int = 1) -> int:
-        """Count something that was dropped; returns how often that happened."""
-        count = self.drops[reason] = self.drops.get(reason, 0) + times
-        return count
-
     # -- links
 
     def _handle_link(self, link: Link, now: float) -> None:
@@ -598,8 +600,7 @@ class NodeCore:
                 self._advance(now)
         if packets_received:
             self._receive_packets(link, packets_received, now)
-        deadline = link.deadline()
-        if deadline is None:
+        if (deadline := link.deadline()) is None:
             self._link_deadlines.cancel(link)
         else:
             self._link_deadlines.set(link, deadline)
@@ -607,8 +608,7 @@ class NodeCore:
         self._outbound.touched[link] = None
 
     def _receive_packets(self, link: Link, received: list[Packet], now: float) -> None:
-        peer = self.peers.peer_of(link)
-        if peer is not None:
+        if (peer := self.peers.peer_of(link)) is not None:
             self._inbound.receive_packets(link, peer, received, now)
 
     def _receive_control(self, peer_id: NodeId, message: bytes, now: float) -> None:
@@ -628,8 +628,7 @@ class NodeCore:
         outbound.has_events = False
         self._rare_deadline_changed = True
         for link in outbound.links_woken():
-            deadline = link.deadline()
-            if deadline is not None:
+            if (deadline := link.deadline()) is not None:
                 self._link_deadlines.set(link, deadline)
         routed, requests = outbound.packets_to_route()
         for request_id in requests:
@@ -692,8 +691,7 @@ class NodeCore:
                 moved = True
                 self._handle_peers_event(peers_event, now)
             for peer_id, message in self.overlay.messages_to_send():
-                peer = self.peers.find(peer_id)
-                if peer is not None:
+                if (peer := self.peers.find(peer_id)) is not None:
                     self._outbound.send_control(peer, message, now)
             for event in self.overlay.events_received():
                 moved = True
@@ -714,6 +712,8 @@ class NodeCore:
         elif isinstance(event, LinkReleased):
             if (released := self._spare_links.release(event.peer, now)) is not None:
                 self._handle_link(released, now)
+        elif isinstance(event, PeerSuspected):
+            self.journal.note_at(now, "suspected", event.peer.hex(), node=event.peer.hex())
         elif isinstance(event, PeerDied):
             self._handle_death(event.peer, now)
         elif isinstance(event, ProtocolViolated):
@@ -766,8 +766,8 @@ class NodeCore:
         self._make_room(now)  # who was congested is not any more
 
     def _handle_death(self, peer_id: NodeId, now: float) -> None:
-        peer = self.peers.known(peer_id)
-        if peer is None:
+        self.journal.note_at(now, "died", peer_id.hex(), node=peer_id.hex())
+        if (peer := self.peers.known(peer_id)) is None:
             return
         self._outbound.peer_died(peer)
         self.tunnels.peer_died(peer)

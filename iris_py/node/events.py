@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from iris_overlay.events import Departed, DialRequested, GroupJoined, GroupLeft, Settled
+import msgspec
+
+from iris_overlay.events import Departed, DialChecked, DialRequested, EchoReturned, GroupJoined, GroupLeft, RootLocated, Settled
+from iris_py.node.questions import NodeAnswered, NodeAsked
 from iris_py.patterns.request.events import ServiceEvent
 from iris_py.patterns.survey import SurveyEvent
 from iris_py.patterns.topic.events import TopicEvent
 from iris_py.patterns.tunnel.table import TunnelEvent
+from iris_py.peers.group import Group
 from iris_py.peers.rotation import RotationEvent
 
-if TYPE_CHECKING:
-    from iris_py.peers.group import Group
 
-
-@dataclass(slots=True)
-class DialRefused:
+class DialRefused(msgspec.Struct):
     """Somebody answers at the address, but could not be authenticated."""
 
     address: str
@@ -26,23 +25,20 @@ class DialRefused:
     """Whether the connection merely ended, which a node that is killed does as well."""
 
 
-@dataclass(slots=True)
-class DialBroken:
+class DialBroken(msgspec.Struct):
     """A connection to the address was made, and came to nothing for another reason."""
 
     address: str
     reason: str
 
 
-@dataclass(slots=True)
-class DialAnswered:
+class DialAnswered(msgspec.Struct):
     """A node of the network answers at the address."""
 
     address: str
 
 
-@dataclass(slots=True)
-class ViewKnown:
+class ViewKnown(msgspec.Struct):
     """The first view of a group has arrived."""
 
     group: Group
@@ -54,10 +50,15 @@ NodeEvent: TypeAlias = (
     | DialBroken
     | DialAnswered
     | Settled
+    | EchoReturned
+    | DialChecked
     | GroupJoined
     | GroupLeft
     | Departed
+    | RootLocated
     | ViewKnown
+    | NodeAsked
+    | NodeAnswered
     | TopicEvent
     | ServiceEvent
     | SurveyEvent

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
     from iris_py.link.link import Link, Packet
+    from iris_py.node.questions import Questions
+    from iris_py.observe.journal import Journal
     from iris_py.patterns.broadcast import Broadcaster
     from iris_py.patterns.request.requester import Requester
     from iris_py.patterns.request.service import Service
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
 
-_TUNNEL = bytes((TUNNEL,))
+_TUNNEL, _STATUS = bytes((TUNNEL,)), bytes((packets.STATUS,))
 _CLOCK_QUESTION, _CLOCK_ANSWER = bytes((packets.CLOCK_QUESTION,)), bytes((packets.CLOCK_ANSWER,))
 
 #: Takes a message, and the time.
@@ -50,9 +52,10 @@ class Inbound:
         broadcaster: Who gets broadcasts.
         pubsub: Who gets publications.
         tunnels: Who gets what belongs to tunnels.
+        questions: Who gets questions about this node, and answers of others.
         receive_control: Takes a message of the overlay: (peer, message, now).
         entropy: Randomness that nobody can guess.
-        count_drop: Counts what is dropped, by reason.
+        journal: Counts what is dropped, and notes who asks to wait.
 
     Attributes:
         receivers: What to call with a message of each kind.
@@ -67,9 +70,10 @@ class Inbound:
         broadcaster: Broadcaster,
         pubsub: PubSub,
         tunnels: Tunnels,
+        questions: Questions,
         receive_control: Callable[[NodeId, bytes, float], None],
         entropy: Callable[[int], bytes],
-        count_drop: Callable[[str], object],
+        journal: Journal,
     ) -> None:
         self._groups = groups
         self._requester = requester
@@ -77,9 +81,11 @@ class Inbound:
         self._service = service
         self._pubsub = pubsub
         self._tunnels = tunnels
+        self._questions = questions
         self._receive_control = receive_control
-        self._count_drop = count_drop
-        self._assembler = CastAssembler(count_drop)
+        self._journal = journal
+        self._count_drop = journal.count_drop
+        self._assembler = CastAssembler(journal.count_drop)
         self.receivers: list[Receiver] = [self._receive_unknown] * packets.KINDS
         self.receivers[packets.REQUEST] = self._receive_request
         self.receivers[packets.REQUEST_ONCE] = self._receive_request_once
@@ -108,7 +114,7 @@ class Inbound:
             self._receivers_unsure[kind] = self._let_stand
         self._receivers_unsure[packets.CANCEL] = self._cancel_standing
         # What came through the ring may have been held up there.
-        self._routed = RoutedRequests(Clocks(entropy), self.receive_local, count_drop)
+        self._routed = RoutedRequests(Clocks(entropy), self.receive_local, journal.count_drop)
         self._routed_sent_at = 0  # of what is read now
         self._receivers_routed = list(self.receivers)
         for kind in (packets.REQUEST, packets.REQUEST_ONCE, packets.SURVEY):  # a tunnel begins with an answer of the caller
@@ -174,6 +180,9 @@ class Inbound:
         if payload[:1] == _CLOCK_ANSWER:
             self._routed.receive_answer(peer, payload, now)
             return False
+        if payload[:1] == _STATUS:
+            self._questions.receive(peer.info, payload)
+            return False  # It came through the ring by choice.
         decoded = packets.decode_routed(payload)
         if decoded is None or decoded[0] not in (UNICAST, MULTICAST):
             self._count_drop("malformed")
@@ -263,6 +272,11 @@ class Inbound:
             elif kind == packets.REQUEST_ONCE and is_usual and length >= packets.IDENTITY_BYTES:
                 payload_at = start + packets.IDENTITY_BYTES
                 requests.append((message_id, argument, body[start:payload_at], body[payload_at:offset], headers))
+            elif kind == packets.IMPORTED:
+                is_of = flags | packets.CROSSED
+                self._receive_publication(
+                    group, peer, is_of, message_id, argument, body, start - head_bytes, start, offset, now
+                )
             elif kind < packets.KINDS:
                 if requests:
                     self._service.receive_requests(group, peer, requests, now)
@@ -363,7 +377,9 @@ class Inbound:
 
     def _receive_answer(self, message: PeerMessage, now: float) -> None:
         """Take an answer to a survey: a reply, a failure, a rejection, or that a handler declines."""
-        self._surveyor.receive_answer(message.group, message.peer, message.kind, message.id, message.argument, message.payload)
+        self._surveyor.receive_answer(
+            message.group, message.peer, message.kind, message.id, message.argument, message.payload, now
+        )
 
     def _receive_survey(self, message: PeerMessage, now: float) -> None:
         self._service.receive_survey(
@@ -379,6 +395,9 @@ class Inbound:
             self._count_drop("unknown_kind")
         elif not self._pubsub.publisher.receive_pause(message.group, message.peer, now):
             self._count_drop("too_many_pauses")
+        else:
+            peer = message.peer.name
+            self._journal.note_at(now, "paused", peer, node=peer, name=message.group.name)
 
     def _receive_resume(self, message: PeerMessage, now: float) -> None:
         self._pubsub.publisher.receive_resume(message.group, message.peer)

@@ -42,17 +42,29 @@ class Memberships:
     def join(self, registration: Registration, now: float) -> bool:
         """Take part in a cluster; returns whether ``GroupJoined`` will follow (not for a further registration of the same).
 
+        A registration that takes part already says anew with which rank.
+
         Raises:
-            ConfigurationError: Too many groups, the node is leaving, or it takes part already, with another weight.
+            ConfigurationError: Too many groups, the node is leaving, or it takes part already, with another weight or rank.
         """
         group = registration.group
-        weight = self._service.weight_of(group)
-        if weight is None:
-            self._join([group, *self._groups.accepted(group)], registration.weight, now)
-        elif weight != registration.weight:
+        standing = self._service.membership_of(group)
+        groups = [group, *self._groups.accepted(group)]
+        if standing is registration:
+            self._joined.difference_update(each.id for each in groups)
+            self._join(groups, registration, now)
+            return True
+        if standing is None:
+            self._join(groups, registration, now)
+        elif standing.weight != registration.weight:
             raise ConfigurationError(
-                f"this node takes part in {group.name!r} with weight={weight:g} already, and has one weight in a cluster. "
-                "Use the same for all its handlers."
+                f"this node takes part in {group.name!r} with weight={standing.weight:g} already, and has one weight in a "
+                "cluster. Use the same for all its handlers."
+            )
+        elif (standing.rank, standing.takes_overflow) != (registration.rank, registration.takes_overflow):
+            raise ConfigurationError(
+                f"this node takes part in {group.name!r} with rank {standing.rank} already, and has one rank in a cluster: "
+                "it is a member or stands in for members, not both. Serve the name on another node."
             )
         return self._service.register(registration)
 
@@ -75,21 +87,28 @@ class Memberships:
             ConfigurationError: Too many groups, or the node is leaving.
         """
         for group in self._groups.clusters():
-            weight = self._service.weight_of(group)
-            if weight is not None:
-                self._join([group, *self._groups.accepted(group)], weight, now)
+            standing = self._service.membership_of(group)
+            if standing is not None:
+                self._join([group, *self._groups.accepted(group)], standing, now)
         for group in left:
             if group.id in self._joined:
                 self._leave(group, now)
 
-    def _join(self, groups: list[Group], weight: float, now: float) -> None:
+    def _join(self, groups: list[Group], registration: Registration, now: float) -> None:
         """Become a member of those groups where the node is none: of all of them or, if the overlay refuses, of none."""
         joined = []
         with refusals:
             try:
                 for group in groups:
                     if group.id not in self._joined:
-                        self._overlay.join_group(group.id, membership_attributes(group.keys, self._local, weight), now)
+                        attributes = membership_attributes(
+                            group.keys,
+                            self._local,
+                            registration.weight,
+                            registration.rank,
+                            takes_overflow=registration.takes_overflow,
+                        )
+                        self._overlay.join_group(group.id, attributes, now)
                         self._joined.add(group.id)
                         joined.append(group)
             except OverlayError:

@@ -10,11 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from iris_overlay.events import ViewChanged
+    from iris_overlay.ids import NodeId
     from iris_overlay.messages import NodeInfo
+    from iris_py.observe.journal import Journal
     from iris_py.patterns.request.requester import Requester
     from iris_py.patterns.survey import Surveyor
     from iris_py.patterns.topic.pubsub import PubSub
     from iris_py.peers.group import Group
+    from iris_py.peers.member import Member
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer
 
@@ -30,7 +33,7 @@ class Views:
         requester: Who asks members.
         surveyor: Who asks all members.
         pubsub: Who publishes to members.
-        count_drop: Counts what is dropped: (reason, times).
+        journal: Counts what is dropped, and notes who came and went.
     """
 
     def __init__(
@@ -42,7 +45,7 @@ class Views:
         requester: Requester,
         surveyor: Surveyor,
         pubsub: PubSub,
-        count_drop: Callable[[str, int], object],
+        journal: Journal,
     ) -> None:
         self._zone = zone
         self._groups = groups
@@ -51,7 +54,7 @@ class Views:
         self._requester = requester
         self._surveyor = surveyor
         self._pubsub = pubsub
-        self._count_drop = count_drop
+        self._journal = journal
 
     def take(self, event: ViewChanged, now: float) -> ViewKnown | None:
         """Handle a view; returns an event if it is the first one of its group."""
@@ -60,9 +63,13 @@ class Views:
             return None
         self._outbound.seal_all_broadcasts(now)  # what was broadcast before the change goes to those who were there
         known = ViewKnown(group) if group.members is None and event.is_known else None
+        before = None if group.members is None else {member.peer.id for member in group.members}
         gone, unproven = group.take_view(event.members, self._peer_of, self._zone)
+        self._journal.now = now
         if unproven:
-            self._count_drop("unproven_member", unproven)
+            self._journal.count_drop("unproven_member", unproven)
+        if not group.is_topic and event.is_known:
+            self._note_changes(group, before or set(), gone)
         group.size, group.is_watched, group.is_doubted = event.size, event.is_watched, event.is_doubted
         if not event.is_known:
             group.forget_view()
@@ -74,3 +81,12 @@ class Views:
         self._requester.view_changed(now)
         self._surveyor.view_changed(now)
         return known
+
+    def _note_changes(self, group: Group, before: set[NodeId], gone: list[Member]) -> None:
+        """Note who is a member now and was none, and who is none any more. Of a large cluster that is of the sample."""
+        told = f"#{group.id.hex()}" if group.is_own else ""
+        for member in group.members or ():
+            if member.peer.id not in before:
+                self._journal.note("joined", member.peer.name, node=member.peer.name, name=group.name, told_name=told)
+        for member in gone:
+            self._journal.note("left", member.peer.name, node=member.peer.name, name=group.name, told_name=told)

@@ -34,15 +34,15 @@ class Broadcaster:
         self._count_drop = count_drop
 
     def broadcast(self, group: Group, payload: bytes, now: float, headers: Headers) -> int | None:
-        """Send a message to every member; returns how many that is. It is sealed once, however many they are.
+        """Send a message to every ordinary member; returns how many that is. It is sealed once, however many they are.
 
         A few members get it from this node, those of a large group down the tree of the group. Returns None, and sends
         nothing, while there is no room on the way to one of them or the view is not yet known: after ``RoomMade`` or
         ``ViewKnown`` it may go.
         """
-        members = group.members
-        if members is None:
+        if group.members is None:
             return None
+        members = group.targets
         if group.is_cast(now):
             count = group.size
             if self._outbound.is_control_full():
@@ -55,6 +55,7 @@ class Broadcaster:
         if not count:
             return 0
         group.sequence += 1
+        group.counts.broadcasts += 1
         if self._service.serves(group):
             self._service.receive_broadcast(group, self._local, group.sequence, payload, headers)
         if count > 1 or not members or members[0].peer is not self._local:

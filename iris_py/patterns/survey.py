@@ -1,5 +1,7 @@
 """Surveys, at the caller: ask every member, and say what became of each one (docs/design.md section 9).
 
+Stand-ins are not asked: they answer for nobody. One that a tree reaches declines, for there who it reaches is not known.
+
 Theory of operation. Of a group whose view is complete every member is asked by name: those with room at once, one sealed body
 for all of them, the others when they have room. Each is then *open* until it has answered, or until it is known that it will
 not. A larger group is asked down its tree. Who is there is not known then, only how many, so whoever answers under the
@@ -10,14 +12,16 @@ A survey ends when nobody is open, when the deadline comes, or after enough repl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 from iris_overlay.timers import DeadlineTable
 from iris_py.errors import IrisError, NoMembers, RequestTimeout
-from iris_py.patterns.request.requester import TIMEOUT_S_MAX
+from iris_py.patterns.request.pending import TIMEOUT_S_MAX
 from iris_py.peers.group import DIRECT_MEMBERS_MAX
 from iris_py.peers.message import Multicast, PeerMessage
+from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, Headers
 
@@ -26,15 +30,13 @@ if TYPE_CHECKING:
 
     from iris_overlay.ids import NodeId
     from iris_py.peers.group import Group
-    from iris_py.peers.peer import Peer
 
 #: Nodes that a survey down a tree hears. As many as a directory holds, with room for those that come and go meanwhile; what
 #: further ones say is dropped, so that a faulty node inside the network cannot fill the memory.
 ANSWERING_NODES_MAX = 131_072
 
 
-@dataclass(slots=True)
-class SurveyAsked:
+class SurveyAsked(msgspec.Struct):
     """The question leaves.
 
     Attributes:
@@ -48,8 +50,7 @@ class SurveyAsked:
     count: int
 
 
-@dataclass(slots=True)
-class SurveyAnswered:
+class SurveyAnswered(msgspec.Struct):
     """A member answered.
 
     Attributes:
@@ -67,8 +68,7 @@ class SurveyAnswered:
     is_last: bool
 
 
-@dataclass(slots=True)
-class SurveyEnded:
+class SurveyEnded(msgspec.Struct):
     """Nothing more will come.
 
     Attributes:
@@ -87,6 +87,7 @@ class _Survey:
     """One survey that has not ended."""
 
     __slots__ = (
+        "begun_at",
         "closed",
         "count",
         "deadline",
@@ -112,6 +113,7 @@ class _Survey:
         deadline: float,
         stop_after: int | None,
         headers: Headers,
+        begun_at: float,
     ) -> None:
         self.token = token
         self.group = group
@@ -119,6 +121,7 @@ class _Survey:
         self.headers = headers
         self.timeout_s = timeout_s
         self.deadline = deadline
+        self.begun_at = begun_at
         self.replies_left = stop_after
         self.count = 0  # nodes asked
         self.is_asked = False  # from then on members are known, or their number
@@ -153,6 +156,7 @@ class Surveyor:
         self.has_output = False
         self._count_nodes = count_nodes
         self._has_tree_room = has_tree_room
+        self._now = 0.0  # when it was last told
         self._last_id = packets.SURVEY_IDS
         self._surveys: dict[int, _Survey] = {}
         self._waiting: dict[int, None] = {}  # for a view, or for room
@@ -176,7 +180,9 @@ class Surveyor:
         """Start a survey; what comes of it comes with ``token``. Returns its id, for :meth:`cancel`."""
         self._last_id = survey_id = self._last_id + 1
         deadline = now + min(timeout_s, TIMEOUT_S_MAX)
-        survey = self._surveys[survey_id] = _Survey(token, group, payload, timeout_s, deadline, stop_after, headers)
+        survey = self._surveys[survey_id] = _Survey(token, group, payload, timeout_s, deadline, stop_after, headers, now)
+        self._now = now
+        group.counts.surveying().asked += 1
         self._deadlines.set(survey_id, deadline)
         self._ask(survey_id, survey, now)
         return survey_id
@@ -185,6 +191,7 @@ class Surveyor:
         """Forget a survey, and tell those that work for it; nothing follows. Harmless if it has ended."""
         survey = self._surveys.get(survey_id)
         if survey is not None:
+            survey.group.counts.surveying().cancelled += 1
             self._cancel_at_members(survey_id, survey)
             self._forget(survey_id, survey)
 
@@ -196,8 +203,11 @@ class Surveyor:
 
     # -- in
 
-    def receive_answer(self, group: Group, peer: Peer, kind: int, survey_id: int, argument: int, payload: bytes) -> None:
+    def receive_answer(
+        self, group: Group, peer: Peer, kind: int, survey_id: int, argument: int, payload: bytes, now: float
+    ) -> None:
         """A member says something: REPLY, FAILURE, DECLINE or REJECTION."""
+        self._now = now
         survey = self._surveys.get(survey_id)
         remaining = None if survey is None or survey.group is not group else self._remaining(survey, peer)
         if survey is None or remaining is None:
@@ -208,6 +218,7 @@ class Surveyor:
             if not survey.is_cast:  # down the tree it may not be among those that were counted
                 self._lose(survey_id, survey, peer)
             return
+        group.counts.surveying().answered += 1
         remaining = (remaining or registrations) - 1
         if remaining:
             survey.open[peer] = remaining
@@ -261,6 +272,7 @@ class Surveyor:
 
     def handle_timeout(self, now: float) -> None:
         """End what is out of time; harmless if early."""
+        self._now = now
         for survey_id in self._deadlines.expired(now):
             survey = self._surveys[survey_id]
             if not survey.is_asked and survey.group.members is None:
@@ -306,12 +318,12 @@ class Surveyor:
         group = survey.group
         if group.members is None:
             self._waiting[survey_id] = None
-        elif not group.members:
+        elif not group.targets and not (group.members and group.size > len(group.members)):  # else there are others, not shown
             self._finish(survey_id, survey, NoMembers(group.name, self._count_nodes()))
         elif group.size > DIRECT_MEMBERS_MAX or not group.is_watched:
             self._ask_tree(survey_id, survey, now)
         else:
-            self._ask_members(survey_id, survey, [member.peer for member in group.members], now)
+            self._ask_members(survey_id, survey, [member.peer for member in group.targets], now)
 
     def _ask_members(self, survey_id: int, survey: _Survey, peers: list[Peer], now: float) -> None:
         survey.is_asked = True
@@ -385,6 +397,7 @@ class Surveyor:
     def _lose(self, survey_id: int, survey: _Survey, peer: Peer) -> None:
         """A member will not answer."""
         if not survey.is_cast:
+            survey.group.counts.surveying().missing += peer in survey.open
             self._close(survey, peer)
             self._end_if_over(survey_id, survey)
 
@@ -406,6 +419,9 @@ class Surveyor:
             self._finish(survey_id, survey, None)
 
     def _finish(self, survey_id: int, survey: _Survey, error: IrisError | None) -> None:
+        counts = survey.group.counts.surveying()
+        counts.missing += survey.count - len(survey.closed) if survey.is_cast else len(survey.open)
+        counts.completion.observe(self._now - survey.begun_at)
         self._forget(survey_id, survey)
         self.events.append(SurveyEnded(survey.token, error))
 

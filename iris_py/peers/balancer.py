@@ -1,5 +1,7 @@
 """Choose the member that gets a request: the power of two choices, nearer zones first (docs/design.md 6.1).
 
+Rank comes before all of this: the levels that are chosen from are those of one rank (6.13, :func:`by_rank`).
+
 Two members drawn at random, the less loaded of them taken, keeps the longest queue at O(log log n) where one random choice
 gives O(log n / log log n) (Mitzenmacher, *The Power of Two Choices in Randomized Load Balancing*, 2001), and unlike "take the
 least loaded" it does not send a herd of callers to the same member.
@@ -78,16 +80,34 @@ class MemberLoad:
         failed: The share of our requests that its handler failed, of late; fades while the member is passed over.
         limit: How many of our requests it takes at once, as far as it is known: where requests wait for a place none is
             sent beyond it.
+        rank: 0 for an ordinary member; of a stand-in, how many others come before it.
+        takes_overflow: Of a stand-in: whether it takes what those before it have no place for, too.
+        full_until: Until when ``limit`` counts where somebody takes the overflow.
     """
 
-    __slots__ = ("_failed_measured", "_measured_s", "cost", "distance", "failed", "in_flight", "limit", "service_time_s")
+    __slots__ = (
+        "_failed_measured",
+        "_measured_s",
+        "cost",
+        "distance",
+        "failed",
+        "full_until",
+        "in_flight",
+        "limit",
+        "rank",
+        "service_time_s",
+        "takes_overflow",
+    )
 
     def __init__(self, distance: int = 0) -> None:
         self.distance = distance
         self.cost = 1.0
         self.in_flight = 0
         self.limit = math.inf
-        self.service_time_s = 0.0
+        self.rank = 0
+        self.takes_overflow = False
+        self.full_until = 0.0
+        self.service_time_s: float = 0.0
         self._measured_s = 0.0  # the mean when it was last measured
         self.failed = 0.0
         self._failed_measured = 0.0  # the share when it was last measured
@@ -96,6 +116,10 @@ class MemberLoad:
     def is_ready(self) -> bool:
         """Whether a request can be sent to it at once; a subclass whose members need a link first says so."""
         return True
+
+    def is_known_full(self, now: float) -> bool:
+        """Tell whether it has rejected a request just now, and has answered none since that would have freed a place."""
+        return self.full_until > now and self.in_flight + 1 > self.limit
 
     def observe_silence(self, duration_s: float) -> None:
         """Take in that a reply takes longer than so much: a member that has stopped is to get no more for now."""
@@ -135,6 +159,18 @@ def zone_distance(local: str, other: str) -> int:
 def is_in_zone(zone: str, required: str) -> bool:
     """Tell whether a zone is another one, or lies in it: ``eu/a/rack-7`` and ``eu/a`` do in ``eu/a``, ``eu/ab`` does not."""
     return zone == required or zone.startswith(required + "/")
+
+
+def by_rank(members: Iterable[Load]) -> list[list[Load]]:
+    """Group members by rank, the lowest first.
+
+    Returns:
+        One list for each rank that occurs, none of them empty, each in the order of ``members``.
+    """
+    ranks: dict[int, list[Load]] = {}
+    for member in members:
+        ranks.setdefault(member.rank, []).append(member)
+    return [ranks[rank] for rank in sorted(ranks)]
 
 
 def by_distance(members: Iterable[Load], distance_of: Callable[[Load], int] | None = None) -> list[list[Load]]:

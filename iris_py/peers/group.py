@@ -11,16 +11,17 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from iris_overlay.ids import GroupId
-from iris_py.peers.balancer import by_distance, is_in_zone, zone_distance
+from iris_py.observe.counts import GroupCounts, Totals
+from iris_py.peers.balancer import by_distance, by_rank, is_in_zone, zone_distance
 from iris_py.peers.hedging import Hedging
-from iris_py.peers.keyed import KeyedMembers, first_of, slot_of
+from iris_py.peers.keyed import KeyedMembers
 from iris_py.peers.member import Member, weigh
 from iris_py.wire import packets
 from iris_security import GroupOpener, GroupSealer, multicast_associated, unicast_associated
 from iris_security.keyring import PROOF_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from iris_overlay.events import GroupMember
     from iris_overlay.ids import NodeId
@@ -79,7 +80,8 @@ class Run:
     A run ends when its body is sealed, or when something else is put into that body; until then whoever holds it may append.
 
     Attributes:
-        head: The topic.
+        head: The topic, and what is before it.
+        kind: One of ``packets.PUBLICATIONS``.
         payloads: What was published.
         room: How many bytes it takes still; none when it has ended, and less than none if it began with something large.
         limit: How many bytes the body with it may have.
@@ -87,10 +89,11 @@ class Run:
         counted: Groups that they are not sent under, and have a number in.
     """
 
-    __slots__ = ("count", "counted", "head", "limit", "payloads", "room")
+    __slots__ = ("count", "counted", "head", "kind", "limit", "payloads", "room")
 
-    def __init__(self, head: bytes, payload: bytes, room: int, count: int) -> None:
+    def __init__(self, head: bytes, payload: bytes, room: int, count: int, kind: int) -> None:
         self.head = head
+        self.kind = kind
         self.payloads = [payload]
         self.room = room
         self.limit = BODY_BYTES
@@ -109,8 +112,12 @@ class Group:
         is_left: Whether its generation of the secret is not accepted any more: nothing is begun in it, here or by others.
         subject: What the name is, in a few bytes: the same in every generation of its secret.
         members: The view; None until the overlay has given the first one. Of a large group a sample.
-        targets: Who is sent what is for everybody: the members, and of a group of topics those whom no wider group reaches.
-        levels: The same by distance, as the balancer wants them.
+        targets: Who is sent what is for everybody: the ordinary members, and of a group of topics those whom no wider group
+            reaches.
+        lowest: The members of the lowest rank, which requests go to: all of them unless some stand in for others (6.13).
+        higher: Those of each higher rank, in order; empty in nearly every cluster.
+        spills: Whether some of these take what those before them have no place for.
+        levels: ``lowest`` by distance, as the balancer wants them.
         keyed: Which of them has which keys.
         hedging: When its idempotent requests are given to a second member.
         size: How many members there are.
@@ -123,6 +130,7 @@ class Group:
         broadcast_bytes: Their size.
         run: The publications that come behind those and to which more may be appended, if there is such a run.
         last_used: When the application last used it (seconds); idle groups are forgotten.
+        counts: What was done under its name, in all generations of its secret.
     """
 
     def __init__(
@@ -139,6 +147,9 @@ class Group:
         self.keyed = KeyedMembers()
         self.hedging = Hedging()
         self.targets: list[Member] = []
+        self.lowest: list[Member] = []
+        self.higher: list[list[Member]] = []
+        self.spills = False
         self.size = 0
         self.is_watched = True
         self.is_doubted = False
@@ -148,6 +159,7 @@ class Group:
         self.broadcast_bytes = 0
         self.run: Run | None = None
         self.last_used = 0.0
+        self.counts = GroupCounts(Totals())  # until the group is in use
         self._is_long = False  # the run that is gathered
         self._members: list[Member] | None = None
         self._placed: dict[Placement, list[list[Member]]] = {}
@@ -171,7 +183,13 @@ class Group:
         self._placed.clear()
         self.keyed.clear()
         if not self.is_topic:  # of topics, who publishes works out the targets, and nobody asks for a member
-            self.levels, self.targets = by_distance(members), members
+            self.lowest = self.targets = members
+            self.higher, self.spills = [], False
+            if any(member.rank for member in members):
+                self.lowest, *self.higher = by_rank(members)
+                self.targets = [] if self.lowest[0].rank else self.lowest
+                self.spills = any(member.takes_overflow for rank in self.higher for member in rank)
+            self.levels = by_distance(self.lowest)
 
     def forget_view(self) -> None:
         """Know nothing of the members any more, until the next view: what is for them waits."""
@@ -180,11 +198,20 @@ class Group:
         self._members = None
 
     def candidates(self, placement: Placement | None) -> list[Member]:
-        """Return the members that a request may go to."""
-        members = self._members or []
-        if placement is None or not placement[1]:
-            return members
-        return [member for member in members if is_in_zone(member.peer.info.zone, placement[1])]
+        """Return the members that a request may go to, as long as one of them is there and takes it."""
+        if placement is None:
+            return self.lowest
+        if placement.require:
+            return [member for member in self.targets if is_in_zone(member.peer.info.zone, placement.require)]
+        return self.targets if placement.is_own else self.lowest
+
+    def candidates_after(self, placement: Placement | None) -> list[list[Member]]:
+        """Return the members of each higher rank that a request may go to when those are gone, or have no place."""
+        return self.higher if placement is None or not (placement.require or placement.is_own) else []
+
+    def has_others(self, rank: int) -> bool:
+        """Tell whether another node is a member and comes no later than one of so high a rank."""
+        return any(member.rank <= rank and not member.peer.is_local for member in self._members or ())
 
     def placed_levels(self, placement: Placement) -> list[list[Member]]:
         """Return the levels for a request that says where it wants to go; like ``levels``, which are for all others."""
@@ -197,22 +224,18 @@ class Group:
 
     def order(self, members: list[Member], placement: Placement | None) -> list[list[Member]]:
         """Order some members for a request: by distance to the zone that it prefers, or else to the own one."""
-        if placement is None or not placement[0]:
+        if placement is None or not placement.prefer:
             return by_distance(members)
-        preferred = placement[0]
+        preferred = placement.prefer
         return by_distance(members, lambda member: zone_distance(preferred, member.peer.info.zone))
 
-    def keyed_member(self, key: bytes, placement: Placement | None, tried: Sequence[Member] | None) -> Member | None:
-        """Return the member that a key chooses; None if everybody has been tried. The view must not be empty.
+    def keyed_member(self, key: bytes, placement: Placement | None) -> Member:
+        """Return the member that a key chooses. There has to be one.
 
         Args:
             key: The identity that the key of the application gives the request.
             placement: Where the request wants to go.
-            tried: The members that did not take it.
         """
-        if tried:
-            untried = [member for member in self.candidates(placement) if member not in tried]
-            return first_of(self.order(untried, placement)[0], slot_of(key)) if untried else None
         levels = self.levels if placement is None else self.placed_levels(placement)
         return self.keyed.find(key, placement, levels[0])
 
@@ -251,10 +274,11 @@ class Group:
                 if member is None:
                     peer = peer_of(reported.info)
                     member = Member(peer, zone_distance(zone, peer.info.zone))
-                member.attributes = attributes
+                member.register(attributes)
             gone.pop(id_, None)
             members.append(member)
-        weigh(members)
+        for rank in by_rank(members):
+            weigh(rank)
         self.members = members
         return list(gone.values()), len(view) - len(members)
 
@@ -280,16 +304,17 @@ class Group:
             return self._cast_sealer.seal(body, self._multicast + CAST_LABEL)
         return self._sealer.seal(body, self._multicast)
 
-    def begin_run(self, head: bytes, payload: bytes, count: int) -> Run:
+    def begin_run(self, head: bytes, payload: bytes, count: int, kind: int = packets.PUBLICATION) -> Run:
         """Gather a publication to which more to the same topic may be appended. The run before has to be ended.
 
         Args:
-            head: The topic.
+            head: The topic, and what is before it.
             payload: What is published.
             count: How many nodes it goes to.
+            kind: One of ``packets.PUBLICATIONS``.
         """
         self.broadcast_bytes += RUN_BYTES + len(head) + packets.RUN_MESSAGE_COST + len(payload)
-        run = self.run = Run(head, payload, BODY_BYTES - self.broadcast_bytes, count)
+        run = self.run = Run(head, payload, BODY_BYTES - self.broadcast_bytes, count, kind)
         return run
 
     def append_to_run(self, payload: bytes) -> bool:
@@ -321,10 +346,12 @@ class Group:
         self.run = None
         first = self.sequence + 1
         self.sequence += len(run.payloads)
+        self.counts.runs += 1
+        self.counts.published += len(run.payloads)
         for group in run.counted:
             group.sequence += len(run.payloads)
         ordinal = min(packets.ORDINAL_MAX, first - self.first_sequence)
-        self.broadcast_parts += packets.encode_run(run.head, run.payloads, first, ordinal)
+        self.broadcast_parts += packets.encode_run(run.head, run.payloads, first, ordinal, run.kind)
         # What was reckoned, without what is not on the wire.
         count = len(run.payloads)
         self.broadcast_bytes = run.limit - run.room - count * (packets.RUN_MESSAGE_COST - packets.RUN_MESSAGE_BYTES)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from iris_py.observe.counts import CountTable
 from iris_py.peers.group import Group
 
 if TYPE_CHECKING:
@@ -35,10 +36,14 @@ class Groups:
 
     Attributes:
         by_id: Those in use, by group id.
+        cluster_counts: What was done in each cluster.
+        topic_counts: What was done under each prefix of topics.
     """
 
     def __init__(self, local: NodeId, keyring: Keyring) -> None:
         self.by_id: dict[bytes, Group] = {}
+        self.cluster_counts = CountTable()
+        self.topic_counts = CountTable()
         self._by_name: dict[str, Group] = {}
         self._topics: dict[str, Group] = {}
         self._local = local
@@ -63,6 +68,10 @@ class Groups:
     def clusters(self) -> list[Group]:
         """Return the primary group of each cluster in use."""
         return list(self._by_name.values())
+
+    def topics(self) -> list[Group]:
+        """Return the primary group of each prefix of topics in use."""
+        return list(self._topics.values())
 
     def accepted(self, group: Group) -> list[Group]:
         """Return the groups of the same name in the other generations of its secret; those that are missing are added."""
@@ -97,6 +106,7 @@ class Groups:
             found.last_used = group.last_used
             found.is_own = not group.is_topic and self._keyring.is_own(group.name, keys)
             self.by_id[found.id] = found
+            found.counts = self._counts_of(found).use(found.name)
         found.is_left = False
         return found
 
@@ -120,6 +130,7 @@ class Groups:
         """Use a group from now on."""
         names = self._topics if group.is_topic else self._by_name
         names[group.name] = self.by_id[group.id] = group
+        group.counts = self._counts_of(group).use(group.name)
         self._numbers.pop((group.is_topic, group.name), None)
 
     @contextmanager
@@ -140,6 +151,7 @@ class Groups:
         """Do not use a group any more."""
         self._last_epoch = max(self._last_epoch, group.epoch)
         group.end_run()
+        self._counts_of(group).release(group.name)
         self._last_sequence = max(self._last_sequence, group.sequence)
         names = self._topics if group.is_topic else self._by_name
         if names.get(group.name) is not group:  # of another generation
@@ -150,3 +162,6 @@ class Groups:
                 del self._numbers[next(iter(self._numbers))]
             self._numbers[group.is_topic, group.name] = group.first_sequence, group.sequence
         del self.by_id[group.id], names[group.name]
+
+    def _counts_of(self, group: Group) -> CountTable:
+        return self.topic_counts if group.is_topic else self.cluster_counts

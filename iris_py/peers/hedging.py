@@ -10,7 +10,8 @@ from __future__ import annotations
 #: The quantile of the times to a reply that is followed: each one above raises the estimate by ``RAISED``, each one below
 #: lowers it by ``LOWERED``, so it rests where 2 % are above. In the logarithm, for times differ by orders of magnitude.
 RAISED = 1.1
-LOWERED = 1.1 ** (-0.02 / 0.98)
+LATE_SHARE = 0.02
+LOWERED = RAISED ** (-LATE_SHARE / (1 - LATE_SHARE))
 #: How many times that quantile is waited. With 1 what is merely slower than most would use the budget up.
 DELAY_FACTOR = 1.5
 #: The shortest delay (seconds). Below it a busy processor, and no member, is what is late; and a timer is to fire that often.
@@ -40,12 +41,13 @@ class Hedging:
         late_s: What 98 % of the answers took at most, about; 0.0 before the first.
     """
 
-    __slots__ = ("_answered", "_budget", "late_s")
+    __slots__ = ("_answered", "_budget", "_shares", "late_s")
 
     def __init__(self) -> None:
         self.late_s = 0.0
         self._answered = 0
         self._budget = HEDGES_AT_FIRST
+        self._shares: dict[int, float] = {}  # by percent: what so many answers took at most; of those that were asked for
 
     def observe(self, duration_s: float) -> None:
         """Take in how long a member took for an idempotent request."""
@@ -55,6 +57,25 @@ class Hedging:
             self.late_s = late_s * LOWERED
         else:
             self.late_s = late_s * RAISED if late_s else 2 * duration_s
+        for percent, share_s in self._shares.items():
+            if duration_s <= share_s:
+                self._shares[percent] = share_s * RAISED ** (1 - 100 / percent)
+            else:
+                self._shares[percent] = share_s * RAISED if share_s else duration_s
+
+    def share_s(self, percent: int, timeout_s: float) -> float:
+        """Return how long so many of a hundred answers take at most, about, for a request of that time-out; as a delay.
+
+        It is learnt from the first time on that it is asked for; until the next answer it is as :meth:`delay_s`.
+
+        Args:
+            percent: 1 to 99.
+            timeout_s: The time-out.
+        """
+        share_s = self._shares.setdefault(percent, 0.0)
+        if not share_s:
+            return self.delay_s(timeout_s)
+        return min(max(share_s, DELAY_S_MIN), timeout_s * TIMEOUT_SHARE_MAX)
 
     def delay_s(self, timeout_s: float) -> float:
         """Return how long a member is waited for alone, by a request of that time-out."""

@@ -7,7 +7,7 @@ and when a member comes or goes no other's keys change hands. Weights make it li
 with ``u`` even in (0, 1], the least is that of a member with the probability of its share of all weights.
 
 Load does not count here. A member that falls behind keeps its keys until it says that it is full: who goes elsewhere for
-the sake of time would have work done twice.
+the sake of time would have work done twice. So stand-ins have keys only while nobody of a lower rank is there (6.13).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class KeyedMembers:
         Args:
             key: The identity that the key of the application gives the request.
             placement: Where it wants to go.
-            nearest: The members that are nearest to that place; at least one.
+            nearest: The members of the lowest rank that are nearest to that place; at least one.
         """
         slot = slot_of(key)
         if placement is None:

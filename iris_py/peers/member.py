@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from iris_py.peers.balancer import MemberLoad
 from iris_security.keyring import PROOF_BYTES
@@ -19,8 +19,28 @@ if TYPE_CHECKING:
 WEIGHT = struct.Struct(">H")
 WEIGHT_MIN, WEIGHT_MAX = 0.01, 100.0
 
-#: (zone that is preferred, zone that is required) of a request; empty for none
-Placement: TypeAlias = tuple[str, str]
+#: Behind the weight: the rank of a stand-in in the lower bits, and one bit that says when it takes requests.
+RANK = struct.Struct(">B")
+#: As many clouds in order as the bits of a rank tell apart.
+RANK_MAX = 7
+#: Set where the stand-in takes what those before it have no place for; otherwise it takes requests only while they are gone.
+TAKES_OVERFLOW = 0x80
+
+
+class Placement(NamedTuple):
+    """The members that a request may go to, and those that it would rather go to."""
+
+    prefer: str
+    """The zone that is preferred; empty for the own one."""
+    require: str
+    """The zone that is required; empty for none. With one no stand-in is asked, for nobody knows where it has the work done."""
+    is_own: bool = False
+    """Whether ordinary members alone count: what another cloud asks is not passed on by a stand-in, or two clouds that stand in
+    for each other would play it back and forth."""
+
+
+#: Of what a gateway asks for another cloud.
+OWN_ONLY = Placement("", "", is_own=True)
 
 
 class Member(MemberLoad):
@@ -38,6 +58,11 @@ class Member(MemberLoad):
         self.peer = peer
         self.attributes = attributes
 
+    def register(self, attributes: bytes) -> None:
+        """Take what it registered with, and what that says of its rank."""
+        self.attributes = attributes
+        self.rank, self.takes_overflow = rank_of(attributes)
+
     @property
     def is_ready(self) -> bool:
         """Whether there is an open link to it."""
@@ -45,12 +70,16 @@ class Member(MemberLoad):
         return self.peer.is_local if link is None else link.is_open
 
 
-def membership_attributes(keys: GroupKeys, node: NodeId, weight: float) -> bytes:
-    """Return what a node registers with: the proof that it is a member, then its weight if it is not the usual one.
+def membership_attributes(
+    keys: GroupKeys, node: NodeId, weight: float, rank: int = 0, *, takes_overflow: bool = False
+) -> bytes:
+    """Return what a node registers with: the proof that it is a member, then what is unusual of its weight and its rank.
 
-    The proof covers the weight, so whoever lacks the key can change neither.
+    The proof covers both, so whoever lacks the key can change neither.
     """
-    statement = b"" if weight == 1.0 else WEIGHT.pack(round(weight * 100))
+    statement = b"" if weight == 1.0 and not rank else WEIGHT.pack(round(weight * 100))
+    if rank:
+        statement += RANK.pack(rank | TAKES_OVERFLOW if takes_overflow else rank)
     return keys.proof(node, statement) + statement
 
 
@@ -60,6 +89,16 @@ def weight_of(attributes: bytes) -> float:
         return 1.0
     hundredths: int = WEIGHT.unpack_from(attributes, PROOF_BYTES)[0]
     return min(WEIGHT_MAX, max(WEIGHT_MIN, hundredths / 100))
+
+
+def rank_of(attributes: bytes) -> tuple[int, bool]:
+    """Return the rank that a member registered with, and whether it takes overflow, which only a stand-in does."""
+    at = PROOF_BYTES + WEIGHT.size
+    if len(attributes) < at + RANK.size:
+        return 0, False
+    said: int = RANK.unpack_from(attributes, at)[0]
+    rank = said & RANK_MAX
+    return rank, bool(rank and said & TAKES_OVERFLOW)
 
 
 def weigh(members: Sequence[Member]) -> None:

@@ -199,21 +199,24 @@ class Outbound:
         group.broadcast_bytes += len(header) + len(payload)
         self._open_broadcasts[group] = None
 
-    def begin_run(self, group: Group, head: bytes, payload: bytes, count: int, now: float) -> Run:
+    def begin_run(
+        self, group: Group, head: bytes, payload: bytes, count: int, now: float, kind: int = packets.PUBLICATION
+    ) -> Run:
         """Send a publication to every target of a group, and return what more to the same topic may be appended to.
 
         Args:
             group: The group.
-            head: The topic.
+            head: The topic, and what is before it.
             payload: What is published.
             count: How many nodes it goes to.
             now: The time.
+            kind: One of ``packets.PUBLICATIONS``.
         """
         group.end_run()
         if group.broadcast_bytes and group.broadcast_bytes + len(payload) > BODY_BYTES:
             self.seal_broadcasts(group, now)
         self._open_broadcasts[group] = None
-        return group.begin_run(head, payload, count)
+        return group.begin_run(head, payload, count, kind)
 
     def seal_all_broadcasts(self, now: float) -> None:
         """Seal what was gathered for every group."""

@@ -9,12 +9,12 @@ from ever carrying anything are in :meth:`Peers._handle_identified`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.link.events import (
     CloseReason,
@@ -26,7 +26,11 @@ from iris_py.link.events import (
     PeerIdentified,
     RankTold,
 )
+from iris_py.link.handshake import LinkHandshake
 from iris_py.link.link import NO_LINK, Link, LinkState
+from iris_py.observe.counts import count_in
+from iris_py.observe.histogram import Histogram
+from iris_py.observe.journal import Journal
 from iris_py.peers.crowd import Crowd
 from iris_py.peers.peer import Peer
 from iris_py.peers.rotation import Rotation, RotationEvent
@@ -34,7 +38,6 @@ from iris_py.peers.rotation import Rotation, RotationEvent
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from iris_overlay.ids import NodeId
     from iris_overlay.rng import Rng
     from iris_py.link.config import LinkConfig
     from iris_py.link.events import LinkEvent
@@ -60,15 +63,13 @@ UNANSWERED_MAX = 1024
 _decode_info = msgspec.msgpack.Decoder(NodeInfo).decode
 
 
-@dataclass(slots=True)
-class PeerOpened:
+class PeerOpened(msgspec.Struct):
     """There is a link to a peer now, and there was none before."""
 
     peer: Peer
 
 
-@dataclass(slots=True)
-class PeerClosed:
+class PeerClosed(msgspec.Struct):
     """The link to a peer is gone."""
 
     peer: Peer
@@ -80,25 +81,24 @@ class PeerClosed:
     """Whether the peer closed it as idle: what it has not answered was surely not executed."""
     broken: bool = False
     """Whether the connection ended though neither side wanted that: no sign that the peer has ended, too."""
+    kind: str = ""
+    """The reason in a word."""
 
 
-@dataclass(slots=True)
-class PeerDrained:
+class PeerDrained(msgspec.Struct):
     """The link to a peer has room again."""
 
     peer: Peer
 
 
-@dataclass(slots=True)
-class DialSucceeded:
+class DialSucceeded(msgspec.Struct):
     """A dialled address turned out to be that node (maybe ourselves, maybe one that already has a link)."""
 
     address: str
     id: NodeId
 
 
-@dataclass(slots=True)
-class DialFailed:
+class DialFailed(msgspec.Struct):
     """Nothing came of a dial after the connection was made."""
 
     address: str
@@ -112,6 +112,57 @@ class DialFailed:
 PeersEvent: TypeAlias = PeerOpened | PeerClosed | PeerDrained | DialSucceeded | DialFailed | RotationEvent
 
 
+class LinkCounts:
+    """The dials and links of one node, and what became of them.
+
+    Attributes:
+        opened: Links that were opened, whoever dialled.
+        dialled: Connections that were made to others.
+        dials_failed: Dials that came to nothing.
+        closed: Links that have ended after they were open, by reason.
+        received_bytes: Bytes that were read from links that have ended.
+        sent_bytes: Bytes that were written to them.
+        received_records: Records that came over them.
+        sent_records: Records that went over them.
+        rekeys: How often their keys were replaced.
+        round_trips: Signs of life that were asked for.
+    """
+
+    __slots__ = (
+        "closed",
+        "dialled",
+        "dials_failed",
+        "opened",
+        "received_bytes",
+        "received_records",
+        "rekeys",
+        "round_trips",
+        "sent_bytes",
+        "sent_records",
+    )
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.dialled = 0
+        self.dials_failed = 0
+        self.closed: dict[str, int] = {}
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.received_records = 0
+        self.sent_records = 0
+        self.rekeys = 0
+        self.round_trips = Histogram()
+
+    def add(self, link: Link) -> None:
+        """Count what went over a link that has ended."""
+        received, sent, rekeys = link.records()
+        self.received_bytes += link.received_bytes
+        self.sent_bytes += link.sent_bytes
+        self.received_records += received
+        self.sent_records += sent
+        self.rekeys += rekeys
+
+
 class Peers:
     """The table of links.
 
@@ -122,12 +173,15 @@ class Peers:
         entropy: The source of ephemeral keys.
         config: Times and bounds of each link.
         rng: The randomness of who makes room.
+        journal: Notes links that open and end.
 
     Attributes:
         refused: Accepted connections that ended without an authenticated peer.
+        counts: What became of dials and links.
         handshakes_max: Accepted connections that have not proven anything, at most; fewer where descriptors are few.
         links_max: Peers that have proven who they are, at most, but for those that the ring needs; likewise.
         rotation: What the administrator of the network has signed.
+        keyring: The secrets in use.
     """
 
     def __init__(
@@ -138,14 +192,17 @@ class Peers:
         entropy: Callable[[int], bytes],
         config: LinkConfig,
         rng: Rng,
+        journal: Journal | None = None,
     ) -> None:
+        self._journal = journal or Journal()
         self.refused = 0
+        self.counts = LinkCounts()
         self.handshakes_max = HANDSHAKES_MAX
         self.links_max = LINKS_MAX
         self.rotation = Rotation(keyring, lambda event: self._events.append(event))
         self._local = local
         self._identity = identity
-        self._keyring = keyring
+        self.keyring = keyring
         self._entropy = entropy
         self._config = config
         self._hello = msgspec.msgpack.encode(local)
@@ -170,10 +227,11 @@ class Peers:
         It begins under the primary generation of the secret, and after a dial that nobody has answered under the next one:
         the others may have retired the primary one while this node was away.
         """
-        generations = self._keyring.generations
+        generations = self.keyring.generations
         generation = generations[self._unanswered.get(address, 0) % len(generations)]
         link = self._make_link(address.rpartition(":")[0].strip("[]"), initiator=True, now=now, generation=generation)
         self._dialled[link] = address
+        self.counts.dialled += 1
         return link
 
     def evict_stranger(self) -> Link | None:
@@ -218,6 +276,14 @@ class Peers:
         """Return every link that has not ended."""
         return list(self._links)
 
+    def links_and_peers(self) -> list[tuple[Link, Peer | None]]:
+        """Return every link that has not ended, with the peer at the other end if it is open."""
+        return list(self._links.items())
+
+    def count_routed(self) -> int:
+        """Return how many peers are reached through the ring."""
+        return sum([peer.is_routed and peer.link is None for peer in self._known.values()])
+
     # -- the secrets
 
     def rekey(self, keyring: Keyring, now: float) -> list[Link]:
@@ -226,8 +292,8 @@ class Peers:
         Each peer is shown that this node holds the new generations. A link to a peer that has proved none of those that are
         accepted now is closed. Where a generation was retired handshakes end, too: they may be under that one.
         """
-        retires = any(keyring.find(keys.key_id) is None for keys in self._keyring.generations)
-        self._keyring = keyring
+        retires = any(keyring.find(keys.key_id) is None for keys in self.keyring.generations)
+        self.keyring = keyring
         self.rotation.rekey(keyring)
         self._unanswered.clear()
         accepted = {keys.key_id for keys in keyring.generations}
@@ -242,12 +308,12 @@ class Peers:
         return list(self._links)
 
     def _claim_all(self, link: Link) -> None:
-        for keys in self._keyring.generations:
+        for keys in self.keyring.generations:
             if keys.key_id not in link.proofs.generations:
                 link.proofs.claim(keys)
 
     def _handle_claim(self, link: Link, claim: GenerationClaimed) -> None:
-        keys = self._keyring.find(claim.key_id)
+        keys = self.keyring.find(claim.key_id)
         if keys is None:
             return  # one that this node will hear of later, or has retired
         is_known = keys.key_id in link.proofs.generations
@@ -287,6 +353,7 @@ class Peers:
         """Handle one event of a link."""
         if link not in self._links:
             return
+        self._journal.now = now
         if isinstance(event, PeerIdentified):
             self._handle_identified(link, event, now)
         elif isinstance(event, LinkOpened):
@@ -312,16 +379,17 @@ class Peers:
     # --
 
     def _make_link(self, host: str, *, initiator: bool, now: float, generation: NetworkKeys | None = None) -> Link:
-        link = Link(
+        handshake = LinkHandshake(
             initiator=initiator,
-            keyring=self._keyring,
+            keyring=self.keyring,
             identity=self._identity,
             hello=self._hello,
             ephemeral_private=self._entropy(32),
-            now=now,
-            config=self._config,
+            offer=self._config.offer,
             generation=generation,
         )
+        link = Link(handshake=handshake, now=now, config=self._config)
+        link.signs.round_trips = self.counts.round_trips
         self._links[link] = None
         self._hosts[link] = host
         return link
@@ -367,8 +435,8 @@ class Peers:
     def _replace(self, link: Link) -> None:
         reason = "the peer opened another link"
         link.abort(reason)
-        ended = [event for event in link.events_received() if isinstance(event, LinkClosed)]
-        self._forget_link(link, reason, clean=False, released=any(event.released for event in ended), broken=True)
+        is_released = any(isinstance(event, LinkClosed) and event.released for event in link.events_received())
+        self._forget_link(link, LinkClosed(False, reason, broken=True, released=is_released))
 
     def _handle_opened(self, link: Link, now: float) -> None:
         info = self._infos[link]
@@ -380,11 +448,13 @@ class Peers:
         self._dial_succeeded(link, info.id)
         peer = self._links[link] = self._by_id[info.id] = self.peer(info)
         peer.info, peer.link = info, link
+        self.counts.opened += 1
+        self._journal.note_at(now, "link_opened", peer.name, node=peer.name)
         self._open.add(link, self._hosts[link])
         self._claim_all(link)
         self.rotation.link_opened(link)
         self._events.append(PeerOpened(peer))
-        if all(self._keyring.find(key_id) is None for key_id in link.proofs.generations):
+        if all(self.keyring.find(key_id) is None for key_id in link.proofs.generations):
             link.close(CloseReason.IDLE, now)  # what it began under was retired meanwhile
 
     def _handle_closed(self, link: Link, event: LinkClosed) -> None:
@@ -393,20 +463,24 @@ class Peers:
             self._dial_succeeded(link, info.id)
         address = self._dialled.pop(link, None)
         if address is not None:
+            self.counts.dials_failed += 1
             self._remember_unanswered(address)
             self._events.append(DialFailed(address, event.reason, event.refused, event.broken))
         if info is None and not link.initiator:
             self.refused += 1
-        self._forget_link(link, event.reason, clean=event.clean, released=event.released, broken=event.broken)
+        if info is None and (event.refused or not link.initiator):
+            self._journal.note("refused", detail=event.reason)
+        self._forget_link(link, event)
 
     def _remember_unanswered(self, address: str) -> None:
-        if len(self._keyring.generations) > 1:
+        if len(self.keyring.generations) > 1:
             self._unanswered[address] = self._unanswered.pop(address, 0) + 1
             if len(self._unanswered) > UNANSWERED_MAX:
                 del self._unanswered[next(iter(self._unanswered))]
 
-    def _forget_link(self, link: Link, reason: str, *, clean: bool, released: bool, broken: bool) -> None:
+    def _forget_link(self, link: Link, event: LinkClosed) -> None:
         peer = self._links.pop(link, None)
+        self.counts.add(link)
         self._hosts.pop(link, None)
         self._strangers.discard(link)
         self._open.discard(link)
@@ -415,6 +489,9 @@ class Peers:
         if info is not None and self._pending.get(info.id) is link:
             del self._pending[info.id]
         if peer is not None:
+            count_in(self.counts.closed, event.counted_as)
+            kind = "link_closed" if event.clean or event.released else "link_lost"
+            self._journal.note(kind, peer.name, node=peer.name, detail=event.reason)
             if self._by_id.get(peer.id) is peer:
                 del self._by_id[peer.id]
             peer.link = None
@@ -422,7 +499,9 @@ class Peers:
             self._lost[peer.id] = link.id
             if len(self._lost) > LOST_LINKS_MAX:
                 del self._lost[next(iter(self._lost))]
-            self._events.append(PeerClosed(peer, reason, link, clean, released, broken))
+            self._events.append(
+                PeerClosed(peer, event.reason, link, event.clean, event.released, event.broken, event.counted_as)
+            )
 
     def _dial_succeeded(self, link: Link, id: NodeId) -> None:  # noqa: A002
         address = self._dialled.pop(link, None)

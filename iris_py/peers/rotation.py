@@ -5,8 +5,9 @@ Both sides of each link say which signed generations count there, and who is beh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 from iris_py.link.events import GenerationsTold, RankTold
 from iris_security import AuthenticationError, SignedGenerations
@@ -19,22 +20,19 @@ if TYPE_CHECKING:
     from iris_security import Keyring
 
 
-@dataclass(slots=True)
-class GenerationsSigned:
+class GenerationsSigned(msgspec.Struct):
     """Signed generations count from now on: the owner uses them."""
 
     signed: SignedGenerations
 
 
-@dataclass(slots=True)
-class RotationMissed:
+class RotationMissed(msgspec.Struct):
     """Generations count among the peers that this node cannot use."""
 
     reason: str
 
 
-@dataclass(slots=True)
-class RotationHeard:
+class RotationHeard(msgspec.Struct):
     """A peer has said which generations count there."""
 
 

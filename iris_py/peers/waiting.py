@@ -6,8 +6,9 @@ their bytes are the same for every member.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from iris_py.link.lanes import UNICAST
 from iris_py.wire import packets
@@ -21,8 +22,7 @@ HELD_BYTES_MAX = 64 * 1024 * 1024
 ENTRY_BYTES = 128
 
 
-@dataclass(slots=True)
-class Waiting:
+class Waiting(msgspec.Struct):
     """One message, sealed packet, or message of the overlay that waits."""
 
     held_at: float

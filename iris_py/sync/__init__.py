@@ -12,12 +12,19 @@ What is awaited there without being called, as a survey is, has a method ``wait`
 loop in a thread of its own. Everything may be used from every thread; an interrupt ends what waits; docs/sync.md has the rest.
 """
 
-from iris_py.api.info import Member, Statistics
+from iris_py.api.codec import Codec, CodecFormat
+from iris_py.api.health import Health
+from iris_py.api.info import Cloud, Member
+from iris_py.api.options import OnFull
 from iris_py.api.rekeying import RotationStatus
+from iris_py.api.sealed import Seal, Sealed
 from iris_py.api.survey import Answers, SurveyFailure, SurveyReply
 from iris_py.config import Config
 from iris_py.errors import (
+    CloudUnavailable,
     ConfigurationError,
+    DecodeError,
+    EncodeError,
     HandshakeError,
     IrisError,
     MemberLost,
@@ -25,15 +32,22 @@ from iris_py.errors import (
     NodeClosed,
     NoMembers,
     NotConnected,
+    NotExported,
     Overloaded,
     RemoteError,
     RequestTimeout,
     RotationIncomplete,
+    SealError,
     SlowSubscriber,
     TunnelBroken,
     TunnelClosed,
 )
+from iris_py.observe.journal import EventRecord
+from iris_py.observe.reports import NodeName, NodeReport, NodeReports, Route, Trace
+from iris_py.observe.statistics import Statistics
 from iris_py.patterns.messages import Message, Request
+from iris_py.patterns.request.retry import HedgeAfter, Retry, RetryReason
+from iris_py.patterns.topic.queue import OverflowPolicy
 from iris_py.sync.handlers import Handler
 from iris_py.sync.members import Members
 from iris_py.sync.membership import Membership
@@ -47,10 +61,19 @@ from iris_security import AdministrationKey, Keyring, Secret
 __all__ = [
     "AdministrationKey",
     "Answers",
+    "Cloud",
+    "CloudUnavailable",
+    "Codec",
+    "CodecFormat",
     "Config",
     "ConfigurationError",
+    "DecodeError",
+    "EncodeError",
+    "EventRecord",
     "Handler",
     "HandshakeError",
+    "Health",
+    "HedgeAfter",
     "IrisError",
     "Keyring",
     "Member",
@@ -62,13 +85,25 @@ __all__ = [
     "NoMembers",
     "Node",
     "NodeClosed",
+    "NodeName",
+    "NodeReport",
+    "NodeReports",
     "NotConnected",
+    "NotExported",
+    "OnFull",
+    "OverflowPolicy",
     "Overloaded",
     "RemoteError",
     "Request",
     "RequestTimeout",
+    "Retry",
+    "RetryReason",
     "RotationIncomplete",
     "RotationStatus",
+    "Route",
+    "Seal",
+    "SealError",
+    "Sealed",
     "Secret",
     "SlowSubscriber",
     "Statistics",
@@ -76,6 +111,7 @@ __all__ = [
     "Survey",
     "SurveyFailure",
     "SurveyReply",
+    "Trace",
     "Tunnel",
     "TunnelBroken",
     "TunnelClosed",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from iris_py.api import handler as inner
+from iris_py.api.sealed import Sealed
+from iris_py.payloads import Answer, Question
 from iris_py.sync.documented import documented_as
 from iris_py.sync.tunnel import Tunnel
 
@@ -22,17 +24,24 @@ if TYPE_CHECKING:
 #: The callback that runs in this context: if it closes its own subscription, it must not wait for its own end.
 current_callback: ContextVar[object] = ContextVar("current_callback", default=None)
 
-AnyHandler: TypeAlias = "Handler | inner.Handler | RequestFunction"
+AnyHandler: TypeAlias = (
+    "Handler[Question, Answer] | inner.Handler[Question, Answer] | RequestFunction[Question, Answer] | Sealed"
+)
 
 
-class Handler:
+class Handler(Generic[Question, Answer]):
     """The work of a member. Override the methods for the patterns that it serves. They run in threads, many at once.
+
+    Payloads are bytes, or what the codec says that it joined with: ``class Quotes(iris_py.sync.Handler[Ask, Quote])``.
 
     A handler of the other API, :class:`iris_py.Handler`, is as welcome: it runs in the event loop, where this API cannot be
     used.
     """
 
-    def on_request(self, request: Request) -> bytes:
+    def __repr__(self) -> str:
+        return f"<handler {type(self).__qualname__}>"
+
+    def on_request(self, request: Request[Question]) -> Answer:
         """Answer a request.
 
         What this raises reaches the caller as a :exc:`~iris_py.RemoteError`. When the caller gives up nobody is told, as
@@ -46,10 +55,10 @@ class Handler:
         return reply
 
     @documented_as(inner.Handler.on_requests)
-    def on_requests(self, requests: Sequence[Request]) -> Sequence[bytes | Exception]:
+    def on_requests(self, requests: Sequence[Request[Question]]) -> Sequence[Answer | Exception]:
         raise NotImplementedError(f"{type(self).__qualname__} does not answer requests together")
 
-    def on_survey(self, request: Request) -> bytes | None:
+    def on_survey(self, request: Request[Question]) -> Answer | None:
         """Answer a survey, as every other member does; None says that this one has no answer. By default as a request.
 
         What this raises is counted among the failures of the survey.
@@ -57,7 +66,7 @@ class Handler:
         return self.on_request(request)
 
     @documented_as(inner.Handler.on_broadcast)
-    def on_broadcast(self, message: Message) -> None: ...
+    def on_broadcast(self, message: Message[Question]) -> None: ...
 
     def on_tunnel(self, tunnel: Tunnel) -> None:
         """Serve a tunnel: when this returns the tunnel is closed, and the caller sees its clean end.
@@ -68,27 +77,27 @@ class Handler:
         raise NotImplementedError(f"{type(self).__qualname__} does not serve tunnels")
 
 
-class InThreads(inner.Handler):
+class InThreads(inner.Handler[Any, Any]):
     """Calls the methods of a handler in threads."""
 
-    def __init__(self, handler: Handler, loop: Background) -> None:
+    def __init__(self, handler: Handler[Any, Any], loop: Background) -> None:
         self._handler = handler
         self._background = loop
 
-    async def on_request(self, request: Request) -> bytes:
+    async def on_request(self, request: Request[Any]) -> Any:  # noqa: ANN401 - as the handler
         return await self._background.in_thread(self._handler.on_request, request)
 
-    async def on_survey(self, request: Request) -> bytes | None:
+    async def on_survey(self, request: Request[Any]) -> Any:  # noqa: ANN401 - as the handler
         return await self._background.in_thread(self._handler.on_survey, request)
 
-    async def on_broadcast(self, message: Message) -> None:
+    async def on_broadcast(self, message: Message[Any]) -> None:
         await self._background.in_thread(self._handler.on_broadcast, message)
 
 
 class InThreadsTogether(InThreads):
     """The same for a handler that answers several requests with one call."""
 
-    async def on_requests(self, requests: Sequence[Request]) -> Sequence[bytes | Exception]:
+    async def on_requests(self, requests: Sequence[Request[Any]]) -> Sequence[Any]:
         return await self._background.in_thread(self._handler.on_requests, requests)
 
 
@@ -103,8 +112,18 @@ class InThreadsTogetherWithTunnels(InThreadsTogether, InThreadsWithTunnels):
     """The same for a handler that does both."""
 
 
-def adapt(handler: AnyHandler, loop: Background, *, inline: bool) -> inner.Handler | RequestFunction:
+def adapt(
+    handler: AnyHandler[Any, Any], loop: Background, *, inline: bool
+) -> inner.Handler[Any, Any] | RequestFunction[Any, Any] | Sealed:
     """Return a handler that the event loop can run; what it cannot is left to it, which says so."""
+    if isinstance(handler, Sealed):
+        return handler._over(_adapt(handler._handler, loop, inline=inline))
+    return _adapt(handler, loop, inline=inline)
+
+
+def _adapt(
+    handler: Handler[Any, Any] | inner.Handler[Any, Any] | RequestFunction[Any, Any], loop: Background, *, inline: bool
+) -> inner.Handler[Any, Any] | RequestFunction[Any, Any]:
     inner.check_handler(handler)
     if isinstance(handler, Handler):
         answers_together = type(handler).on_requests is not Handler.on_requests
@@ -115,20 +134,20 @@ def adapt(handler: AnyHandler, loop: Background, *, inline: bool) -> inner.Handl
         return handler
     function = handler
 
-    async def on_request(request: Request) -> bytes:
+    async def on_request(request: Request[Any]) -> Any:  # noqa: ANN401 - as the function
         reply = await loop.in_thread(function, request)
         return await reply if inspect.isawaitable(reply) else reply
 
     return on_request
 
 
-def adapt_callback(callback: Callback | None, loop: Background) -> Callback | None:
+def adapt_callback(callback: Callback[Any] | None, loop: Background) -> Callback[Any] | None:
     """Return a callback that the event loop can run; what it cannot is left to it, which says so."""
     if callback is None or not callable(callback) or inspect.iscoroutinefunction(callback):
         return callback
     function = callback
 
-    async def receive(message: Message) -> object:
+    async def receive(message: Message[Any]) -> object:
         current_callback.set(receive)
         result: Awaitable[object] | object = await loop.in_thread(function, message)
         return await result if inspect.isawaitable(result) else result
@@ -136,6 +155,9 @@ def adapt_callback(callback: Callback | None, loop: Background) -> Callback | No
     return receive
 
 
-def default_concurrency(handler: AnyHandler) -> int:
+def default_concurrency(handler: AnyHandler[Any, Any]) -> int:
     """Return how many requests a handler runs at once unless it is told otherwise."""
-    return inner.default_concurrency(handler.on_request if isinstance(handler, Handler) else handler)
+    plain: Handler[Any, Any] | inner.Handler[Any, Any] | RequestFunction[Any, Any] = (
+        handler._handler if isinstance(handler, Sealed) else handler
+    )
+    return inner.default_concurrency(plain.on_request if isinstance(plain, Handler) else plain)

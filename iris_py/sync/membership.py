@@ -25,6 +25,11 @@ class Membership(Closable):
     def cluster(self) -> str:
         return self._inner.cluster
 
+    @property
+    @documented_as(AsyncMembership.is_leaving)
+    def is_leaving(self) -> bool:
+        return self._inner.is_leaving
+
     def __repr__(self) -> str:
         return repr(self._inner)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from iris_py.api.connect import connect as async_connect
 from iris_py.api.node import Node as AsyncNode
 from iris_py.api.topic import MANY_AT_ONCE
 from iris_py.defaults import (
+    ASK_TIMEOUT_S,
     DRAIN_TIMEOUT_S,
     HANDLER_QUEUE_BYTES,
     HANDLER_QUEUE_MESSAGES,
+    NODES_SAMPLED,
     REQUEST_TIMEOUT_S,
     ROTATION_ANSWER_S,
     ROTATION_TIMEOUT_S,
@@ -35,15 +38,33 @@ from iris_py.sync.survey import Survey
 from iris_py.sync.tunnel import Tunnel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
+    from typing import Unpack
 
-    from iris_py.api.info import Member, Statistics
+    from iris_py.api.codec import AnyCodec, Codec, CodecFormat
+    from iris_py.api.health import Health
+    from iris_py.api.info import Cloud, Member
+    from iris_py.api.options import (
+        JoinOptions,
+        OnFull,
+        PublishOptions,
+        RequestOptions,
+        SubscribeOptions,
+        SurveyOptions,
+    )
     from iris_py.api.rekeying import RotationStatus, RotationStep
-    from iris_py.api.request import OnFull
+    from iris_py.api.sealed import SealLike
     from iris_py.api.subscription import Callback
     from iris_py.config import Config, FindSecret, SecretLike
+    from iris_py.observe.desk import Observe
+    from iris_py.observe.journal import EventRecord
+    from iris_py.observe.reports import NodeName, NodeReports, Route, Trace
+    from iris_py.observe.statistics import Statistics
+    from iris_py.patterns.request.retry import Retry
+    from iris_py.patterns.topic.queue import OverflowPolicy
+    from iris_py.payloads import Answer, Payload, Question
     from iris_py.sync.background import Background
     from iris_py.sync.handlers import AnyHandler
     from iris_py.tracing import TracingSetting
@@ -69,6 +90,9 @@ class Node(Closable):
         self._background = loop
 
     # -- what it is
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
 
     @property
     @documented_as(AsyncNode.id)
@@ -112,17 +136,87 @@ class Node(Closable):
     def statistics(self) -> Statistics:
         return self._background.call(self._inner.statistics)
 
+    @documented_as(AsyncNode.health)
+    def health(self, cluster: str | None = None) -> Health:
+        return self._background.call(self._inner.health, cluster)
+
+    @documented_as(AsyncNode.recent_events)
+    def recent_events(self, since: int = 0) -> tuple[EventRecord, ...]:
+        return self._background.call(self._inner.recent_events, since)
+
+    @documented_as(AsyncNode.events)
+    def events(self, since: int | None = None) -> Iterator[EventRecord]:
+        events = self._background.call(self._inner.events, since)
+        while (event := self._background.wait(lambda: anext(events, None))) is not None:
+            yield event
+
+    @documented_as(AsyncNode.ask_nodes)
+    def ask_nodes(
+        self,
+        *parts: str,
+        nodes: Sequence[NodeName] | None = None,
+        cluster: str = "",
+        every: bool = False,
+        sample: int = NODES_SAMPLED,
+        since: int | Mapping[str, int] = 0,
+        timeout: float = ASK_TIMEOUT_S,
+    ) -> NodeReports:
+        return self._background.wait(
+            self._inner.ask_nodes,
+            *parts,
+            nodes=nodes,
+            cluster=cluster,
+            every=every,
+            sample=sample,
+            since=since,
+            timeout=timeout,
+        )
+
+    @documented_as(AsyncNode.find_route)
+    def find_route(self, cluster: str, *, timeout: float = ASK_TIMEOUT_S) -> Route | None:
+        return self._background.wait(self._inner.find_route, cluster, timeout=timeout)
+
+    @documented_as(AsyncNode.trace)
+    def trace(
+        self, cluster: str, *, prefer: str | None = None, require: str | None = None, timeout: float = ASK_TIMEOUT_S
+    ) -> Trace:
+        return self._background.wait(self._inner.trace, cluster, prefer=prefer, require=require, timeout=timeout)
+
+    @documented_as(AsyncNode.clouds)
+    def clouds(self, *, timeout: float = SURVEY_TIMEOUT_S) -> tuple[Cloud, ...]:
+        return self._background.wait(self._inner.clouds, timeout=timeout)
+
     @documented_as(AsyncNode.members)
     def members(self, cluster: str) -> Members:
         return Members(cluster, self._background.call(self._inner.members, cluster), self._background)
 
     # -- clusters
 
+    @overload
+    def join(self, cluster: str, handler: AnyHandler, *, codec: None = None, **options: Unpack[JoinOptions]) -> Membership: ...
+    @overload
+    def join(
+        self,
+        cluster: str,
+        handler: AnyHandler[Question, Answer],
+        *,
+        codec: Codec[Question, Answer],
+        **options: Unpack[JoinOptions],
+    ) -> Membership: ...
+    @overload
+    def join(
+        self,
+        cluster: str,
+        handler: AnyHandler[Payload, Payload],
+        *,
+        codec: type[Payload] | CodecFormat,
+        **options: Unpack[JoinOptions],
+    ) -> Membership: ...
     @documented_as(AsyncNode.join)
     def join(
         self,
         cluster: str,
-        handler: AnyHandler,
+        handler: AnyHandler[Any, Any],
         *,
         concurrency: int | None = None,
         queue_messages: int = HANDLER_QUEUE_MESSAGES,
@@ -131,26 +225,42 @@ class Node(Closable):
         inline: bool = False,
         tunnels: int = TUNNELS,
         tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
+        codec: AnyCodec | None = None,
     ) -> Membership:
         inner = self._background.open(
-            self._inner.join,
-            cluster,
-            adapt(handler, self._background, inline=inline),
-            concurrency=default_concurrency(handler) if concurrency is None else concurrency,
-            queue_messages=queue_messages,
-            queue_bytes=queue_bytes,
-            weight=weight,
-            inline=inline,
-            tunnels=tunnels,
-            tunnel_window_bytes=tunnel_window_bytes,
+            lambda: self._inner.join(
+                cluster,
+                adapt(handler, self._background, inline=inline),
+                concurrency=default_concurrency(handler) if concurrency is None else concurrency,
+                queue_messages=queue_messages,
+                queue_bytes=queue_bytes,
+                weight=weight,
+                inline=inline,
+                tunnels=tunnels,
+                tunnel_window_bytes=tunnel_window_bytes,
+                codec=cast("Any", codec),
+            )
         )
         return Membership(inner, self._background)
 
+    @overload
+    def request(self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[RequestOptions]) -> bytes: ...
+    @overload
+    def request(
+        self,
+        cluster: str,
+        payload: Question,
+        *,
+        codec: Codec[Question, Answer] | type[Answer],
+        **options: Unpack[RequestOptions],
+    ) -> Answer: ...
+    @overload
+    def request(self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[RequestOptions]) -> Any: ...  # noqa: ANN401 - whatever was said
     @documented_as(AsyncNode.request)
     def request(
         self,
         cluster: str,
-        payload: bytes,
+        payload: Any,
         *,
         timeout: float = REQUEST_TIMEOUT_S,
         idempotent: bool = False,
@@ -160,25 +270,49 @@ class Node(Closable):
         headers: Mapping[str, HeaderValue] | None = None,
         on_full: OnFull = "wait",
         retry_failed: bool = False,
-    ) -> bytes:
+        retry: Retry | None = None,
+        seal: SealLike | None = None,
+        codec: AnyCodec | None = None,
+    ) -> Any:
         return self._background.wait(
-            self._inner.request,
-            cluster,
-            payload,
-            timeout=timeout,
-            idempotent=idempotent,
-            key=key,
-            prefer=prefer,
-            require=require,
-            headers=headers,
-            on_full=on_full,
-            retry_failed=retry_failed,
+            lambda: self._inner.request(
+                cluster,
+                payload,
+                timeout=timeout,
+                idempotent=idempotent,
+                key=key,
+                prefer=prefer,
+                require=require,
+                headers=headers,
+                on_full=on_full,
+                retry_failed=retry_failed,
+                retry=retry,
+                seal=seal,
+                codec=cast("Any", codec),
+            )
         )
 
+    @overload
+    def request_future(
+        self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[RequestOptions]
+    ) -> Future[bytes]: ...
+    @overload
     def request_future(
         self,
         cluster: str,
-        payload: bytes,
+        payload: Question,
+        *,
+        codec: Codec[Question, Answer] | type[Answer],
+        **options: Unpack[RequestOptions],
+    ) -> Future[Answer]: ...
+    @overload
+    def request_future(
+        self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[RequestOptions]
+    ) -> Future[Any]: ...
+    def request_future(
+        self,
+        cluster: str,
+        payload: Any,
         *,
         timeout: float = REQUEST_TIMEOUT_S,
         idempotent: bool = False,
@@ -188,7 +322,10 @@ class Node(Closable):
         headers: Mapping[str, HeaderValue] | None = None,
         on_full: OnFull = "wait",
         retry_failed: bool = False,
-    ) -> Future[bytes]:
+        retry: Retry | None = None,
+        seal: SealLike | None = None,
+        codec: AnyCodec | None = None,
+    ) -> Future[Any]:
         """Ask as :meth:`request` does, without waiting, so that many requests are under way at once.
 
         Returns:
@@ -199,35 +336,80 @@ class Node(Closable):
             ConfigurationError: The node was inherited over a fork.
         """
         return self._background.submit(
-            self._inner.request,
-            cluster,
-            payload,
-            timeout=timeout,
-            idempotent=idempotent,
-            key=key,
-            prefer=prefer,
-            require=require,
-            headers=headers,
-            on_full=on_full,
-            retry_failed=retry_failed,
+            lambda: self._inner.request(
+                cluster,
+                payload,
+                timeout=timeout,
+                idempotent=idempotent,
+                key=key,
+                prefer=prefer,
+                require=require,
+                headers=headers,
+                on_full=on_full,
+                retry_failed=retry_failed,
+                retry=retry,
+                seal=seal,
+                codec=cast("Any", codec),
+            )
         )
 
+    @overload
+    def broadcast(self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    @overload
+    def broadcast(
+        self,
+        cluster: str,
+        payload: Payload,
+        *,
+        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
     @documented_as(AsyncNode.broadcast)
-    def broadcast(self, cluster: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
-        return self._background.wait(self._inner.broadcast, cluster, payload, headers=headers)
+    def broadcast(
+        self,
+        cluster: str,
+        payload: Any,
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        codec: AnyCodec | None = None,
+    ) -> int:
+        return self._background.wait(lambda: self._inner.broadcast(cluster, payload, headers=headers, codec=cast("Any", codec)))
 
+    @overload
+    def survey(self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[SurveyOptions]) -> Survey: ...
+    @overload
+    def survey(
+        self,
+        cluster: str,
+        payload: Question,
+        *,
+        codec: Codec[Question, Answer] | type[Answer],
+        **options: Unpack[SurveyOptions],
+    ) -> Survey[Answer]: ...
+    @overload
+    def survey(self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[SurveyOptions]) -> Survey[Any]: ...
     @documented_as(AsyncNode.survey)
     def survey(
         self,
         cluster: str,
-        payload: bytes,
+        payload: Any,
         *,
         timeout: float = SURVEY_TIMEOUT_S,
         stop_after: int | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
-    ) -> Survey:
+        seal: SealLike | None = None,
+        codec: AnyCodec | None = None,
+    ) -> Survey[Any]:
         inner = self._background.call(
-            self._inner.survey, cluster, payload, timeout=timeout, stop_after=stop_after, headers=headers
+            lambda: self._inner.survey(
+                cluster,
+                payload,
+                timeout=timeout,
+                stop_after=stop_after,
+                headers=headers,
+                seal=seal,
+                codec=cast("Any", codec),
+            )
         )
         return Survey(inner, self._background)
 
@@ -248,42 +430,125 @@ class Node(Closable):
 
     # -- topics
 
+    @overload
+    def publish(self, topic: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    @overload
+    def publish(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
     @documented_as(AsyncNode.publish)
-    def publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
-        return self._background.wait(self._inner.publish, topic, payload, headers=headers)
+    def publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        codec: AnyCodec | None = None,
+    ) -> int:
+        return self._background.wait(lambda: self._inner.publish(topic, payload, headers=headers, codec=cast("Any", codec)))
 
+    @overload
+    def publish_many(
+        self, topic: str, payloads: Iterable[bytes], *, codec: None = None, **options: Unpack[PublishOptions]
+    ) -> int: ...
+    @overload
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[Payload],
+        *,
+        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
     @documented_as(AsyncNode.publish_many)
-    def publish_many(self, topic: str, payloads: Iterable[bytes], *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[Any],
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        codec: AnyCodec | None = None,
+    ) -> int:
         rest = iter(payloads)  # goes on in this thread
         some = list(islice(rest, MANY_AT_ONCE))
         while True:
-            count = self._background.wait(self._inner.publish_many, topic, some, headers=headers)
+            count = self._background.wait(
+                partial(self._inner.publish_many, topic, some, headers=headers, codec=cast("Any", codec))
+            )
             some = list(islice(rest, MANY_AT_ONCE))
             if not some:
                 return count
 
+    @overload
+    def try_publish(self, topic: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    @overload
+    def try_publish(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
     @documented_as(AsyncNode.try_publish)
-    def try_publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
-        return self._background.call(self._inner.try_publish, topic, payload, headers=headers)
+    def try_publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        codec: AnyCodec | None = None,
+    ) -> int:
+        return self._background.call(lambda: self._inner.try_publish(topic, payload, headers=headers, codec=cast("Any", codec)))
 
+    @overload
+    def subscribe(
+        self, pattern: str, callback: Callback | None = None, *, codec: None = None, **options: Unpack[SubscribeOptions]
+    ) -> Subscription: ...
+    @overload
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callback[Payload] | None = None,
+        *,
+        codec: Codec[Payload, Any] | type[Payload],
+        **options: Unpack[SubscribeOptions],
+    ) -> Subscription[Payload]: ...
+    @overload
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callback[Any] | None = None,
+        *,
+        codec: CodecFormat,
+        **options: Unpack[SubscribeOptions],
+    ) -> Subscription[Any]: ...
     @documented_as(AsyncNode.subscribe)
     def subscribe(
         self,
         pattern: str,
-        callback: Callback | None = None,
+        callback: Callback[Any] | None = None,
         *,
-        policy: str = "drop_oldest",
+        policy: OverflowPolicy = "drop_oldest",
         queue_messages: int = SUBSCRIPTION_QUEUE_MESSAGES,
         queue_bytes: int = SUBSCRIPTION_QUEUE_BYTES,
-    ) -> Subscription:
+        codec: AnyCodec | None = None,
+    ) -> Subscription[Any]:
         adapted = adapt_callback(callback, self._background)
         inner = self._background.open(
-            self._inner.subscribe,
-            pattern,
-            adapted,
-            policy=policy,
-            queue_messages=queue_messages,
-            queue_bytes=queue_bytes,
+            lambda: self._inner.subscribe(
+                pattern,
+                adapted,
+                policy=policy,
+                queue_messages=queue_messages,
+                queue_bytes=queue_bytes,
+                codec=cast("Any", codec),
+            )
         )
         return Subscription(inner, adapted, self._background)
 
@@ -328,11 +593,13 @@ def connect(
     strict: bool | None = None,
     administrator: str | None = None,
     listen: str | None = None,
+    advertise: Sequence[str] | None = None,
     seeds: Sequence[str] | None = None,
     zone: str | None = None,
     discovery: bool | None = None,
     max_message_bytes: int | None = None,
     tracing: TracingSetting = None,
+    observe: Observe | None = None,
     busy_poll: bool | None = None,
     config: Config | Path | str | None = None,
     leave_on_sigterm: bool = True,
@@ -353,11 +620,13 @@ def connect(
             strict=strict,
             administrator=administrator,
             listen=listen,
+            advertise=advertise,
             seeds=seeds,
             zone=zone,
             discovery=discovery,
             max_message_bytes=max_message_bytes,
             tracing=tracing,
+            observe=observe,
             busy_poll=busy_poll,
             config=config,
         ),

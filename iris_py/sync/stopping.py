@@ -6,7 +6,6 @@ nothing.
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
@@ -15,14 +14,16 @@ from typing import TYPE_CHECKING
 
 from iris_py.api import stopping
 from iris_py.api.stopping import REPEATED_S, SIGNALS, check_main_thread, end_at_once
-from iris_py.sync.background import refuse_event_loops
+from iris_py.logs import EventLogger
+from iris_py.net.service_manager import service_manager
+from iris_py.sync.background import background, refuse_event_loops
 from iris_py.sync.documented import documented_as
 from iris_py.sync.locks import acquire
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-logger = logging.getLogger("iris_py")
+logger = EventLogger("iris_py")
 
 _number: signal.Signals | None = None
 _came_at = 0.0
@@ -41,6 +42,7 @@ def until_stopped(*, signals: Sequence[signal.Signals] = SIGNALS) -> signal.Sign
         for number in before:
             if before[number] is not signal.SIG_IGN:
                 signal.signal(number, _handle)
+        _tell(lambda: service_manager().ready(lambda: "runs"))
         while _number is None:
             acquire(waiter)
     finally:
@@ -48,8 +50,15 @@ def until_stopped(*, signals: Sequence[signal.Signals] = SIGNALS) -> signal.Sign
         if _number is None:
             for number, handler in before.items():
                 signal.signal(number, handler)
-    logger.info("%s: leaving", _number.name)
+    _tell(lambda: service_manager().stopping())
+    logger.info("stopping", "%s: leaving", _number.name, signal=_number.name)
     return _number
+
+
+def _tell(what: Callable[[], None]) -> None:
+    """Tell the service manager something in the event loop of the nodes: that is what its watchdog watches."""
+    if service_manager().is_there:
+        background().loop.call_soon_threadsafe(what)
 
 
 def leave_by(number: signal.Signals) -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic
 
+from iris_py.api.codec import decode_message
+from iris_py.api.coded import CodedSubscription
 from iris_py.api.subscription import Subscription as AsyncSubscription
 from iris_py.defaults import DRAIN_TIMEOUT_S
+from iris_py.errors import DecodeError
 from iris_py.patterns.topic.queue import size_of
+from iris_py.payloads import Payload
 from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as
 from iris_py.sync.handlers import current_callback
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
     from iris_py.sync.background import Background
 
 
-class Subscription(Closable):
+class Subscription(Closable, Generic[Payload]):
     """The messages of the topics that match a pattern, as :meth:`Node.subscribe` returns it.
 
     ``for message in subscription`` gives one message after the other, ``for batch in subscription.batches()`` all that are
@@ -33,11 +39,12 @@ class Subscription(Closable):
     it, and each message comes to one of them.
     """
 
-    def __init__(self, inner: AsyncSubscription, callback: Callback | None, loop: Background) -> None:
+    def __init__(self, inner: AsyncSubscription[Payload], callback: Callback[Any] | None, loop: Background) -> None:
         self._inner = inner
         self._callback = callback
         self._background = loop
-        self._taken: deque[Message] = deque()  # filled by the event loop, so an interrupt loses nothing
+        self._codec = inner._codec if isinstance(inner, CodedSubscription) else None
+        self._taken: deque[Message[Any]] = deque()  # filled by the event loop, so an interrupt loses nothing
 
     @property
     @documented_as(AsyncSubscription.pattern)
@@ -55,6 +62,11 @@ class Subscription(Closable):
         return self._inner.dropped
 
     @property
+    @documented_as(AsyncSubscription.undecodable)
+    def undecodable(self) -> DecodeError | None:
+        return self._inner.undecodable
+
+    @property
     @documented_as(AsyncSubscription.queued_messages)
     def queued_messages(self) -> int:
         return self._inner.queued_messages + len(self._taken)
@@ -64,23 +76,33 @@ class Subscription(Closable):
     def queued_bytes(self) -> int:
         return self._inner.queued_bytes + sum(map(size_of, self._taken.copy()))
 
+    @property
+    @documented_as(AsyncSubscription.is_connected)
+    def is_connected(self) -> bool:
+        return self._inner.is_connected
+
     def __repr__(self) -> str:
         return f"<Subscription to {self.pattern!r}: {self.queued_messages} messages wait>"
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Message:
+    def __next__(self) -> Message[Payload]:
         while True:
             self._background.check()
             try:
-                return self._taken.popleft()
+                message = self._taken.popleft()
             except IndexError:
                 if not self._background.wait(self._fill, is_some=True):
                     raise StopIteration from None
+                continue
+            if self._codec is None:
+                return message
+            if (read := self._read(message)) is not None:
+                return read
 
     @documented_as(AsyncSubscription.batches)
-    def batches(self) -> Iterator[list[Message]]:
+    def batches(self) -> Iterator[list[Message[Payload]]]:
         while True:
             self._background.check()
             batch = self._drain()
@@ -89,7 +111,7 @@ class Subscription(Closable):
             elif not self._background.wait(self._fill):
                 return
 
-    def take(self, *, timeout: float | None = None) -> list[Message]:
+    def take(self, *, timeout: float | None = None) -> list[Message[Payload]]:
         """Take all messages that are there, or wait for the first.
 
         Args:
@@ -102,10 +124,16 @@ class Subscription(Closable):
             SlowSubscriber: It was cut off, and what it held has been taken.
             NodeClosed: The node was closed.
         """
-        self._background.check()
-        if not self._taken or self._inner.queued_messages:
-            self._background.wait(self._fill_within, 0 if self._taken else timeout)
-        return self._drain()
+        ends_at = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            self._background.check()
+            if not self._taken or self._inner.queued_messages:
+                left = None if timeout is None else max(0.0, ends_at - time.monotonic())
+                self._background.wait(self._fill_within, 0 if self._taken else left)
+            is_over = not self._taken
+            batch = self._drain()
+            if batch or is_over:  # else nothing of it fits the codec
+                return batch
 
     @documented_as(AsyncSubscription.close)
     def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
@@ -119,13 +147,25 @@ class Subscription(Closable):
     leave = close
     _end = close
 
-    def _drain(self) -> list[Message]:
-        batch: list[Message] = []
+    def _drain(self) -> list[Message[Payload]]:
+        batch: list[Message[Any]] = []
         try:
             while True:  # other threads may take from it too
                 batch.append(self._taken.popleft())
         except IndexError:
-            return batch
+            if self._codec is None:
+                return batch
+            return [read for message in batch if (read := self._read(message)) is not None]
+
+    def _read(self, message: Message[Any]) -> Message[Payload] | None:
+        """Return a message with what it says, as the codec makes of it in this thread; None if it does not fit."""
+        assert isinstance(self._inner, CodedSubscription)
+        assert self._codec is not None
+        try:
+            return decode_message(self._codec, message)
+        except DecodeError as exc:
+            self._background.call(self._inner._note_undecodable, exc)
+            return None
 
     # -- in the event loop
 

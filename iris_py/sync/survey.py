@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 from iris_py.api.survey import Survey as AsyncSurvey
+from iris_py.payloads import Payload
 from iris_py.sync.documented import documented_as
 
 if TYPE_CHECKING:
@@ -15,17 +16,17 @@ if TYPE_CHECKING:
 
 
 @documented_as(AsyncSurvey)
-class Survey:
-    def __init__(self, inner: AsyncSurvey, loop: Background) -> None:
+class Survey(Generic[Payload]):
+    def __init__(self, inner: AsyncSurvey[Payload], loop: Background) -> None:
         self._inner = inner
         self._background = loop
 
     @property
     @documented_as(AsyncSurvey.answers)
-    def answers(self) -> Answers:
+    def answers(self) -> Answers[Payload]:
         return self._background.call(lambda: self._inner.answers)
 
-    def wait(self) -> Answers:
+    def wait(self) -> Answers[Payload]:
         """Wait until it has ended; return all that came.
 
         Raises:
@@ -40,7 +41,7 @@ class Survey:
     def cancel(self) -> None:
         self._background.call(self._inner.cancel)
 
-    def __iter__(self) -> Iterator[SurveyReply]:
+    def __iter__(self) -> Iterator[SurveyReply[Payload]]:
         replies = self._background.call(self._inner.__aiter__)
         try:
             while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, BinaryIO
 
-from iris_py.api.tunnel import CLOSE_TIMEOUT_S
+from iris_py.api.stream import CLOSE_TIMEOUT_S
 from iris_py.api.tunnel import Tunnel as AsyncTunnel
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import TunnelClosed
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from iris_py.patterns.tunnel.end import Piece
+    from iris_py.patterns.tunnel.stream import Piece
     from iris_py.sync.background import Background
     from iris_py.wire.headers import HeaderValue
 
@@ -58,6 +58,11 @@ class Tunnel(Closable):
     @documented_as(AsyncTunnel.headers)
     def headers(self) -> Mapping[str, HeaderValue]:
         return self._inner.headers
+
+    @property
+    @documented_as(AsyncTunnel.cloud)
+    def cloud(self) -> str:
+        return self._inner.cloud
 
     def __repr__(self) -> str:
         return repr(self._inner)

@@ -1,6 +1,7 @@
 """Test programs that use Iris, and Iris itself: real nodes, or cores alone, on a simulated network under a virtual clock.
 
 * :class:`VirtualNetwork`: nodes as an application holds them, and faults. Start here; docs/testing.md has examples.
+* :class:`VirtualFederation`: several clouds of such nodes, joined by gateways over long lines.
 * ``iris_py.testing.fixtures``: the same, and networks on real sockets that do not meet, as fixtures of pytest.
 * :func:`run` and :class:`VirtualLoop`: an event loop whose clock jumps instead of waiting.
 
@@ -14,8 +15,10 @@ What Iris itself is tested with has more handles, and changes more easily:
 from iris_py.testing.clock import ClockError, DeadlockError, LimitError, VirtualLoop, run
 from iris_py.testing.cores.overlay import OverlaySimulation
 from iris_py.testing.cores.overlay_wires import Faults
-from iris_py.testing.network import MemoryHost, MemoryNetwork, Record
+from iris_py.testing.federation import VirtualFederation
+from iris_py.testing.network import MemoryHost, MemoryNetwork
 from iris_py.testing.nodes import NodeSimulation
+from iris_py.testing.sites import Record, Tap
 from iris_py.testing.virtual import VirtualNetwork
 
 __all__ = [
@@ -28,6 +31,8 @@ __all__ = [
     "NodeSimulation",
     "OverlaySimulation",
     "Record",
+    "Tap",
+    "VirtualFederation",
     "VirtualLoop",
     "VirtualNetwork",
     "run",

@@ -6,23 +6,30 @@ Two runs with one seed are alike to the byte when they run on a :class:`iris_py.
     alice, bob = network.host("10.0.0.1"), network.host("10.0.0.2")
 
 Each host implements :class:`iris_py.net.network.Network`. Its name is its address. It has a loopback interface, which others
-do not reach, and all hosts are on one link, so datagrams by multicast reach every host.
+do not reach, and all hosts of a site are on one link, so datagrams by multicast reach every host there. Unless they are placed,
+all hosts are of one site::
+
+    network.place("10.0.0.1", "eu")
+    network.place("10.0.0.2", "us")
+    network.lay_line("eu", "us", latency_s=0.04)
+    network.cut("eu", "us")
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from dataclasses import dataclass
+import hashlib
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from iris_py.net.network import BEACON_GROUP, BEACON_PORT, REFUSED, UNREACHABLE, ReceivedDatagrams
+from iris_py.net.network import BEACON_GROUP, BEACON_PORT, REFUSED, UNREACHABLE, OwnAddressError, ReceivedDatagrams
+from iris_py.testing.sites import Record, Sites, Tap, Verdict
 from iris_py.testing.streams import MemoryTransport, Path, Pipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from iris_py.net.network import Address, AnyProtocol
 
@@ -52,38 +59,45 @@ WILDCARD = "0.0.0.0"  # noqa: S104  # of a simulated host
 WILDCARD_NAMES = (WILDCARD, "", "::")
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Bytes that were put on the wire."""
+class Trace:
+    """A hash of what happens: two runs of one seed have the same."""
 
-    time_s: float
-    source: Address
-    target: Address
-    """For a datagram by multicast: the group."""
-    connection: int | None
-    """The number of the connection, counted from 0; None for a datagram. Join the pieces of one connection and source."""
-    data: bytes
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def record(self, record: Record) -> None:
+        """Add what was put on the wire, with its time; give this to :attr:`MemoryNetwork.record`."""
+        self._hash.update(f"{record.time_s!r} {record.source} {record.target} {record.connection}\n".encode())
+        self._hash.update(record.data)
+
+    def note(self, what: object) -> None:
+        """Add something else that happened now."""
+        self._hash.update(f"{asyncio.get_running_loop().time()!r} {what!r}\n".encode())
+
+    def digest(self) -> str:
+        """Return the hash so far, in hex digits."""
+        return self._hash.hexdigest()
 
 
 class MemoryNetwork:
     """Hosts that reach each other, until a test decides otherwise."""
 
-    def __init__(self, seed: int, *, bandwidth_bytes_s: float | None = None) -> None:
+    def __init__(self, seed: int | str, *, bandwidth_bytes_s: float | None = None) -> None:
         """Create a network without hosts.
 
         Args:
             seed: Decides latencies, where streams are cut, and the fate of datagrams.
-            bandwidth_bytes_s: Of each connection in each direction; None for no limit.
+            bandwidth_bytes_s: Of each connection in each direction, within a site; None for no limit.
         """
         self.record: Callable[[Record], None] | None = None
         """Is told everything that is put on the wire."""
         self.has_multicast = True
         """Whether multicast works in datagram sockets that are opened from now on."""
-        self.datagram_loss = 0.0
+        self.datagram_loss: float = 0.0
         """The share of datagrams that get lost."""
-        self.datagram_duplication = 0.0
+        self.datagram_duplication: float = 0.0
         """The share of datagrams that arrive twice."""
-        self.datagram_reordering = 0.0
+        self.datagram_reordering: float = 0.0
         """The share of datagrams that are late, by up to ``REORDERING_S_MAX``."""
         self._seed = seed
         self._bandwidth_bytes_s = bandwidth_bytes_s
@@ -92,6 +106,7 @@ class MemoryNetwork:
         self._paths: dict[tuple[str, str], Path] = {}
         self._ports: dict[str, int] = {}
         self._connections_made = 0
+        self._sites = Sites(seed)
 
     def host(self, name: str) -> MemoryHost:
         """Return the host of a name or address; a new one on first use, and after :meth:`kill`."""
@@ -128,7 +143,8 @@ class MemoryNetwork:
                 transport.cut(path)
 
     def heal(self) -> None:
-        """Undo every :meth:`partition` and :meth:`stall`. What was held arrives after the usual latency."""
+        """Undo every :meth:`partition`, :meth:`stall` and :meth:`cut`. What was held arrives after the usual latency."""
+        self._sites.blocked.clear()
         for path in list(self._paths.values()):
             path.unblock()
 
@@ -146,6 +162,100 @@ class MemoryNetwork:
         self.host(name)._die()
         self._hosts[name] = MemoryHost(self, name)
 
+    # -- sites
+
+    def place(self, name: str, site: str) -> None:
+        """Let a host belong to a site, before :meth:`host` makes it.
+
+        Raises:
+            ValueError: It is there already.
+        """
+        if name in self._hosts:
+            raise ValueError(f"{name} is there already: place it first")
+        self._sites.place(name, site)
+
+    def lay_line(
+        self,
+        a: str,
+        b: str,
+        *,
+        latency_s: float,
+        jitter_s: float = 0.0,
+        bandwidth_bytes_s: float | None = None,
+        window_bytes: int | None = None,
+    ) -> None:
+        """Say what lies between two sites, or change it; what is under way keeps its time.
+
+        Args:
+            a: A site.
+            b: Another one.
+            latency_s: One way, in seconds.
+            jitter_s: How much longer a packet may take, in seconds. Streams stay in order.
+            bandwidth_bytes_s: Of everything that goes one way, together; None for no limit. Packets wait in one queue.
+            window_bytes: Of one connection, under way or unread; None for as much as TCP finds by itself, 4 MiB at most.
+        """
+        if a == b:
+            raise ValueError(f"a line joins two sites, and {a!r} is one")
+        self._sites.lay_line(
+            a, b, latency_s=latency_s, jitter_s=jitter_s, bandwidth_bytes_s=bandwidth_bytes_s, window_bytes=window_bytes
+        )
+        for (source, target), path in self._paths.items():
+            path.line = self._sites.line(source, target)
+
+    def cut(self, a: str, b: str) -> None:
+        """Let nothing pass between two sites, until :meth:`heal` or :meth:`mend`; for hosts that come later, too."""
+        self.stall_line(a, b)
+        self.stall_line(b, a)
+
+    def stall_line(self, source: str, target: str) -> None:
+        """Let nothing pass from one site to another, until :meth:`heal` or :meth:`mend`; the other direction still works."""
+        if source != target:
+            self._sites.blocked.add((source, target))
+            for path in self._paths_between(source, target):
+                path.blocked = True
+
+    def mend(self, a: str, b: str) -> None:
+        """Undo every :meth:`cut` and :meth:`stall_line` between two sites, and every :meth:`partition` of their hosts."""
+        for way in ((a, b), (b, a)):
+            self._sites.blocked.discard(way)
+            for path in self._paths_between(*way):
+                path.unblock()
+
+    def half_open_line(self, source: str, target: str) -> None:
+        """Swallow what one site sends to another over the connections that there are now, as :meth:`half_open` does."""
+        for pair in list(self._paths):
+            if self._sites.direction(*pair) == (source, target):
+                self.half_open(*pair)
+
+    def firewall(self, source: str, target: str, verdict: Verdict) -> None:
+        """Decide what becomes of dials from one site to another; :meth:`heal` leaves it as it is.
+
+        Connections that there are live on, and dials the other way work. Datagrams pass.
+
+        Args:
+            source: The site that dials.
+            target: The site that is dialled.
+            verdict: "hang": nobody hears of them, and they go on when this changes. "refuse": they fail. "pass".
+        """
+        self._sites.set_firewall(source, target, verdict)
+
+    def tap(self, a: str, b: str, *, keeps: bool = True) -> Tap:
+        """Listen to everything that is put on the wire between two sites from now on.
+
+        Args:
+            a: A site.
+            b: Another one.
+            keeps: Whether to keep what is heard. Otherwise it is counted only.
+        """
+        return self._sites.tap(a, b, keeps=keeps)
+
+    def site_of(self, name: str) -> str:
+        """Return the site of a host; "" is that of all that were not placed."""
+        return self._sites.site_of(name)
+
+    def _paths_between(self, source: str, target: str) -> list[Path]:
+        return [path for pair, path in self._paths.items() if self._sites.direction(*pair) == (source, target)]
+
     def _path(self, source: str, target: str) -> Path:
         key = (source, target)
         if key not in self._paths:
@@ -153,7 +263,12 @@ class MemoryNetwork:
                 latency = LATENCY_LOOPBACK_S
             else:
                 latency = Random(f"{self._seed} latency {sorted(key)}").uniform(LATENCY_S_MIN, LATENCY_S_MAX)
-            self._paths[key] = Path(latency, self._bandwidth_bytes_s)
+            self._paths[key] = Path(
+                latency,
+                self._bandwidth_bytes_s,
+                blocked=self._sites.direction(source, target) in self._sites.blocked,
+                line=self._sites.line(source, target),
+            )
         return self._paths[key]
 
     def _choose_port(self, name: str) -> int:
@@ -182,8 +297,16 @@ class MemoryNetwork:
         return ours
 
     def _tell(self, source: Address, target: Address, connection: int | None, data: bytes) -> None:
+        taps = self._sites.taps(source[0], target[0]) if source[0] in self._hosts and target[0] in self._hosts else ()
+        if self.record is None and not taps:
+            return
+        record = Record(
+            time_s=asyncio.get_running_loop().time(), source=source, target=target, connection=connection, data=data
+        )
         if self.record is not None:
-            self.record(Record(asyncio.get_running_loop().time(), source, target, connection, data))
+            self.record(record)
+        for tap in taps:
+            tap.hear(self.site_of(source[0]), record)
 
     def _send_datagram(self, data: bytes, source: Address, sender: MemoryHost, receiver: MemoryDatagrams) -> None:
         """Let a datagram travel, or let chance dispose of it."""
@@ -193,7 +316,7 @@ class MemoryNetwork:
             return
         loop = asyncio.get_running_loop()
         for _ in range(2 if rng.random() < self.datagram_duplication else 1):
-            when = max(loop.time() + path.latency_s, path.last_datagram_s + DATAGRAM_GAP_S)
+            when = max(path.arrival_s(len(data)), path.last_datagram_s + DATAGRAM_GAP_S)
             path.last_datagram_s = when
             if rng.random() < self.datagram_reordering:
                 when += rng.uniform(0.0, REORDERING_S_MAX)
@@ -249,19 +372,23 @@ class MemoryHost:
         self._listeners[address] = listener
         return listener
 
-    async def dial(self, factory: Callable[[], AnyProtocol], host: str, port: int) -> AnyProtocol:
+    async def dial(
+        self, factory: Callable[[], AnyProtocol], host: str, port: int, *, own: Collection[Address] = ()
+    ) -> AnyProtocol:
         """Return the protocol of a new stream, as :meth:`iris_py.net.network.Network.dial` says."""
         self._check_alive()
         host = _normalize(host)
         host = LOOPBACK if host == WILDCARD else host
+        if (host, port) in own:
+            raise OwnAddressError
         target = self.name if host == LOOPBACK else host
         if target not in self._network._hosts:
             await asyncio.sleep(NO_HOST_TIMEOUT_S)
             raise OSError(errno.EHOSTUNREACH, f"there is no host {host}")
         there, back = self._network._path(self.name, target), self._network._path(target, self.name)
         async with asyncio.timeout(DIAL_TIMEOUT_S):
-            await there.travel()
-            listener = self._network._hosts[target]._find_listener(host, port)
+            is_admitted = await self._knock(there, target)
+            listener = self._network._hosts[target]._find_listener(host, port) if is_admitted else None
             await back.travel()
         self._check_alive()
         if listener is None:
@@ -277,13 +404,24 @@ class MemoryHost:
             raise
         return protocol
 
+    async def _knock(self, path: Path, target: str) -> bool:
+        """Return whether a dial gets as far as a host; not before it is heard there."""
+        while True:
+            await path.travel()
+            firewall = self._network._sites.firewall(self.name, target)
+            if firewall is None or firewall.verdict == "refuse":
+                return firewall is None
+            await firewall.opened.wait()
+
     async def open_datagrams(
-        self, host: str, port: int, *, multicast: bool = True, group: str = BEACON_GROUP, group_port: int = BEACON_PORT
+        self, host: str, port: int, *, multicast: bool = True, group: str = "", group_port: int = BEACON_PORT
     ) -> MemoryDatagrams:
         """Open a socket for datagrams, as :meth:`iris_py.net.network.Network.open_datagrams` says."""
         address = self._bind(host, port, self._datagrams)
         has_multicast = multicast and self._network.has_multicast and ":" not in host
-        datagrams = MemoryDatagrams(self._network, self, address, (group, group_port) if has_multicast else None)
+        datagrams = MemoryDatagrams(
+            self._network, self, address, (group or BEACON_GROUP, group_port) if has_multicast else None
+        )
         self._datagrams[address] = datagrams
         return datagrams
 
@@ -385,11 +523,13 @@ class MemoryDatagrams(ReceivedDatagrams):
             self._network._send_datagram(data, source, self._host, receiver)
 
     def _send_to_group(self, data: bytes, group: Address) -> None:
-        """Send to every member of the group that the interface reaches."""
+        """Send to every member of the group that the interface reaches: on this host, or on all of its site."""
         is_loopback = self._interface == LOOPBACK
         source = (self._interface, self._address[1])
         self._network._tell(source, group, None, data)
-        for host in [self._host] if is_loopback else list(self._network._hosts.values()):
+        site = self._network.site_of(self._host.name)
+        near = [host for host in self._network._hosts.values() if self._network.site_of(host.name) == site]
+        for host in [self._host] if is_loopback else near:
             for receiver in list(host._datagrams.values()):
                 if receiver._group == group and (receiver._interface == LOOPBACK) == is_loopback:
                     self._network._send_datagram(data, source, self._host, receiver)

@@ -20,23 +20,21 @@ No files are touched, and nothing is global: simulations may follow each other o
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from random import Random
 from typing import TYPE_CHECKING, Final, Self
 
 from iris_overlay.ring.config import PastryConfig
-from iris_py.api.node import start_node
+from iris_py.api.node import Node, start_node
 from iris_py.config import Config
 from iris_py.defaults import MAX_MESSAGE_BYTES
-from iris_py.testing.network import MemoryNetwork
+from iris_py.testing.network import MemoryNetwork, Trace
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
-    from iris_py.api.node import Node
-    from iris_py.testing.network import Record
+    from iris_py.observe.desk import Observe
     from iris_py.tracing import TracingSetting
 
 #: How often :meth:`NodeSimulation.until` looks, in virtual seconds: below every latency that matters, so little is missed.
@@ -60,22 +58,39 @@ class NodeSimulation:
         nodes: The nodes that were started and neither killed nor closed by :meth:`close`, the oldest first.
     """
 
-    def __init__(self, seed: int, *, bandwidth_bytes_s: float | None = None, name: str = "simulation") -> None:
+    def __init__(
+        self,
+        seed: int | str,
+        *,
+        bandwidth_bytes_s: float | None = None,
+        name: str = "simulation",
+        network: MemoryNetwork | None = None,
+        site: str = "",
+        first_host: int = 0,
+    ) -> None:
         """Create a network without nodes.
 
         Args:
             seed: Decides everything that is left to chance: keys, choices, latencies, losses.
             bandwidth_bytes_s: Of each connection in each direction; None for no limit.
             name: The name of the Iris network.
+            network: A network that other simulations share; what is put on its wire is then not in :meth:`digest`. None for one
+                of its own.
+            site: The site that its hosts belong to.
+            first_host: The number of its first host, counted from 10.0.0.0: simulations on one network need hosts of their own.
         """
-        self.network = MemoryNetwork(seed, bandwidth_bytes_s=bandwidth_bytes_s)
-        self.network.record = self._record
+        self._trace = Trace()
+        if network is None:
+            network = MemoryNetwork(seed, bandwidth_bytes_s=bandwidth_bytes_s)
+            network.record = self._trace.record
+        self.network = network
+        self._site = site
+        self._first_host = first_host
         self.nodes: list[Node] = []
         self._seed = seed
         self._keyring = Keyring(Secret(Random(f"{seed} secret").randbytes(32)), network=name)
         self._started = 0
         self._hosts: dict[str, str] = {}
-        self._trace = hashlib.sha256()
 
     async def __aenter__(self) -> Self:
         return self
@@ -97,6 +112,8 @@ class NodeSimulation:
         keyring: Keyring | None = None,
         tracing: TracingSetting = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
+        advertise: Sequence[str] = (),
+        observe: Observe = "all",
     ) -> Node:
         """Start a node; returns it when it has found the others, as :func:`iris_py.connect` does.
 
@@ -108,6 +125,8 @@ class NodeSimulation:
             keyring: Other secrets than those of the simulation.
             tracing: As for :func:`iris_py.connect`.
             max_message_bytes: As for :func:`iris_py.connect`.
+            advertise: As for :func:`iris_py.connect`.
+            observe: As for :func:`iris_py.connect`.
 
         Raises:
             ConfigurationError: A setting is wrong.
@@ -115,15 +134,17 @@ class NodeSimulation:
         """
         number = self._started
         self._started += 1
-        host = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}" if on_host_of is None else self.host_of(on_host_of)
+        host = self._place(number) if on_host_of is None else self.host_of(on_host_of)
         config = Config(
             keyring=keyring or self._keyring,
             listen=f"{host}:0",
+            advertise=tuple(advertise),
             seeds=tuple(seed.address for seed in seeds),
             discovery=beacons,
             zone=zone,
             tracing=tracing,
             max_message_bytes=max_message_bytes,
+            observe=observe,
         )
         rng, entropy = Random(f"{self._seed} choices {number}"), Random(f"{self._seed} entropy {number}")
         node = await start_node(config, self.network.host(host), rng, entropy.randbytes)
@@ -175,7 +196,18 @@ class NodeSimulation:
         """Undo every :meth:`partition` and :meth:`stall`. What was held back arrives then."""
         self.network.heal()
 
+    def _place(self, number: int) -> str:
+        """Return the name of a new host, in the site of this simulation."""
+        number += self._first_host
+        host = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+        self.network.place(host, self._site)
+        return host
+
     # -- what is the case
+
+    def knows(self, node: object) -> bool:
+        """Tell whether something is a node that was started here."""
+        return isinstance(node, Node) and node.id in self._hosts
 
     def host_of(self, node: Node) -> str:
         """Return the name of the host that a node runs, or ran, on."""
@@ -212,12 +244,8 @@ class NodeSimulation:
 
     def note(self, what: object) -> None:
         """Add something that happened in a scenario to :meth:`digest`."""
-        self._trace.update(f"{asyncio.get_running_loop().time()!r} {what!r}\n".encode())
+        self._trace.note(what)
 
     def digest(self) -> str:
         """Return a hash of every byte that was put on the wire so far, with its time: two runs of a seed have the same."""
-        return self._trace.hexdigest()
-
-    def _record(self, record: Record) -> None:
-        self._trace.update(f"{record.time_s!r} {record.source} {record.target} {record.connection}\n".encode())
-        self._trace.update(record.data)
+        return self._trace.digest()

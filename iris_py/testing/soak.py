@@ -22,10 +22,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from iris_py.testing.cores.overlay_faults import Report, run_schedule
+from iris_py.testing.cores.overlay_faults import FaultSchedule, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from iris_py.testing.cores.overlay_faults import Report
 
 SCHEDULES: Final = 500
 NODES: Final = 50
@@ -47,13 +49,31 @@ class Outcome:
     wall_s: float
 
 
+def draw_run(seed: int, nodes: int = NODES, duration_s: float | None = None) -> Run:
+    """Draw a schedule.
+
+    Args:
+        seed: Decides everything.
+        nodes: How many there are.
+        duration_s: When the last fault is over, in virtual seconds; None lets the seed decide.
+
+    Returns:
+        Its run. What it raises where something that is promised does not hold says when, and how to see it again.
+    """
+    run = Run(FaultSchedule.draw(seed, nodes, duration_s))
+    run.simulation.hint = f"; again: python -m iris_py.testing.soak --seed {seed} --nodes {nodes}"
+    if duration_s is not None:
+        run.simulation.hint += f" --duration {duration_s:g}"
+    return run
+
+
 def run_seed(seed: int, nodes: int = NODES, duration_s: float | None = None) -> Outcome:
     """Live through the schedule of a seed; a broken promise becomes a text, and so does a programming error."""
     start = time.perf_counter()
     # The collector looks through everything again and again for cycles that are few: a sixth of the time.
     gc.disable()
     try:
-        report, error = run_schedule(seed, nodes, duration_s), ""
+        report, error = draw_run(seed, nodes, duration_s).run(), ""
     except AssertionError as exc:
         report, error = None, str(exc) or traceback.format_exc()
     except Exception:

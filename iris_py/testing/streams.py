@@ -37,8 +37,50 @@ TINY_SEGMENT_BYTES_MAX = 16
 #: The largest pause between two pieces. Half of them get one: so some arrive alone, and some join those before.
 GAP_S_MAX = 0.0001
 
+#: The same over a line between sites: what Linux lets one connection grow to unless it is told otherwise (tcp_wmem), and what
+#: it holds beyond twice what the line itself holds.
+LINE_WINDOW_BYTES_MAX = 4 * 1024 * 1024
+LINE_UNSENT_BYTES = 128 * 1024
+
 #: asyncio's own default.
 HIGH_WATER_BYTES = 64 * 1024
+
+
+@dataclass(eq=False, slots=True)
+class Line:
+    """One direction of what joins two sites: all connections and datagrams that go there share it."""
+
+    rng: Random
+    """Decides the jitter."""
+    latency_s: float = 0.0
+    jitter_s: float = 0.0
+    """How much longer than the latency a packet takes, at most."""
+    bandwidth_bytes_s: float | None = None
+    """Of everything together; None for no limit. Packets go in the order in which they were sent."""
+    window_bytes_set: int | None = None
+    """The window of each connection; None for what :attr:`window_bytes` says."""
+    free_s: float = 0.0
+    """When everything that was sent has left."""
+
+    @property
+    def window_bytes(self) -> int:
+        """Bytes of one connection in flight or unread: unless it is set, as much as TCP finds by itself."""
+        if self.window_bytes_set is not None:
+            return self.window_bytes_set
+        if self.bandwidth_bytes_s is None:
+            return LINE_WINDOW_BYTES_MAX
+        return min(LINE_WINDOW_BYTES_MAX, int(4 * self.latency_s * self.bandwidth_bytes_s) + LINE_UNSENT_BYTES)
+
+    def send(self, time_s: float, size: int) -> float:
+        """Return when something leaves that is sent at a time."""
+        if self.bandwidth_bytes_s is None:
+            return time_s
+        self.free_s = max(time_s, self.free_s) + size / self.bandwidth_bytes_s
+        return self.free_s
+
+    def delay_s(self) -> float:
+        """Return how long the next packet travels."""
+        return self.latency_s + (self.rng.uniform(0.0, self.jitter_s) if self.jitter_s else 0.0)
 
 
 @dataclass(eq=False, slots=True)
@@ -52,6 +94,22 @@ class Path:
     """Functions to call when the path opens again."""
     last_datagram_s: float = 0.0
     """When the last datagram arrives. Timers of one instant fire in any order, so no two datagrams share one."""
+    line: Line | None = None
+    """Between sites: decides in place of latency and bandwidth."""
+
+    @property
+    def window_bytes(self) -> int:
+        """Bytes of one connection in flight or unread."""
+        return WINDOW_BYTES if self.line is None else self.line.window_bytes
+
+    def delay_s(self) -> float:
+        """Return how long the next packet travels once it has left."""
+        return self.latency_s if self.line is None else self.line.delay_s()
+
+    def arrival_s(self, size: int) -> float:
+        """Return when a packet arrives that is sent now."""
+        now = asyncio.get_running_loop().time()
+        return now + self.latency_s if self.line is None else self.line.send(now, size) + self.line.delay_s()
 
     def unblock(self) -> None:
         """Let through what was held."""
@@ -62,12 +120,18 @@ class Path:
 
     async def travel(self) -> None:
         """Return once a packet has made its way, which takes for ever while the path is blocked."""
-        await asyncio.sleep(self.latency_s)
+        await self._fly()
         while self.blocked:
             opened = asyncio.Event()
             self.held.append(opened.set)
             await opened.wait()
+            await self._fly()
+
+    async def _fly(self) -> None:
+        if self.line is None:
             await asyncio.sleep(self.latency_s)
+        else:
+            await asyncio.sleep(self.arrival_s(0) - asyncio.get_running_loop().time())
 
 
 class Pipe:
@@ -90,7 +154,7 @@ class Pipe:
         self._record = record
         self._loop = asyncio.get_running_loop()
         self._unsent = bytearray()
-        self._window_used = 0  # invariant: 0 <= window used <= WINDOW_BYTES
+        self._window_used = 0  # invariant: 0 <= window used <= the window, unless a test has made that smaller meanwhile
         self._flight: deque[tuple[float, bytes | Callable[[], None]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._is_held = False
@@ -116,16 +180,22 @@ class Pipe:
         self._unsent.clear()
 
     def acknowledge(self, size: int) -> None:
-        """Open the window: the reader has taken bytes."""
+        """Open the window: the reader has taken bytes. Between sites the writer hears of it later."""
+        if self._way_back.line is None:
+            self._open_window(size)
+        else:
+            self._loop.call_later(self._way_back.line.latency_s, self._open_window, size)
+
+    def _open_window(self, size: int) -> None:
         if self._way_back.blocked:
-            self._way_back.held.append(partial(self.acknowledge, size))
+            self._way_back.held.append(partial(self._open_window, size))
             return
         self._window_used -= size
         self._push()
 
     def cut(self, path: Path) -> None:
         """Let nothing more through wherever this connection uses a path, for good; others that use it go on."""
-        dead = Path(path.latency_s, path.bandwidth_bytes_s, blocked=True)
+        dead = Path(path.latency_s, path.bandwidth_bytes_s, blocked=True, line=path.line)
         if self._path is path:
             self._path = dead
         if self._way_back is path:
@@ -133,10 +203,11 @@ class Pipe:
 
     def _push(self) -> None:
         moved = False
-        while self._unsent and self._window_used < WINDOW_BYTES:
+        window = self._path.window_bytes
+        while self._unsent and self._window_used < window:
             tiny = self._rng.random() < TINY_SEGMENTS_SHARE
             size = self._rng.randint(1, TINY_SEGMENT_BYTES_MAX if tiny else SEGMENT_BYTES_MAX)
-            segment = bytes(self._unsent[: min(size, WINDOW_BYTES - self._window_used)])
+            segment = bytes(self._unsent[: min(size, window - self._window_used)])
             del self._unsent[: len(segment)]
             self._window_used += len(segment)
             self._record(segment)
@@ -147,11 +218,13 @@ class Pipe:
 
     def _launch(self, item: bytes | Callable[[], None], size: int) -> None:
         departure = max(self._loop.time(), self._departed_s)
-        if self._path.bandwidth_bytes_s is not None:
+        if self._path.line is not None:
+            departure = self._path.line.send(departure, size)
+        elif self._path.bandwidth_bytes_s is not None:
             departure += size / self._path.bandwidth_bytes_s
         gap = self._rng.random() * GAP_S_MAX if self._rng.random() < 0.5 else 0.0
         self._departed_s = departure
-        self._arrived_s = max(departure + self._path.latency_s, self._arrived_s) + gap
+        self._arrived_s = max(departure + self._path.delay_s(), self._arrived_s) + gap
         self._flight.append((self._arrived_s, item))
         self._arm(self._arrived_s)
 
@@ -179,7 +252,7 @@ class Pipe:
     def _release(self) -> None:
         """Send again what was held: it arrives one latency after the path has opened."""
         self._is_held = False
-        self._arm(self._loop.time() + self._path.latency_s)
+        self._arm(self._loop.time() + self._path.delay_s())
 
 
 class MemoryTransport(asyncio.Transport):

@@ -26,6 +26,15 @@ HEADERS_BYTES_MAX: Final = 4096
 NAME_BYTES_MAX: Final = 64
 #: Visible ASCII: what every protocol that headers may come from, or go to, has in a name.
 _NAME = re.compile(rf"[!-~]{{1,{NAME_BYTES_MAX}}}", re.ASCII)
+#: Headers whose names begin so are Iris's own. Applications neither set nor see them.
+RESERVED_HEADERS: Final = "iris-"
+#: Of a message that came by a gateway: the alias of the cloud that it came from.
+CLOUD_HEADER: Final = "iris-cloud"
+#: Of a broadcast that came by a gateway: who has sent it there, as that is called here, and the number that it gave it.
+ORIGIN_HEADER: Final = "iris-origin"
+NUMBER_HEADER: Final = "iris-number"
+#: Those that applications see and may pass on: the id of what Spark writes to a topic.
+_PASSED_ON: Final = frozenset(("iris-message-id",))
 _TYPES: Final = frozenset((str, bytes, int, float, bool))
 
 _encoder = msgspec.msgpack.Encoder()
@@ -75,11 +84,12 @@ class Headers(Mapping[str, HeaderValue]):
 NO_HEADERS: Final = Headers(b"")
 
 
-def encode_headers(headers: Mapping[str, HeaderValue] | None) -> Headers:
+def encode_headers(headers: Mapping[str, HeaderValue] | None, *, is_internal: bool = False) -> Headers:
     """Encode what an application gives; later changes of it change nothing.
 
     Args:
         headers: Values by name, also those of a message that was received. None for no headers.
+        is_internal: Whether they are Iris's own, or may be among them.
 
     Raises:
         ConfigurationError: A name or value is none, or they are too large.
@@ -97,6 +107,10 @@ def encode_headers(headers: Mapping[str, HeaderValue] | None) -> Headers:
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise ConfigurationError(
                 f"{name!r} is no name for a header. Use 1 to {NAME_BYTES_MAX} visible ASCII characters, without blanks."
+            )
+        if name.startswith(RESERVED_HEADERS) and not is_internal and name not in _PASSED_ON:
+            raise ConfigurationError(
+                f"the header {name!r} begins with {RESERVED_HEADERS!r}, as Iris's own headers do. Write another beginning."
             )
         values[name] = _plain(name, value)
     try:
@@ -125,6 +139,30 @@ def decode_headers(encoded: bytes) -> Headers | None:
         if type(value) not in _TYPES or _NAME.fullmatch(name) is None:
             return None
     return Headers(encoded) if values else NO_HEADERS
+
+
+def visible_headers(headers: Headers) -> Headers:
+    """Return the headers that an application sees of those that came: all but Iris's own."""
+    if RESERVED_HEADERS.encode() not in headers.encoded:
+        return headers
+    shown = {name: value for name, value in headers.items() if not name.startswith(RESERVED_HEADERS) or name in _PASSED_ON}
+    return headers if len(shown) == len(headers) else Headers(_encoder.encode(shown)) if shown else NO_HEADERS
+
+
+def cloud_of(headers: Headers) -> str:
+    """Return the alias of the cloud that a message came from; empty if it was the own one."""
+    if CLOUD_HEADER.encode() not in headers.encoded:
+        return ""
+    cloud = headers.get(CLOUD_HEADER)
+    return cloud if isinstance(cloud, str) else ""
+
+
+def origin_of(headers: Headers) -> tuple[str, int] | None:
+    """Return who has sent a broadcast of another cloud, and its number among those of that; None if that is not said."""
+    if ORIGIN_HEADER.encode() not in headers.encoded:
+        return None
+    origin, number = headers.get(ORIGIN_HEADER), headers.get(NUMBER_HEADER)
+    return (origin, number) if isinstance(origin, str) and isinstance(number, int) else None
 
 
 def _plain(name: str, value: object) -> HeaderValue:

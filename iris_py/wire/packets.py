@@ -50,6 +50,7 @@ ROUTED_BYTES_MAX = PACKET_BYTES_MAX
 ROUTED = struct.Struct(">B16s12sQ")
 #: What goes through the ring besides packets of groups and tunnels, whose kinds are those of frames.
 CLOCK_QUESTION, CLOCK_ANSWER = 32, 33
+STATUS = 34  # a question about a node, or the answer (iris_py.node.questions)
 #: What a body of one message has around its payload there: the header, the message's own, and the seal.
 ROUTED_OVERHEAD_BYTES = ROUTED.size + MESSAGE_BYTES + 16
 
@@ -58,7 +59,8 @@ SURVEY, DECLINE = 7, 8
 PUBLICATION, PAUSE, RESUME = 9, 10, 11
 TUNNEL_OPEN, TUNNEL_ACCEPT = 12, 13
 REQUEST_ONCE = 14  # as REQUEST; the payload begins with the identity
-KINDS = 15  # one more than the largest: the length of a dispatch table
+IMPORTED = 15  # as PUBLICATION; the head says where it comes from (iris_py.wire.imported)
+KINDS = 16  # one more than the largest: the length of a dispatch table
 #: Those for one member, whichever it is.
 REQUESTS = frozenset((REQUEST, REQUEST_ONCE))
 #: Those that end with an answer: what becomes of them is to be known.
@@ -66,14 +68,19 @@ AWAITED = REQUESTS | {SURVEY, TUNNEL_OPEN}
 #: Those whose head has the headers that the application gave. What others have there is not looked at.
 WITH_HEADERS = AWAITED | {BROADCAST}
 
+#: Those that may be runs.
+PUBLICATIONS = frozenset((PUBLICATION, IMPORTED))
+
 #: What tells an idempotent request from others, whoever sends it and however often.
 IDENTITY_BYTES = 16
-#: Flags of a PUBLICATION. Its headers begin with ``NUMBER``, for it may arrive by the trees of several groups:
+#: Flags of a PUBLICATION or IMPORTED. Its headers begin with ``NUMBER``, for it may arrive by the trees of several groups:
 NUMBERED = 1
 #: It is several, see :func:`encode_run`:
 RUN = 2
 #: Before the topic there are headers of the application, and before those their size, as ``HEAD_SIZE``:
 HEADED = 4
+#: Not on the wire, where flags have 8 bits: it is an IMPORTED.
+CROSSED = 256
 HEAD_SIZE = struct.Struct(">H")
 #: how many messages are in a run; so a body cannot claim more than a receiver holds at once
 RUN_COUNT = struct.Struct(">H")
@@ -97,12 +104,14 @@ SURVEYED_REGISTRATIONS_MAX = (1 << 24) - 1
 
 
 class Rejection(enum.IntEnum):
-    """Why a member surely did not execute a request (the argument of a REJECTION)."""
+    """Why a member surely did not execute a request (the argument of a REJECTION); but for ``LOST``, when nobody knows."""
 
     OVERLOADED = 1
     NOT_A_MEMBER = 2
     EXPIRED = 3
     NO_TUNNELS = 4
+    #: It stands in for others, and what it handed the request on to went away with it.
+    LOST = 5
 
 
 class _Failure(msgspec.Struct, frozen=True, array_like=True):
@@ -174,7 +183,7 @@ def is_body_sane(data: bytes, start: int, stop: int) -> bool:
     payload = start + MESSAGE_BYTES + head_bytes
     if payload + length != stop:
         return False
-    if kind != PUBLICATION or not flags & RUN:
+    if kind not in PUBLICATIONS or not flags & RUN:
         return True
     is_counted = length >= RUN_COUNT.size and RUN_COUNT.unpack_from(data, payload)[0] <= RUN_MESSAGES_MAX
     return is_counted and stop - start <= RUN_BODY_BYTES_MAX
@@ -208,31 +217,32 @@ def encode_time_left(time_left_s: float) -> int:
     return int(time_left_s * 1000) + 1 if time_left_s < _TIME_LEFT_S_MAX else TIME_LEFT_MS_MAX
 
 
-def encode_run(head: bytes, payloads: list[bytes], sequence: int, ordinal: int) -> list[bytes]:
+def encode_run(head: bytes, payloads: list[bytes], sequence: int, ordinal: int, kind: int = PUBLICATION) -> list[bytes]:
     """Encode publications to one topic that follow one another: one header for all of them, then how many there are, the size
     of each, and the payloads. One alone is its payload.
 
     Args:
-        head: The topic.
+        head: The topic, and what is before it.
         payloads: What was published; at least one, at most 65,535.
         sequence: The number of the first of them.
         ordinal: Its number since the publisher uses the group.
+        kind: One of ``PUBLICATIONS``.
 
     Returns:
         The parts, to be joined.
     """
     count = len(payloads)
     if count == 1:
-        start = MESSAGE.pack(PUBLICATION, 0, len(head), len(payloads[0]), sequence, ordinal)
+        start = MESSAGE.pack(kind, 0, len(head), len(payloads[0]), sequence, ordinal)
         return [start, head, *payloads]
     lengths = [len(payload) for payload in payloads]
     size = RUN_COUNT.size + count * RUN_MESSAGE_BYTES + sum(lengths)
-    start = MESSAGE.pack(PUBLICATION, RUN, len(head), size, sequence, ordinal)
+    start = MESSAGE.pack(kind, RUN, len(head), size, sequence, ordinal)
     return [start, head, struct.pack(f">H{count}I", count, *lengths), *payloads]
 
 
 def decode_run(body: bytes, start: int, stop: int) -> list[bytes] | None:
-    """Decode what a PUBLICATION with the flag ``RUN`` has instead of a payload: the payloads; None if it is malformed.
+    """Decode what a publication with the flag ``RUN`` has instead of a payload: the payloads; None if it is malformed.
 
     Args:
         body: The body that it is in.

@@ -17,9 +17,11 @@ class Counters:
     """Link messages from peers without a link or with a violation, and changes that leave more members than
     a view can have."""
     datagrams_invalid: int = 0
-    """Datagrams that were no beacon."""
+    """Datagrams that were no beacon, and no echo."""
     answers_suppressed: int = 0
     """Questions that were not answered because of `answers_per_s_max`, a full queue, or a question smaller than its answer."""
+    dial_checks_refused: int = 0
+    """Nodes that were not dialled for them to know what comes of it, because that was under way, or for too many others."""
     candidates_refused: int = 0
     """Unknown nodes that were not dialled because `candidates_max` others wait."""
     dials_timed_out: int = 0
@@ -42,5 +44,7 @@ class Counters:
     """Casts that were made before this node joined: somebody has kept them, or they were under way."""
     messages_undeliverable: int = 0
     """Messages of groups that the ring gave up; what they carry is sent again."""
+    questions_refused: int = 0
+    """Questions for the root of a key that were not answered, for there were `ANSWERS_PER_S_MAX` in that second already."""
     packets_undeliverable: int = 0
     """Packets of the owner for nodes without a link that the ring gave up."""

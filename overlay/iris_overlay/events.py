@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TypeAlias
 
 import msgspec
@@ -65,6 +66,13 @@ class PeerDied(msgspec.Struct, frozen=True):
     """The node."""
 
 
+class PeerSuspected(msgspec.Struct, frozen=True):
+    """Report that a node does not answer the failure detector: it may be dead soon, or prove that it lives. Nothing to do."""
+
+    peer: NodeId
+    """The node."""
+
+
 class PacketReceived(msgspec.Struct, frozen=True):
     """Report what a node sent to this one through the ring, by `Overlay.send`."""
 
@@ -72,6 +80,39 @@ class PacketReceived(msgspec.Struct, frozen=True):
     """The sender."""
     payload: bytes
     """The packet."""
+
+
+class EchoReturned(msgspec.Struct, frozen=True):
+    """Report that a datagram of `Overlay.echo` came back."""
+
+    peer: NodeId
+    """The node that sent it back."""
+    number: int
+    """The number that `Overlay.echo` returned."""
+
+
+class DialOutcome(enum.IntEnum):
+    """Say what came of a dial that one node made for another one to know."""
+
+    REACHED = 0
+    """The node that wanted to know answered."""
+    ANOTHER = 1
+    """Another node of the network answered."""
+    REFUSED = 2
+    """Nobody listens there, or a firewall says so."""
+    SILENT = 3
+    """Nothing came back in time, or there is no way there."""
+    BROKEN = 4
+    """Somebody took the connection, and it ended without a word of a node."""
+
+
+class DialChecked(msgspec.Struct, frozen=True):
+    """Report what came of the dials that a node made for `Overlay.check_dial`."""
+
+    peer: NodeId
+    """The node that dialled."""
+    outcomes: tuple[tuple[str, DialOutcome], ...]
+    """Each address that it dialled; none where it could dial no address of this node."""
 
 
 class GroupJoined(msgspec.Struct, frozen=True):
@@ -119,6 +160,28 @@ class Cast(msgspec.Struct, frozen=True):
     """The message."""
 
 
+class RootLocated(msgspec.Struct, frozen=True):
+    """Report the answer to `Overlay.find_root`."""
+
+    number: int
+    """The number that was asked with."""
+    root: NodeInfo
+    """The node that says that it is the root, and surely sent the answer."""
+    key: bytes
+    """The key."""
+    path: tuple[NodeId, ...]
+    """The nodes that the question passed, the local one first, the root not among them; only the local node if that is the
+    root."""
+    held: tuple[int, ...]
+    """How long each of them kept it (microseconds); nothing if one did not say so."""
+    leaves: tuple[NodeInfo, ...]
+    """The leaf set of the root, the nearest first."""
+    member_count: int | None
+    """How many members the group of that id has; None if the root has no directory of it, or does not tell."""
+    watcher_count: int | None
+    """How many nodes watch it; likewise."""
+
+
 class Settled(msgspec.Struct, frozen=True):
     """Report that the search at the start is finished. Views are now worth believing, empty ones too."""
 
@@ -148,10 +211,14 @@ Event: TypeAlias = (
     | ConnectFailed
     | LinkReleased
     | PeerDied
+    | PeerSuspected
     | ProtocolViolated
     | ViewChanged
     | Cast
     | PacketReceived
+    | EchoReturned
+    | DialChecked
+    | RootLocated
     | Settled
     | GroupJoined
     | GroupLeft

@@ -35,6 +35,7 @@ from iris_overlay.peers.dialling import Dialler, parse_address
 from iris_overlay.peers.dials import Dials
 from iris_overlay.peers.discovery import Discovery, Familiarity
 from iris_overlay.peers.liveness import Liveness
+from iris_overlay.peers.reachability import Reachability, is_echo
 from iris_overlay.ring.events import (
     Activated,
     Delivered,
@@ -51,14 +52,16 @@ from iris_overlay.ring.events import (
 from iris_overlay.ring.pastry import Pastry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from iris_overlay.config import OverlayConfig
+    from iris_overlay.detector.config import DetectorCounters
     from iris_overlay.events import Event
     from iris_overlay.groups.io import GroupOutput
     from iris_overlay.ids import GroupId
     from iris_overlay.peers.contacts import ContactEvent
     from iris_overlay.ring.events import PastryEvent
+    from iris_overlay.ring.state import PastryCounters
     from iris_overlay.rng import Rng
     from iris_overlay.signing import Signer
 
@@ -129,7 +132,12 @@ class Overlay:
         self._reaching = Reaching(local, ring, self._contacts, self.counters)
         self._dialler = Dialler(local, config, rng, self.counters, self._is_known)
         self._discovery = Discovery(local, config, rng, self._dialler, self.counters, self._familiarity_of)
+        self._reachability = Reachability(local, ring, self.counters)
         self._liveness = Liveness(local, config, rng, ring, self._groups, self._contacts, self._dialler)
+
+    def use_clock(self, clock: Callable[[], float]) -> None:
+        """Let a clock show how long a turn takes already, for `find_root`; without it, time stands still within a turn."""
+        self._ring.use_clock(clock)
 
     # Inputs
 
@@ -235,6 +243,7 @@ class Overlay:
         self._dials.end(address)
         self._dialler.dial_failed(address, now)
         self._contacts.dial_failed(address, now, is_refused=is_refused, is_broken=is_broken)
+        self._reachability.dial_failed(address, now, is_refused=is_refused, is_broken=is_broken)
         self._finish_turn(now)
 
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:
@@ -245,6 +254,7 @@ class Overlay:
         self._dials.end(address)
         self._dialler.dial_succeeded(address, peer, now)
         self._contacts.dial_succeeded(address, peer, now)
+        self._reachability.dial_succeeded(address, peer, now)
         self._finish_turn(now)
 
     def receive_message(self, peer: NodeId, data: bytes, now: float) -> None:
@@ -270,6 +280,8 @@ class Overlay:
         self._notice_stall(now)
         if is_detector_message(data):
             self._liveness.detector.receive_datagram(sender, data, source, now)
+        elif is_echo(data):
+            self._reachability.receive_datagram(sender, data, source)
         else:
             self._discovery.receive_datagram(sender, data, source, now, self._peers_count())
         self._finish_turn(now)
@@ -366,6 +378,42 @@ class Overlay:
         self._reaching.send(info, payload, now)
         self._finish_turn(now)
 
+    def echo(self, info: NodeInfo, size: int, now: float) -> int | None:
+        """Send a node a datagram that comes back: `EchoReturned` follows, or nothing.
+
+        Args:
+            info: The node.
+            size: Bytes before sealing, 64 to 1,000.
+            now: Monotonic seconds.
+
+        Returns:
+            The number of the event; None if the node has no numeric address.
+        """
+        number = self._reachability.echo(info, size)
+        self._finish_turn(now)
+        return number
+
+    def check_dial(self, peer: NodeId, now: float) -> None:
+        """Ask a node to dial this one, link or not: `DialChecked` follows with what came of it, or nothing."""
+        self._reachability.check_dial(peer, now)
+        self._finish_turn(now)
+
+    def find_root(self, key: bytes, number: int, now: float) -> None:
+        """Ask the root of a key who it is, which its neighbours are, and how the question came to it. It changes nothing.
+
+        `RootLocated` follows, or nothing: the answer may be lost. It may follow at once, if the local node is the root.
+
+        Args:
+            key: The id of a group, or any other place in the ring.
+            number: A random number, below 2^63: only those on the way can answer it.
+            now: Monotonic seconds.
+
+        Raises:
+            InfoError: The key has the wrong size.
+        """
+        self._groups.find_root(key, number, now)
+        self._finish_turn(now)
+
     def leave(self, now: float) -> None:
         """Leave all groups, tell the neighbours, and go. `Departed` follows. Harmless when called again."""
         if self._is_leaving:
@@ -412,6 +460,21 @@ class Overlay:
             "waited_for": self._contacts.waiting_count,
         }
 
+    @property
+    def ring_counters(self) -> PastryCounters:
+        """Return what the ring dropped or did again, by reason."""
+        return self._ring.counters
+
+    @property
+    def detector_counters(self) -> DetectorCounters:
+        """Return what happened in the failure detector."""
+        return self._liveness.detector.counters
+
+    @property
+    def round_trips(self) -> tuple[list[int], float]:
+        """Return the round trips of probes: how many have so many microseconds in binary digits, and how long all took."""
+        return self._liveness.detector.round_trips
+
     def directory_of(self, group: GroupId) -> dict[NodeId, bytes] | None:
         """Return the members of a group and their attributes if this node is its root: for display and tests."""
         return self._groups.directory_of(group)
@@ -435,6 +498,9 @@ class Overlay:
         """Take the datagrams to send; None is the multicast group."""
         datagrams, self._discovery.datagrams = self._discovery.datagrams, []
         datagrams += self._liveness.detector.datagrams_to_send()
+        if self._reachability.datagrams:
+            datagrams += self._reachability.datagrams
+            self._reachability.datagrams = []
         return datagrams
 
     def events_received(self) -> list[Event]:
@@ -539,7 +605,7 @@ class Overlay:
         return True
 
     def _take_events(self) -> None:
-        for part in (self._liveness, self._reaching):
+        for part in (self._liveness, self._reaching, self._reachability):
             if part.events:
                 self._events += part.events
                 part.events = []
@@ -548,8 +614,10 @@ class Overlay:
         is_searching = not self._ring.is_active
         if not is_searching or len(self._links) < CONTACTS_ENOUGH:
             self._dialler.request_dials(now, self._config.search_dials_max if is_searching else self._config.dials_max)
-        self._events += self._dials.begin((*self._dialler.requests, *self._contacts.requests_to_dial()), now)
+        requests = (*self._dialler.requests, *self._contacts.requests_to_dial(), *self._reachability.requests)
+        self._events += self._dials.begin(requests, now)
         self._dialler.requests.clear()
+        self._reachability.requests.clear()
 
     def _merge_with_found(self, now: float) -> None:
         found, self._dialler.found = self._dialler.found, []
@@ -565,9 +633,9 @@ class Overlay:
     def _handle_ring(self, event: PastryEvent, now: float) -> None:
         groups = self._groups
         if isinstance(event, Delivered):
-            groups.delivered(event.key, event.payload, event.source, event.path, now)
+            groups.delivered(event.key, event.payload, event.source, event.path, now, event.held)
         elif isinstance(event, Received):
-            if not self._reaching.received(event.source, event.payload, now):
+            if not any(part.received(event.source, event.payload, now) for part in (self._reaching, self._reachability)):
                 groups.received(event.source, event.payload, now)
         elif isinstance(event, LeavesChanged):
             groups.leaves_changed(event.added, event.removed, now)
@@ -576,7 +644,8 @@ class Overlay:
         elif isinstance(event, HandoverWanted):
             groups.handover_wanted(event.to, now)
         elif isinstance(event, Undeliverable):
-            if not self._reaching.undeliverable(NodeId(event.key), event.payload):
+            is_other = self._reachability.undeliverable(event.payload)
+            if not is_other and not self._reaching.undeliverable(NodeId(event.key), event.payload):
                 groups.undeliverable(event.key, event.payload, now)
         elif isinstance(event, Activated):
             groups.activated(now)
@@ -597,7 +666,10 @@ class Overlay:
 
     def _send_group(self, output: GroupOutput, now: float) -> None:
         if isinstance(output, RouteTo):
-            self._ring.route(output.key, output.payload, now, exclude_self=output.around is not None, around=output.around)
+            is_around = output.around is not None
+            self._ring.route(
+                output.key, output.payload, now, exclude_self=is_around, around=output.around, is_timed=output.is_timed
+            )
         elif isinstance(output, SendTo):
             self._ring.send(output.info, output.payload, now)
         elif isinstance(output, HandoverDone):

@@ -6,6 +6,7 @@ argument.
 
 from iris_security.administration import AdministrationKey, SignedGenerations, parse_administrator
 from iris_security.aead import Suite
+from iris_security.cloud_key import CloudKey, cloud_id_of, cloud_public_key_text, pair_id, parse_cloud_public_key
 from iris_security.datagram import DatagramOpener, DatagramSealer
 from iris_security.envelope import GroupOpener, GroupSealer, multicast_associated, unicast_associated
 from iris_security.errors import AuthenticationError, KeyExhaustedError, ReplayError, SecretFormatError, SecurityError
@@ -18,10 +19,12 @@ from iris_security.keyring import (
     encode_name,
     is_permitted,
 )
-from iris_security.noise import Handshake, TransportKeys
+from iris_security.noise import Handshake
+from iris_security.noise_kk import KnownKeysHandshake
 from iris_security.record import RecordOpener, RecordSealer
 from iris_security.secret import SECRET_BYTES, Entropy, Secret
 from iris_security.signature import SIGNATURE_BYTES
+from iris_security.symmetric import TransportKeys
 
 __all__ = [
     "IDENTITY_SEED_BYTES",
@@ -30,6 +33,7 @@ __all__ = [
     "SIGNATURE_BYTES",
     "AdministrationKey",
     "AuthenticationError",
+    "CloudKey",
     "DatagramOpener",
     "DatagramSealer",
     "Entropy",
@@ -40,6 +44,7 @@ __all__ = [
     "Identity",
     "KeyExhaustedError",
     "Keyring",
+    "KnownKeysHandshake",
     "NetworkKeys",
     "Purpose",
     "RecordOpener",
@@ -51,10 +56,14 @@ __all__ = [
     "SignedGenerations",
     "Suite",
     "TransportKeys",
+    "cloud_id_of",
+    "cloud_public_key_text",
     "encode_name",
     "is_permitted",
     "multicast_associated",
+    "pair_id",
     "parse_administrator",
+    "parse_cloud_public_key",
     "unicast_associated",
     "verify_signature",
 ]

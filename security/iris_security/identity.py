@@ -51,8 +51,8 @@ class Identity:
             ValueError: The seed has the wrong size.
         """
         self._key = SigningKey(seed)
-        self.public_key = self._key.public_key
-        self.node_id = _node_id_of(self.public_key)
+        self.public_key: bytes = self._key.public_key
+        self.node_id: bytes = _node_id_of(self.public_key)
 
     def __repr__(self) -> str:
         """Show the id, and nothing of the private key."""

@@ -311,6 +311,15 @@ class Keyring:
             return [self._derive_group(secret, "topic", name) for secret in self._secrets[1:]]
         return [self._derive_group(secret, "cluster", name) for secret in self._secrets_of(name)[1:]]
 
+    def internal(self, name: str) -> list[GroupKeys]:
+        """Derive the keys of a cluster that every node has by itself, the primary ones first.
+
+        They are those of the network unless `clusters` names a secret for it, also where `strict` is set, which is about the
+        clusters that a program uses. A function is not asked: it knows the names of the program alone.
+        """
+        secrets = self._clusters.get(name, self._secrets)
+        return [self._derive_group(secret, "cluster", name) for secret in secrets]
+
     def is_own(self, cluster: str, keys: GroupKeys) -> bool:
         """Return whether keys of a cluster come from a secret of its own, and not from one of the network.
 

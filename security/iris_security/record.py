@@ -27,9 +27,13 @@ _REKEY_NONCE = bytes(4) + b"\xff" * 8
 
 
 class RecordSealer:
-    """Seals the records of one direction of a link. No second sealer may ever have the same key."""
+    """Seals the records of one direction of a link. No second sealer may ever have the same key.
 
-    __slots__ = ("_counter", "_encrypt", "_keys", "_rekey_at")
+    Attributes:
+        rekeys: How often the key was replaced.
+    """
+
+    __slots__ = ("_counter", "_encrypt", "_keys", "_rekey_at", "rekeys")
 
     def __init__(self, key: bytes, suite: Suite = Suite.AES_256_GCM, *, rekey_records: int = REKEY_RECORDS) -> None:
         """Start with the key of this direction, as the handshake gave it.
@@ -46,6 +50,12 @@ class RecordSealer:
         self._encrypt = self._keys.cipher().encrypt
         self._rekey_at = self._keys.rekey_at  # one look-up less in the hot path
         self._counter = 0
+        self.rekeys: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many records were sealed."""
+        return self._counter
 
     # Hot path. Measured with 64 bytes: 670 ns, against 460 for the bare AESGCM.encrypt under a ready nonce.
     def seal(self, plaintext: Buffer) -> bytes:
@@ -60,15 +70,20 @@ class RecordSealer:
                 raise KeyExhaustedError("this link has sealed all its records: open a new one")
             self._encrypt = self._keys.cipher().encrypt
             self._rekey_at = self._keys.rekey_at
+            self.rekeys += 1
         # Before the call: whatever happens in it, a counter is not used again.
         self._counter = counter + 1
         return self._encrypt(counter.to_bytes(NONCE_BYTES, "big"), plaintext, None)
 
 
 class RecordOpener:
-    """Opens the records of one direction of a link."""
+    """Opens the records of one direction of a link.
 
-    __slots__ = ("_counter", "_decrypt", "_keys", "_rekey_at")
+    Attributes:
+        rekeys: How often the key was replaced.
+    """
+
+    __slots__ = ("_counter", "_decrypt", "_keys", "_rekey_at", "rekeys")
 
     def __init__(self, key: bytes, suite: Suite = Suite.AES_256_GCM, *, rekey_records: int = REKEY_RECORDS) -> None:
         """Start with the key of this direction, as the handshake gave it.
@@ -85,6 +100,12 @@ class RecordOpener:
         self._decrypt = self._keys.cipher().decrypt
         self._rekey_at = self._keys.rekey_at  # one look-up less in the hot path
         self._counter = 0
+        self.rekeys: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many records were opened."""
+        return self._counter
 
     # Hot path. Measured with 64 bytes: 670 ns, against 450 for the bare AESGCM.decrypt under a ready nonce.
     def open(self, sealed: Buffer) -> bytes:
@@ -101,6 +122,7 @@ class RecordOpener:
                 raise AuthenticationError
             self._decrypt = self._keys.cipher().decrypt
             self._rekey_at = self._keys.rekey_at
+            self.rekeys += 1
         try:
             plaintext = self._decrypt(counter.to_bytes(NONCE_BYTES, "big"), sealed, None)
         except InvalidTag:

@@ -21,7 +21,7 @@ INVALID_REQUEST: Final = "InvalidRequest"
 INVALID_REPLY: Final = "InvalidReply"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DispatchCounts:
     """Counts of requests and of what became of them. Two can be added, and an earlier one subtracted."""
 

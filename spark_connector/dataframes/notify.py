@@ -33,7 +33,7 @@ TIMEOUT_S = 60.0
 _SCHEMA = pa.schema([("messages", pa.int64()), ("receivers", pa.int64())])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Notified:
     """The result of a `notify()`."""
 
@@ -118,7 +118,7 @@ def notify(
         return notify_rows(plan, batches)
 
     counts = rows.mapInArrow(iris_notify, "messages bigint, receivers bigint").collect()
-    return Notified(sum(row["messages"] for row in counts), sum(row["receivers"] for row in counts))
+    return Notified(messages=sum(row["messages"] for row in counts), receivers=sum(row["receivers"] for row in counts))
 
 
 # -- in the tasks

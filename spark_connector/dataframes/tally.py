@@ -69,15 +69,15 @@ class Tally:
         if self._errors > self._failures:
             failed[INVALID_REPLY] = self._errors - self._failures
         return DispatchCounts(
-            self.asked,
-            self.rows,
-            self.replied,
-            self.retried,
-            failed,
-            self.sent_bytes,
-            self.received_bytes,
-            dict(self.rows_by_member),
-            dict(self.times),
+            asked=self.asked,
+            rows=self.rows,
+            replied=self.replied,
+            retried=self.retried,
+            failed=failed,
+            sent_bytes=self.sent_bytes,
+            received_bytes=self.received_bytes,
+            rows_by_member=dict(self.rows_by_member),
+            times=dict(self.times),
         )
 
     def add_to(self, accumulator: Accumulator[DispatchCounts]) -> None:

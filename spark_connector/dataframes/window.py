@@ -15,6 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from iris_py import IrisError, MemberLost, MessageTooLarge, NoMembers, NotConnected, Overloaded, RemoteError, RequestTimeout
+from iris_py.connector import providers
 from spark_connector.dataframes.counts import UNKNOWN
 from spark_connector.errors import DispatchError
 
@@ -254,7 +255,7 @@ class Window(Generic[Rows]):
     async def _check_served(self, key: str, exc: IrisError) -> None:
         """Fail for good if nobody serves the cluster: that is the failure of no single row."""
         is_nobody = isinstance(exc, NoMembers | NotConnected) or (isinstance(exc, RequestTimeout) and exc.member is None)
-        if is_nobody and not len(await self._worker_node.node.members(self._cluster)):
+        if is_nobody and not len(await providers(self._worker_node.node, self._cluster)):
             await self._desert(key)
 
     async def _watch(self, key: str) -> None:
@@ -267,7 +268,7 @@ class Window(Generic[Rows]):
         seen_s = loop.time()
         while True:
             try:
-                is_served = bool(len(await self._worker_node.node.members(self._cluster)))
+                is_served = bool(len(await providers(self._worker_node.node, self._cluster)))
             except IrisError:
                 return  # the node is closed
             now = loop.time()
@@ -286,10 +287,13 @@ class Window(Generic[Rows]):
             self._dialling = asyncio.create_task(_find_silent(self._worker_node.seeds[:SEEDS_MAX]))
         silent = await self._dialling
         seeds = f" Seeds that do not answer here: {', '.join(silent)}." if silent else ""
+        nobody, start = "nobody serves that cluster", "Start a member with node.join(), correct the name"
+        if "@" in self._cluster:
+            nobody, start = "no gateway reaches that cloud", "Start `iris gateway` there, correct the name"
         reason = (
-            f"nobody serves that cluster, of {known} other nodes that the task knows in network {node.network!r}.{seeds} "
-            "Start a member with node.join(), correct the name, or let the tasks find its network: "
-            "dispatch(..., network=Network(secret_file=..., seeds=[...])). For members that come later, raise wait_for_members."
+            f"{nobody}, of {known} other nodes that the task knows in network {node.network!r}.{seeds} {start}, "
+            "or let the tasks find its network: dispatch(..., network=Network(secret_file=..., seeds=[...])). For those that "
+            "come later, raise wait_for_members."
         )
         self._fail(DispatchError(self._cluster, key, reason))
 

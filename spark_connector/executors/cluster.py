@@ -74,7 +74,7 @@ LOOK_INTERVAL_S = 0.05
 NAME_BYTES_MAX = 160
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Executor:
     """An executor with an agent."""
 
@@ -450,7 +450,7 @@ class ExecutorCluster:
                 order = self._order
                 if running >= order.generation or refused == order.generation:
                     self._note_loading(order, is_loaded=running >= order.generation)
-                    found = Executor(executor, row["host"], row["pid"], node, running)
+                    found = Executor(id=executor, host=row["host"], pid=row["pid"], node=node, generation=running)
                     view = self._node.members(control_name(self._name, executor, self._instance))
                     self._entries[executor] = _Entry(found, agent, view, time.monotonic() + RETRY_S)
                     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iris_py import NodeClosed
 from spark_connector.errors import AgentLost
@@ -87,22 +87,35 @@ class FutureCall(Call):
     Args:
         number: Its number.
         handle_finished: Given the call when it is done, in whatever thread reads then.
+        read: Makes the result of the payload; None if it is that.
 
     Attributes:
         future: The future.
     """
 
-    __slots__ = ("_handle_finished", "future")
+    __slots__ = ("_handle_finished", "_read", "future")
 
-    def __init__(self, number: int, handle_finished: Callable[[FutureCall], None]) -> None:
+    def __init__(
+        self, number: int, handle_finished: Callable[[FutureCall], None], read: Callable[[bytes], Any] | None = None
+    ) -> None:
         super().__init__(number)
-        self.future: Future[bytes] = Future()
+        self.future: Future[Any] = Future()
+        self._read = read
         self._handle_finished = handle_finished
 
     def finish(self, header: bytes, payload: bytes, error: Exception | None) -> None:
         """See :class:`Call`."""
         super().finish(header, payload, error)
         self._handle_finished(self)
+
+    def result(self) -> Any:  # noqa: ANN401 - whatever the payload says
+        """Return what the future is to have.
+
+        Raises:
+            IrisError: It has failed, or the payload does not fit.
+        """
+        _reply, payload = self.answer()
+        return payload if self._read is None else self._read(payload)
 
 
 def lost_if_closed(error: Exception, path: Path) -> Exception:

@@ -10,10 +10,21 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from iris_py import ConfigurationError, Member, MessageTooLarge, NodeClosed, Statistics
-from iris_py.connector import REQUEST_TIMEOUT_S, SUBSCRIPTION_QUEUE_BYTES, SUBSCRIPTION_QUEUE_MESSAGES, SURVEY_TIMEOUT_S
+import msgspec
+
+from iris_py import Cloud, ConfigurationError, EventRecord, Health, Member, MessageTooLarge, NodeClosed, Statistics
+from iris_py.connector import (
+    REQUEST_TIMEOUT_S,
+    SUBSCRIPTION_QUEUE_BYTES,
+    SUBSCRIPTION_QUEUE_MESSAGES,
+    SURVEY_TIMEOUT_S,
+    as_codec,
+    decode,
+    encode,
+    seal_parts,
+)
 from spark_connector.errors import AgentUnavailable
 from spark_connector.local import frames
 from spark_connector.local.calls import lost_if_closed
@@ -27,9 +38,22 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
     from types import TracebackType
-    from typing import Self, TypeGuard
+    from typing import Self, TypeGuard, Unpack
 
-    from iris_py.connector import HeaderValue, OnFull
+    from iris_py import Codec, CodecFormat, OverflowPolicy, Retry
+    from iris_py.connector import (
+        Answer,
+        AnyCodec,
+        HeaderValue,
+        OnFull,
+        Payload,
+        PublishOptions,
+        Question,
+        RequestOptions,
+        SealLike,
+        SubscribeOptions,
+        SurveyOptions,
+    )
     from spark_connector.local.frames import Command, Reply, Welcome
 
 __all__ = ["LocalAgent", "local_agent"]
@@ -130,7 +154,19 @@ class LocalAgent:
 
     def statistics(self) -> Statistics:
         """Return what the node has done since it started, for whatever task. See :meth:`iris_py.Node.statistics`."""
-        return Statistics(**self._value(frames.Statistics(), GRACE_S))
+        return msgspec.convert(self._value(frames.Statistics(), GRACE_S), Statistics)
+
+    def recent_events(self, since: int = 0) -> tuple[EventRecord, ...]:
+        """Return the events of the node after that of a number. See :meth:`iris_py.Node.recent_events`."""
+        return tuple(msgspec.convert(self._value(frames.RecentEvents(since), GRACE_S), list[EventRecord]))
+
+    def health(self, cluster: str | None = None) -> Health:
+        """Return whether the node is to be given work, and if not, why. See :meth:`iris_py.Node.health`."""
+        return msgspec.convert(self._value(frames.AskHealth(cluster), GRACE_S), Health)
+
+    def clouds(self, *, timeout: float = SURVEY_TIMEOUT_S) -> tuple[Cloud, ...]:
+        """Ask the gateways which other clouds they know, and have a way to. See :meth:`iris_py.Node.clouds`."""
+        return tuple(Cloud(**each) for each in self._value(frames.Clouds(timeout), _limit(timeout)))
 
     def members(self, cluster: str) -> LocalMembers:
         """Return the live view of a cluster's members; call its ``wait`` until the first view has surely arrived.
@@ -149,10 +185,23 @@ class LocalAgent:
 
     # -- clusters
 
+    @overload
+    def request(self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[RequestOptions]) -> bytes: ...
+    @overload
     def request(
         self,
         cluster: str,
-        payload: bytes,
+        payload: Question,
+        *,
+        codec: Codec[Question, Answer] | type[Answer],
+        **options: Unpack[RequestOptions],
+    ) -> Answer: ...
+    @overload
+    def request(self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[RequestOptions]) -> Any: ...  # noqa: ANN401 - whatever was said
+    def request(
+        self,
+        cluster: str,
+        payload: Any,
         *,
         timeout: float = REQUEST_TIMEOUT_S,
         idempotent: bool = False,
@@ -162,18 +211,43 @@ class LocalAgent:
         headers: Mapping[str, HeaderValue] | None = None,
         on_full: OnFull = "wait",
         retry_failed: bool = False,
-    ) -> bytes:
+        retry: Retry | None = None,
+        seal: SealLike | None = None,
+        codec: AnyCodec | None = None,
+    ) -> Any:
         """Ask one member of a cluster, and return its reply. See :meth:`iris_py.Node.request`.
 
-        To wait for a lost agent counts as a part of the time.
+        To wait for a lost agent counts as a part of the time. Payloads are encoded and decoded in this process. An error of
+        decoding does not know the member.
         """
-        command = frames.Request(cluster, timeout, idempotent, key, prefer, require, _plain(headers), on_full, retry_failed)
-        return self._call(command, payload, timeout)[1]
+        command = frames.Request(
+            cluster, timeout, idempotent, key, prefer, require, _plain(headers), on_full, retry_failed, _plain_seal(seal), retry
+        )
+        content, read = _coded(codec, payload, cluster)
+        reply = self._call(command, content, timeout)[1]
+        return reply if read is None else read(reply)
 
+    @overload
+    def request_future(
+        self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[RequestOptions]
+    ) -> Future[bytes]: ...
+    @overload
     def request_future(
         self,
         cluster: str,
-        payload: bytes,
+        payload: Question,
+        *,
+        codec: Codec[Question, Answer] | type[Answer],
+        **options: Unpack[RequestOptions],
+    ) -> Future[Answer]: ...
+    @overload
+    def request_future(
+        self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[RequestOptions]
+    ) -> Future[Any]: ...
+    def request_future(
+        self,
+        cluster: str,
+        payload: Any,
         *,
         timeout: float = REQUEST_TIMEOUT_S,
         idempotent: bool = False,
@@ -183,7 +257,10 @@ class LocalAgent:
         headers: Mapping[str, HeaderValue] | None = None,
         on_full: OnFull = "wait",
         retry_failed: bool = False,
-    ) -> Future[bytes]:
+        retry: Retry | None = None,
+        seal: SealLike | None = None,
+        codec: AnyCodec | None = None,
+    ) -> Future[Any]:
         """Ask as :meth:`request` does, without waiting for the reply, so that many requests are under way at once.
 
         It waits while as many are under way as the agent takes from one process, 1,024. To wait for a single future
@@ -193,25 +270,65 @@ class LocalAgent:
             A future of the reply. To cancel it cancels the request. It holds every error of the node; those of sending, such
             as :exc:`MessageTooLarge`, are raised here.
         """
-        command = frames.Request(cluster, timeout, idempotent, key, prefer, require, _plain(headers), on_full, retry_failed)
+        command = frames.Request(
+            cluster, timeout, idempotent, key, prefer, require, _plain(headers), on_full, retry_failed, _plain_seal(seal), retry
+        )
+        payload, read = _coded(codec, payload, cluster)
         header, content, limit_s = _header(command), _content(payload), _limit(timeout)
-        return self._with_connection(lambda connection: connection.submit(header, content, limit_s), timeout, content)
+        return self._with_connection(lambda connection: connection.submit(header, content, limit_s, read), timeout, content)
 
-    def broadcast(self, cluster: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+    @overload
+    def broadcast(self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    @overload
+    def broadcast(
+        self,
+        cluster: str,
+        payload: Payload,
+        *,
+        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    def broadcast(
+        self,
+        cluster: str,
+        payload: Any,
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        codec: AnyCodec | None = None,
+    ) -> int:
         """Send a message to every member of a cluster; return to how many. See :meth:`iris_py.Node.broadcast`."""
-        return _count(self._call(frames.Broadcast(cluster, _plain(headers)), payload, None)[0])
+        content, _read = _coded(codec, payload, cluster)
+        return _count(self._call(frames.Broadcast(cluster, _plain(headers)), content, None)[0])
 
+    @overload
+    def survey(self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[SurveyOptions]) -> LocalSurvey: ...
+    @overload
     def survey(
         self,
         cluster: str,
-        payload: bytes,
+        payload: Question,
+        *,
+        codec: Codec[Question, Answer] | type[Answer],
+        **options: Unpack[SurveyOptions],
+    ) -> LocalSurvey[Answer]: ...
+    @overload
+    def survey(
+        self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[SurveyOptions]
+    ) -> LocalSurvey[Any]: ...
+    def survey(
+        self,
+        cluster: str,
+        payload: Any,
         *,
         timeout: float = SURVEY_TIMEOUT_S,
         stop_after: int | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
-    ) -> LocalSurvey:
+        seal: SealLike | None = None,
+        codec: AnyCodec | None = None,
+    ) -> LocalSurvey[Any]:
         """Ask every member of a cluster; what has come in time is the result. See :meth:`iris_py.Node.survey`."""
-        command = frames.Survey(cluster, timeout, stop_after, _plain(headers))
+        command = frames.Survey(cluster, timeout, stop_after, _plain(headers), _plain_seal(seal))
+        payload, read = _coded(codec, payload, cluster)
         header, content = _header(command), bytes(_content(payload))  # it is asked later
         limit_s = _limit(timeout)
 
@@ -221,40 +338,118 @@ class LocalAgent:
                 lambda connection: (connection, connection.open(header, content, limit_s)), timeout, content
             )
 
-        return LocalSurvey(begin, limit_s)
+        return LocalSurvey(begin, limit_s, read)
 
     # -- topics
 
-    def publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+    @overload
+    def publish(self, topic: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    @overload
+    def publish(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    def publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        codec: AnyCodec | None = None,
+    ) -> int:
         """Send a message to every subscriber of a topic, waiting for room. See :meth:`iris_py.Node.publish`."""
-        return _count(self._call(frames.Publish(topic, _plain(headers), True), payload, None)[0])
+        content = payload if codec is None else encode(as_codec(codec).encode_request, payload, topic=topic)
+        return _count(self._call(frames.Publish(topic, _plain(headers), True), content, None)[0])
 
-    def publish_many(self, topic: str, payloads: Iterable[bytes], *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+    @overload
+    def publish_many(
+        self, topic: str, payloads: Iterable[bytes], *, codec: None = None, **options: Unpack[PublishOptions]
+    ) -> int: ...
+    @overload
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[Payload],
+        *,
+        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[Any],
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        codec: AnyCodec | None = None,
+    ) -> int:
         """Send messages to every subscriber of a topic, in their order. See :meth:`iris_py.Node.publish_many`."""
         count = 0
         for payload in payloads:
-            count = self.publish(topic, payload, headers=headers)
+            count = self.publish(topic, payload, headers=headers, codec=cast("Any", codec))
         return count
 
-    def try_publish(self, topic: str, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+    @overload
+    def try_publish(self, topic: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    @overload
+    def try_publish(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    def try_publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        codec: AnyCodec | None = None,
+    ) -> int:
         """Send a message to every subscriber of a topic at once, or not at all. See :meth:`iris_py.Node.try_publish`."""
-        return _count(self._call(frames.Publish(topic, _plain(headers), False), payload, GRACE_S)[0])
+        content = payload if codec is None else encode(as_codec(codec).encode_request, payload, topic=topic)
+        return _count(self._call(frames.Publish(topic, _plain(headers), False), content, GRACE_S)[0])
 
+    @overload
+    def subscribe(self, pattern: str, *, codec: None = None, **options: Unpack[SubscribeOptions]) -> LocalSubscription: ...
+    @overload
     def subscribe(
         self,
         pattern: str,
         *,
-        policy: str = "drop_oldest",
+        codec: Codec[Payload, Any] | type[Payload],
+        **options: Unpack[SubscribeOptions],
+    ) -> LocalSubscription[Payload]: ...
+    @overload
+    def subscribe(
+        self,
+        pattern: str,
+        *,
+        codec: CodecFormat,
+        **options: Unpack[SubscribeOptions],
+    ) -> LocalSubscription[Any]: ...
+    def subscribe(
+        self,
+        pattern: str,
+        *,
+        policy: OverflowPolicy = "drop_oldest",
         queue_messages: int = SUBSCRIPTION_QUEUE_MESSAGES,
         queue_bytes: int = SUBSCRIPTION_QUEUE_BYTES,
-    ) -> LocalSubscription:
+        codec: AnyCodec | None = None,
+    ) -> LocalSubscription[Any]:
         """Subscribe to topics. The queue, and what its policy does, are the agent's. See :meth:`iris_py.Node.subscribe`."""
         _refuse_event_loops()
+        coded = None if codec is None else as_codec(codec)
         header = _header(frames.Subscribe(pattern, policy, queue_messages, queue_bytes))
         connection, number = self._with_connection(
             lambda connection: (connection, connection.open(header, b"", None)), None, b""
         )
-        return LocalSubscription(connection, number, pattern, policy)
+        return LocalSubscription(connection, number, pattern, policy, coded)
 
     # -- the end
 
@@ -394,6 +589,10 @@ def _plain(headers: Mapping[str, HeaderValue] | None) -> object:
     return dict(headers) if isinstance(headers, Mapping) else headers
 
 
+def _plain_seal(seal: SealLike | None) -> tuple[str, str | None] | None:
+    return None if seal is None else seal_parts(seal)
+
+
 def _header(command: Command) -> bytes:
     try:
         header = header_of(command)
@@ -419,6 +618,22 @@ def _content(payload: object) -> bytes | memoryview:
         view = memoryview(payload)
         return view.cast("B") if view.contiguous else bytes(view)
     raise TypeError(f"a payload is bytes, not {type(payload).__qualname__}; encode it first")
+
+
+def _coded(codec: AnyCodec | None, payload: Any, cluster: str) -> tuple[Any, Callable[..., Any] | None]:  # noqa: ANN401 - of whatever type
+    """Return what is sent to a cluster, and what reads its replies; None if these are bytes.
+
+    Raises:
+        EncodeError: The payload is none of the codec.
+    """
+    if codec is None:
+        return payload, None
+    coded = as_codec(codec)
+
+    def read(reply: bytes, member: str = "") -> Any:  # noqa: ANN401 - whatever it says
+        return decode(coded.decode_reply, reply, cluster=cluster, member=member)
+
+    return encode(coded.encode_request, payload, cluster=cluster), read
 
 
 def _count(reply: Reply) -> int:

@@ -22,7 +22,7 @@ import struct
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_connector.errors import AgentLost, AgentUnavailable
 from spark_connector.local import frames
@@ -31,7 +31,7 @@ from spark_connector.local.frames import Cancel, FrameReader, MalformedFrame, en
 from spark_connector.local.handshake import READ_BYTES, connect
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -123,19 +123,26 @@ class Connection:
         call.answer()
         return call.number
 
-    def submit(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> Future[bytes]:
+    def submit(
+        self,
+        header: bytes,
+        payload: bytes | memoryview,
+        timeout_s: float | None,
+        read: Callable[[bytes], Any] | None = None,
+    ) -> Future[Any]:
         """Ask, and do not wait; returns the future of the payload of the answer. To cancel that cancels the call.
 
         Args:
             header: As for :meth:`call`.
             payload: Likewise.
             timeout_s: How long to wait until there is room for another call.
+            read: Makes the result of the payload of the answer; None if it is that.
 
         Raises:
             AgentUnavailable: There was none.
             NotSent: The connection had ended.
         """
-        call = FutureCall(next(self._numbers), self._finish_future)
+        call = FutureCall(next(self._numbers), self._finish_future, read)
         self._futures[call.number] = call
         try:
             self._send(call, header, payload, None if timeout_s is None else time.monotonic() + timeout_s)
@@ -428,11 +435,11 @@ class Connection:
         if not call.future.set_running_or_notify_cancel():
             return
         try:
-            _reply, payload = call.answer()
+            result = call.result()
         except Exception as exc:
             call.future.set_exception(lost_if_closed(exc, self.path))
         else:
-            call.future.set_result(payload)
+            call.future.set_result(result)
 
     # -- the end
 

@@ -22,9 +22,11 @@ __all__ = [
     "TAKEN_BYTES_MAX",
     "TAKEN_MESSAGES_MAX",
     "VERSION",
+    "AskHealth",
     "Broadcast",
     "Cancel",
     "Close",
+    "Clouds",
     "Command",
     "Delivered",
     "Failed",
@@ -35,6 +37,7 @@ __all__ = [
     "Members",
     "Nodes",
     "Publish",
+    "RecentEvents",
     "Request",
     "Returned",
     "Statistics",
@@ -55,7 +58,7 @@ __all__ = [
 #: Each side begins with these bytes and the version that it speaks.
 MAGIC: Final = b"iris-nod"
 #: Of everything below. It grows with each change, for who has another one understands nothing of it.
-VERSION: Final = 1
+VERSION: Final = 3
 HELLO: Final = struct.Struct(">8sB")
 
 #: number of the call, bytes of the header, bytes of the payload
@@ -98,6 +101,10 @@ class Request(msgspec.Struct, array_like=True, tag=1):
     headers: Any
     on_full: Any = "wait"
     retry_failed: Any = False
+    seal: tuple[str, str | None] | None = None
+    """The secret as text, and the name; the socket is open to the user of both processes alone."""
+    retry: Any = None
+    """The fields of an :class:`iris_py.Retry`."""
 
 
 class Broadcast(msgspec.Struct, array_like=True, tag=2):
@@ -122,6 +129,8 @@ class Survey(msgspec.Struct, array_like=True, tag=4):
     timeout: Any
     stop_after: Any
     headers: Any
+    seal: tuple[str, str | None] | None = None
+    """As of :class:`Request`."""
 
 
 class Subscribe(msgspec.Struct, array_like=True, tag=5):
@@ -175,6 +184,24 @@ class Surroundings(msgspec.Struct, array_like=True, tag=13):
     """See how large the network is, and which seeds do not answer."""
 
 
+class Clouds(msgspec.Struct, array_like=True, tag=14):
+    """See which other clouds the gateways know."""
+
+    timeout: Any
+
+
+class RecentEvents(msgspec.Struct, array_like=True, tag=15):
+    """See what has happened at the node of the agent."""
+
+    since: Any
+
+
+class AskHealth(msgspec.Struct, array_like=True, tag=16):
+    """See whether the node of the agent is to be given work."""
+
+    cluster: Any
+
+
 Command: TypeAlias = (
     Request
     | Broadcast
@@ -189,6 +216,9 @@ Command: TypeAlias = (
     | Statistics
     | Cancel
     | Surroundings
+    | Clouds
+    | RecentEvents
+    | AskHealth
 )
 
 
@@ -217,6 +247,7 @@ class Delivered(msgspec.Struct, array_like=True):
     topic: str
     gap: int
     headers: dict[str, Any]
+    cloud: str = ""
 
 
 class Taken(msgspec.Struct, array_like=True, tag=3):

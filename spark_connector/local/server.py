@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from iris_py import ConfigurationError
+from iris_py import ConfigurationError, Retry, Seal
 from spark_connector.local import frames
 from spark_connector.local.frames import Failed, FrameReader, MalformedFrame, Returned, encode_frame, failed, header_of
 from spark_connector.local.private_directory import SOCKET_NAME
@@ -305,6 +305,8 @@ class _Connection(asyncio.Protocol):
             headers=command.headers,
             on_full=command.on_full,
             retry_failed=command.retry_failed,
+            retry=_retry(command.retry),
+            seal=_seal(command.seal),
         )
 
     async def _broadcast(self, command: frames.Broadcast, payload: bytes, number: int) -> Returned:
@@ -325,8 +327,17 @@ class _Connection(asyncio.Protocol):
     async def _statistics(self, command: frames.Statistics, payload: bytes, number: int) -> Returned:
         return Returned(self._node.statistics())
 
+    async def _recent_events(self, command: frames.RecentEvents, payload: bytes, number: int) -> Returned:
+        return Returned(self._node.recent_events(command.since))
+
+    async def _health(self, command: frames.AskHealth, payload: bytes, number: int) -> Returned:
+        return Returned(self._node.health(command.cluster))
+
     async def _surroundings(self, command: frames.Surroundings, payload: bytes, number: int) -> Returned:
         return Returned((self._node.network_size, self._node.unreached_seeds()))
+
+    async def _clouds(self, command: frames.Clouds, payload: bytes, number: int) -> Returned:
+        return Returned(await self._node.clouds(timeout=command.timeout))
 
     # -- streams
 
@@ -338,6 +349,7 @@ class _Connection(asyncio.Protocol):
             timeout=command.timeout,
             stop_after=command.stop_after,
             headers=command.headers,
+            seal=_seal(command.seal),
         )
         self._streams[number] = SurveyStream(survey, lambda: self._streams.pop(number, None))
         return Returned()
@@ -393,7 +405,19 @@ class _Connection(asyncio.Protocol):
             self._transport.writelines(out)
 
 
+def _retry(fields: Any) -> Any:  # noqa: ANN401 - what is none, the node refuses
+    try:
+        return Retry(**fields) if isinstance(fields, dict) else fields
+    except TypeError as exc:
+        raise ConfigurationError(f"retry= of a task is none: {exc}.") from None
+
+
+def _seal(parts: tuple[str, str | None] | None) -> Seal | None:
+    return None if parts is None else Seal(parts[0], name=parts[1])
+
+
 _Answer = Any  # bytes | Reply | tuple[Reply, Sequence[bytes]]
+
 _COMMANDS: dict[type[Any], Callable[[_Connection, Any, bytes, int], Awaitable[_Answer]]] = {
     frames.Request: _Connection._request,
     frames.Broadcast: _Connection._broadcast,
@@ -406,5 +430,8 @@ _COMMANDS: dict[type[Any], Callable[[_Connection, Any, bytes, int], Awaitable[_A
     frames.Members: _Connection._members,
     frames.Nodes: _Connection._nodes,
     frames.Statistics: _Connection._statistics,
+    frames.RecentEvents: _Connection._recent_events,
+    frames.AskHealth: _Connection._health,
     frames.Surroundings: _Connection._surroundings,
+    frames.Clouds: _Connection._clouds,
 }

@@ -56,7 +56,9 @@ class SubscriptionStream:
         while subscription.queued_messages and len(messages) < TAKEN_MESSAGES_MAX and size < TAKEN_BYTES_MAX:
             messages.append(await anext(subscription))
             size += len(messages[-1].payload)
-        described = [Delivered(each.source, each.sequence, each.topic, each.gap, dict(each.headers)) for each in messages]
+        described = [
+            Delivered(each.source, each.sequence, each.topic, each.gap, dict(each.headers), each.cloud) for each in messages
+        ]
         payloads = [message.payload for message in messages]
         return Taken([len(payload) for payload in payloads], messages=described), payloads
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Collection
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic
 
-from iris_py import Answers, ConfigurationError, Member, Message, NodeClosed, SurveyReply
+from iris_py import Answers, ConfigurationError, DecodeError, Member, Message, NodeClosed, SurveyFailure, SurveyReply
+from iris_py.connector import UNDECODABLE, Payload, decode_message
 from spark_connector.errors import AgentLost
 from spark_connector.local import frames
 from spark_connector.local.calls import lost_if_closed
@@ -22,10 +25,13 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from iris_py import Codec
     from spark_connector.local.connection import Connection
     from spark_connector.local.frames import Command, Reply
 
 __all__ = ["GRACE_S", "LocalMembers", "LocalSubscription", "LocalSurvey"]
+
+logger = logging.getLogger("spark_connector")
 
 #: How much longer than a call may take its answer is waited for (seconds). Only an agent that stands still takes longer.
 GRACE_S = 5.0
@@ -107,7 +113,7 @@ class _Stream:
             raise lost_if_closed(exc, self._connection.path) from None
 
 
-class LocalSubscription:
+class LocalSubscription(Generic[Payload]):
     """The messages of the topics that match a pattern, as :meth:`LocalAgent.subscribe` returns it.
 
     As :class:`iris_py.sync.Subscription`: ``for message in subscription`` gives one message after the other, ``for batch in
@@ -120,11 +126,17 @@ class LocalSubscription:
         policy: What happens when more arrives than is taken.
     """
 
-    def __init__(self, connection: Connection, number: int, pattern: str, policy: str) -> None:
+    def __init__(
+        self, connection: Connection, number: int, pattern: str, policy: str, codec: Codec[Payload, Any] | None = None
+    ) -> None:
+        self._codec = codec
+        self._counting = threading.Lock()
+        self._unread = 0
+        self._undecodable: DecodeError | None = None
         self.pattern = pattern
         self.policy = policy
         self._stream = _Stream(connection, number)
-        self._taken: deque[Message] = deque()
+        self._taken: deque[Message[Any]] = deque()
         self._is_closed = False
 
     def __enter__(self) -> Self:
@@ -141,7 +153,13 @@ class LocalSubscription:
     @property
     def dropped(self) -> Mapping[str, int]:
         """How many messages were dropped, by reason. See :attr:`iris_py.Subscription.dropped`."""
-        return self._look()[0]
+        dropped = self._look()[0]
+        return {**dropped, UNDECODABLE: self._unread} if self._unread else dropped
+
+    @property
+    def undecodable(self) -> DecodeError | None:
+        """Say what did not fit the codec with the latest message left out. See :attr:`iris_py.Subscription.undecodable`."""
+        return self._undecodable
 
     @property
     def queued_messages(self) -> int:
@@ -156,22 +174,25 @@ class LocalSubscription:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Message:
+    def __next__(self) -> Message[Payload]:
         while True:
             try:
-                return self._taken.popleft()
+                message = self._taken.popleft()
             except IndexError:
                 if not self._fill(None):
                     raise StopIteration from None
+                continue
+            if (read := self._read(message)) is not None:
+                return read
 
-    def batches(self) -> Iterator[list[Message]]:
+    def batches(self) -> Iterator[list[Message[Payload]]]:
         """Take all that is there, at most 256 messages or 1 MiB, again and again; no batch is empty."""
         while self._taken or self._fill(None):
             batch = self._drain()
             if batch:
                 yield batch
 
-    def take(self, *, timeout: float | None = None) -> list[Message]:
+    def take(self, *, timeout: float | None = None) -> list[Message[Payload]]:
         """Take the messages that are there, at most 256 or 1 MiB, or wait for the first.
 
         Args:
@@ -186,9 +207,14 @@ class LocalSubscription:
         """
         if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
             raise ConfigurationError(f"timeout={timeout!r} must be a number of seconds, or None to wait for ever.")
-        if not self._taken:
-            self._fill(None if timeout is None or timeout == math.inf else float(timeout))
-        return self._drain()
+        ends_at = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            if not self._taken:
+                self._fill(None if ends_at == math.inf else max(0.0, ends_at - time.monotonic()))
+            is_over = not self._taken
+            batch = self._drain()
+            if batch or is_over:  # else nothing of it fits the codec
+                return batch
 
     def close(self) -> None:
         """End it. What was not taken is dropped. Harmless if it was closed before."""
@@ -215,21 +241,37 @@ class LocalSubscription:
             return False
         taken, payloads = self._stream.take(timeout, None if timeout is None else timeout + GRACE_S)
         self._taken.extend(
-            Message(payload, each.source, each.sequence, "", each.topic, each.gap, MappingProxyType(each.headers))
+            Message(payload, each.source, each.sequence, "", each.topic, each.gap, MappingProxyType(each.headers), each.cloud)
             for each, payload in zip(taken.messages, payloads, strict=True)
         )
         return not taken.is_over
 
-    def _drain(self) -> list[Message]:
-        batch: list[Message] = []
+    def _drain(self) -> list[Message[Payload]]:
+        batch: list[Message[Payload]] = []
         try:
             while True:  # other threads may take from it too
-                batch.append(self._taken.popleft())
+                if (read := self._read(self._taken.popleft())) is not None:
+                    batch.append(read)
         except IndexError:
             return batch
 
+    def _read(self, message: Message[Any]) -> Message[Payload] | None:
+        """Return a message with what it says; None if that does not fit the codec, which is counted and told."""
+        if self._codec is None:
+            return message
+        try:
+            return decode_message(self._codec, message)
+        except DecodeError as exc:
+            with self._counting:
+                self._unread += 1
+                self._undecodable = exc
+                is_told = not self._unread & (self._unread - 1)  # the first, and ever more rarely
+            if is_told:
+                logger.warning("the subscription to %r leaves out %d messages: %s", self.pattern, self._unread, exc)
+            return None
 
-class LocalSurvey:
+
+class LocalSurvey(Generic[Payload]):
     """One question to every member of a cluster, made by :meth:`LocalAgent.survey`. It is asked when it is first used.
 
     As :class:`iris_py.sync.Survey`: call :meth:`wait` for all answers, or loop over it to take each reply as it comes. To leave
@@ -238,17 +280,28 @@ class LocalSurvey:
     Args:
         begin: Asks.
         limit_s: How long the agent may take for a part of it.
+        read: Makes of a reply, and the id of its member, what it says; None if it is bytes.
     """
 
-    def __init__(self, begin: Callable[[], tuple[Connection, int]], limit_s: float | None) -> None:
+    def __init__(
+        self,
+        begin: Callable[[], tuple[Connection, int]],
+        limit_s: float | None,
+        read: Callable[[bytes, str], Payload] | None = None,
+    ) -> None:
+        self._read = read
+        self._failed: list[SurveyFailure] = []  # members whose replies do not fit
         self._begin = begin
         self._limit_s = limit_s
         self._lock = threading.Lock()  # of whoever begins it or takes from it; to end it nobody needs that
         self._stream: _Stream | None = None
-        self._replies: deque[SurveyReply] = deque()
+        self._replies: deque[SurveyReply[Any]] = deque()
+        self._sizes: deque[int] = deque()  # of them, as they came
         self._replies_bytes = 0
         self._dropped = 0
-        self._rest = Answers((), 0, 0, (), (), (), (), 0)
+        self._rest = Answers(
+            replies=(), expected=0, missing_count=0, missing=(), failed=(), rejected=(), declined=(), dropped=0
+        )
         self._is_over = False
 
     def __repr__(self) -> str:
@@ -256,7 +309,7 @@ class LocalSurvey:
         return f"<Survey {state}>"
 
     @property
-    def answers(self) -> Answers:
+    def answers(self) -> Answers[Payload]:
         """The answers so far: the replies that no loop has taken, and what became of everybody else."""
         if self._stream is not None and not self._is_over:
             reply = self._stream.look()
@@ -264,7 +317,7 @@ class LocalSurvey:
                 self._rest = reply.answers
         return self._answers()
 
-    def wait(self) -> Answers:
+    def wait(self) -> Answers[Payload]:
         """Wait until it has ended; return all that came.
 
         Raises:
@@ -283,7 +336,7 @@ class LocalSurvey:
             self._end(self._stream.close())
         self._is_over = True
 
-    def __iter__(self) -> Iterator[SurveyReply]:
+    def __iter__(self) -> Iterator[SurveyReply[Payload]]:
         try:
             while True:
                 with self._lock:
@@ -292,7 +345,7 @@ class LocalSurvey:
                     if not self._replies:
                         return
                     reply = self._replies.popleft()
-                    self._replies_bytes -= len(reply.payload)
+                    self._replies_bytes -= self._sizes.popleft()
                 yield reply
         finally:
             if not self._is_over and self._stream is not None:
@@ -312,7 +365,13 @@ class LocalSurvey:
             if self._replies and self._replies_bytes + len(payload) > REPLIES_BYTES_MAX:
                 self._dropped += 1
                 continue
-            self._replies.append(SurveyReply(payload, member))
+            try:
+                value = payload if self._read is None else self._read(payload, member.id)
+            except DecodeError as exc:
+                self._failed.append(SurveyFailure(member=member, type=type(exc).__name__, text=str(exc)))
+                continue
+            self._replies.append(SurveyReply(payload=value, member=member))
+            self._sizes.append(len(payload))
             self._replies_bytes += len(payload)
         if taken.is_over:
             self._end(taken)
@@ -322,6 +381,8 @@ class LocalSurvey:
         if taken.answers is not None:
             self._rest = taken.answers
 
-    def _answers(self) -> Answers:
-        rest = self._rest
-        return dataclasses.replace(rest, replies=tuple(self._replies), dropped=rest.dropped + self._dropped)
+    def _answers(self) -> Answers[Payload]:
+        rest: Answers[Any] = self._rest
+        failed = (*rest.failed, *self._failed)
+        dropped = rest.dropped + self._dropped
+        return dataclasses.replace(rest, replies=tuple(self._replies), failed=failed, dropped=dropped)

@@ -38,7 +38,7 @@ class MessageIds:
     def __init__(self, window: int = WINDOW) -> None:
         if not is_whole(window, 1, 1 << 31):
             raise ConfigurationError(f"window={window!r} must be a whole number, at least 1.")
-        self.repeated = 0
+        self.repeated: int = 0
         self._window = window
         self._seen: OrderedDict[str, None] = OrderedDict()
 

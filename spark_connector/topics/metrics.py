@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["SourceMetrics", "source_metrics"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SourceMetrics:
     """The state of a topic in a streaming query, when the query reported its progress."""
 
@@ -46,6 +46,13 @@ def source_metrics(progress: StreamingQueryProgress | Mapping[str, Any]) -> list
         except ValueError:
             continue  # that of another format
         if isinstance(latest, dict) and "missedByPublisher" in latest:
-            counts = [latest[name] for name in ("dropped", "lost", "missedByPublisher")]
-            metrics.append(SourceMetrics(latest["lag"], latest["lagMs"] / 1000, *counts))
+            metrics.append(
+                SourceMetrics(
+                    lag=latest["lag"],
+                    lag_s=latest["lagMs"] / 1000,
+                    dropped=latest["dropped"],
+                    lost=latest["lost"],
+                    missed=latest["missedByPublisher"],
+                )
+            )
     return metrics

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar, get_args
 
 from iris_py import ConfigurationError
 from spark_connector.network import Network
@@ -29,9 +29,11 @@ PARTITIONS_MAX: Final = 10_000
 TIMEOUT_S: Final = 60.0
 
 #: What a query that is behind does; the first one is the default. A query that blocks slows down all of its publishers.
-POLICIES: Final = ("drop_oldest", "block")
+Policy: TypeAlias = Literal["drop_oldest", "block"]
+POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 
 Number = TypeVar("Number", int, float)
+Choice = TypeVar("Choice", bound=str)
 
 _NUMBER_MAX: Final = (1 << 63) - 1
 
@@ -70,7 +72,7 @@ class ReadOptions:
     """How many bytes of payload and headers they may have together."""
     partitions: int
     """How many tasks read a micro-batch."""
-    policy: str
+    policy: Policy
     """The policy for more messages than have room: ``drop_oldest``, or ``block`` to slow down the publishers."""
     fails_on_data_loss: bool
     """Whether the query fails when it has not got a message."""
@@ -108,7 +110,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         buffer_messages=_whole("bufferMessages", given.get("buffermessages", str(BUFFER_MESSAGES))),
         buffer_bytes=_whole("bufferBytes", given.get("bufferbytes", str(BUFFER_BYTES))),
         partitions=_whole("partitions", given.get("partitions", str(PARTITIONS)), PARTITIONS_MAX),
-        policy=_one_of("policy", given.get("policy", POLICIES[0]), POLICIES),
+        policy=_one_of("policy", given.get("policy", "drop_oldest"), POLICIES),
         fails_on_data_loss=_truth("failOnDataLoss", given.get("failondataloss", "true")),
     )
 
@@ -176,10 +178,11 @@ def _network(given: Mapping[str, str]) -> Network:
     )
 
 
-def _one_of(name: str, text: str, choices: tuple[str, ...]) -> str:
-    if text.lower() not in choices:
-        raise ConfigurationError(f"option {name}: {text!r} must be {' or '.join(choices)}.")
-    return text.lower()
+def _one_of(name: str, text: str, choices: tuple[Choice, ...]) -> Choice:
+    for choice in choices:
+        if choice == text.lower():
+            return choice
+    raise ConfigurationError(f"option {name}: {text!r} must be {' or '.join(choices)}.")
 
 
 def _truth(name: str, text: str) -> bool:

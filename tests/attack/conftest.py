@@ -21,10 +21,10 @@ def dials(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     dialled = 0
     dial = SocketNetwork.dial
 
-    async def count(network: SocketNetwork, *where: Any) -> Any:
+    async def count(network: SocketNetwork, *where: Any, **options: Any) -> Any:
         nonlocal dialled
         dialled += 1
-        return await dial(network, *where)
+        return await dial(network, *where, **options)
 
     monkeypatch.setattr(SocketNetwork, "dial", count)
     return lambda: dialled

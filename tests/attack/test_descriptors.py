@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py
+from tests import warm
 from tests.attack.crowd import Crowd
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 DESCRIPTORS = 256
 #: More than the node may have, and than it keeps waiting.
 STRANGERS = 400
-HONEST = 20
+HONEST = 10
 #: Lines that a node may log while it is crowded.
 LINES_MAX = 10
 PATIENCE_S = 60.0
@@ -31,7 +32,7 @@ PATIENCE_S = 60.0
 def limited_node(log: Path, loop: str) -> Iterator[tuple[str, int]]:
     """Run a node that may have few descriptors; gives its address, and leaves what it logged in a file."""
     program = [sys.executable, str(Path(__file__).with_name("limited_node.py")), "echo", str(DESCRIPTORS), loop]
-    with log.open("wb") as errors, subprocess.Popen(program, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+    with log.open("wb") as errors, warm.Process(program, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         try:
             assert process.stdout is not None
             said, _id, address = process.stdout.readline().split()

@@ -25,6 +25,15 @@ from iris_overlay.messages import (
     encode_beacon,
 )
 from iris_overlay.peers.dialling import is_dialable, parse_address
+from iris_overlay.peers.reachability import (
+    ECHO_BYTES_MAX,
+    NUMBER_MAX,
+    Echo,
+    EchoMessage,
+    EchoReply,
+    decode_echo,
+    encode_echo,
+)
 from iris_overlay.ring.messages import RingMessage, decode_ring_message, encode_ring_message
 from tests.fuzz.source import Source
 from tests.fuzz.target import Kind, Target
@@ -124,6 +133,12 @@ DETECTOR: tuple[DetectorMessage, ...] = (
 )
 assert {type(message) for message in DETECTOR} == set(get_args(DetectorMessage))
 
+ECHOES: tuple[EchoMessage, ...] = (
+    Echo(1, ONE.id, LOCAL.id, b""),
+    Echo(NUMBER_MAX, ONE.id, LOCAL.id, bytes(600)),
+    EchoReply(1, ONE.id, bytes(9)),
+)
+
 TARGETS = (
     Target(
         "ring-message",
@@ -135,6 +150,7 @@ TARGETS = (
     Target(
         "detector-message", run_detector, Kind.DECODER, tuple(encode_detector_message(message) for message in DETECTOR), 200
     ),
+    Target("echo", reads(decode_echo, encode_echo), Kind.DECODER, tuple(map(encode_echo, ECHOES)), ECHO_BYTES_MAX + 50),
     Target("beacon", run_beacon, Kind.DECODER, BEACONS, DATAGRAM_BYTES_MAX + 50),
     Target("overlay-address", run_address, Kind.DECODER, (b"198.51.100.1:7000", b"[::1]:1", b"a.example:00535"), 80),
 )

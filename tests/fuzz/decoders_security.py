@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import SECRET_FILE_BYTES_MAX, parse_content, parse_secrets
 from iris_security import (
     AuthenticationError,
+    CloudKey,
     DatagramOpener,
     DatagramSealer,
     GroupOpener,
@@ -19,10 +22,12 @@ from iris_security import (
     Purpose,
     RecordOpener,
     RecordSealer,
+    ReplayError,
     Secret,
     SecretFormatError,
     is_permitted,
     multicast_associated,
+    parse_cloud_public_key,
     unicast_associated,
     verify_signature,
 )
@@ -33,6 +38,8 @@ from iris_security.administration import (
     SignedGenerations,
     parse_administrator,
 )
+from iris_security.hkdf import hkdf
+from iris_security.sealed import Exchange, SaltTable, open_request, seal_request
 from tests.fuzz.source import Source
 from tests.fuzz.target import Kind, Target
 
@@ -43,6 +50,7 @@ SECRET = Secret(bytes(range(32)))
 KEYRING = Keyring(SECRET, network="test")
 KEYS = KEYRING.cluster("cluster")
 IDENTITY = Identity(b"i" * 32)
+CLOUD = CloudKey(b"c" * 32)
 ADMINISTRATION = AdministrationKey(b"a" * 32)
 SIGNED = ADMINISTRATION.sign("test", 3, [SECRET, Secret(b"s" * 32)])
 PERMIT = KEYS.permit(b"said")
@@ -55,7 +63,7 @@ MULTICAST = multicast_associated(KEYS.group_id, IDENTITY.node_id)
 def run_text(data: bytes) -> None:
     """Read the text forms of secrets and keys: each stands for one value, which has this text."""
     text = data.decode("latin-1")
-    for parse in (Secret.parse, AdministrationKey.parse, parse_administrator):
+    for parse in (Secret.parse, AdministrationKey.parse, parse_administrator, CloudKey.parse, parse_cloud_public_key):
         try:
             value = parse(text)
         except SecretFormatError:
@@ -154,6 +162,33 @@ def open_body(data: bytes) -> object:
     return opener.open(IDENTITY.node_id, data[1:13], data[13:], associated)
 
 
+def open_sealed_request(data: bytes) -> object:
+    """Open a request that is sealed end to end, at a member that has taken none."""
+    opened = open_request((Secret(b"o" * 32), SECRET), "vault", data)
+    SaltTable().take(opened, b"", opened.sealed_ms)
+    return opened.payload
+
+
+def run_sealed_by_mistake(data: bytes) -> None:
+    """Open what somebody with the secret has sealed, whatever it is."""
+    outer = b"\x01" + b"s" * 16
+    key = hkdf(SECRET.value, salt=b"s" * 16, info=b"iris sealed requestvault")
+    try:
+        opened = open_request((SECRET,), "vault", outer + AESGCM(key).encrypt(bytes(12), data, outer))
+    except AuthenticationError:
+        return
+    assert data.endswith(opened.payload)
+    try:
+        SaltTable().take(opened, b"", 1_700_000_000_000)
+    except ReplayError:
+        pass
+
+
+def open_answer(data: bytes) -> object:
+    """Open the reply to a sealed request, or its failure."""
+    return (EXCHANGE.open_failure if data[:1] == b"f" else EXCHANGE.open_reply)(data[1:])
+
+
 def run_noise(data: bytes) -> None:
     """Read both messages of a Noise handshake."""
     source = Source(data)
@@ -183,7 +218,15 @@ def _bodies() -> tuple[bytes, ...]:
 DATAGRAMS = (DatagramSealer(KEYRING.primary, IDENTITY).seal(b"payload"),)
 RECORDS = (RecordSealer(RECORD_KEY).seal(b"record"),)
 BODIES = _bodies()
-TEXTS = tuple(text.encode() for text in (SECRET.text, ADMINISTRATION.text, ADMINISTRATION.administrator_text))
+SEALED = tuple(
+    seal_request(SECRET, "vault", b"payload", salt=b"s" * 16, sealed_ms=1_700_000_000_000, key=key)[0] for key in (None, b"key")
+)
+EXCHANGE = Exchange(SECRET, b"vault", b"b" * 16)
+ANSWERS = (b"r" + EXCHANGE.seal_reply(b"reply", b"s" * 16), b"f" + EXCHANGE.seal_failure(b"failure", b"s" * 16))
+TEXTS = tuple(
+    text.encode()
+    for text in (SECRET.text, ADMINISTRATION.text, ADMINISTRATION.administrator_text, CLOUD.text, CLOUD.public_text)
+)
 
 TARGETS = (
     Target("secret-text", run_text, Kind.DECODER, TEXTS, 100),
@@ -194,5 +237,8 @@ TARGETS = (
     Target("datagram", opens(open_datagram, DATAGRAMS), Kind.DECODER, DATAGRAMS, 1300),
     Target("record", opens(open_record, RECORDS), Kind.DECODER, RECORDS, 300),
     Target("group-body", opens(open_body, BODIES, 1), Kind.DECODER, BODIES, 300),
+    Target("sealed-request", opens(open_sealed_request, SEALED), Kind.DECODER, SEALED, 300),
+    Target("sealed-by-mistake", run_sealed_by_mistake, Kind.SIGNATURE, (bytes(9), b"\x01" + bytes(24) + b"payload"), 100),
+    Target("sealed-answer", opens(open_answer, ANSWERS, 1), Kind.DECODER, ANSWERS, 300),
     Target("noise", run_noise, Kind.SIGNATURE, (b"", bytes(200)), 300),
 )

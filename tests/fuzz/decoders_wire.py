@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import re
 import struct
 
+import msgspec
+
 from iris_overlay.ids import GroupId, NodeId
-from iris_py.errors import ConfigurationError
+from iris_py.errors import ConfigurationError, IrisError, NoMembers
+from iris_py.federation.calling import Call, call_head, decode_call, decode_outcome, encode_call, encode_outcome
 from iris_py.link.handshake import LinkHandshake, ProtocolError
 from iris_py.net.addresses import format_address, is_loopback, parse_address
+from iris_py.observe.answers import (
+    PAGE_BYTES,
+    PARTS,
+    About,
+    Answer,
+    Pages,
+    Question,
+    decode_answer,
+    decode_question,
+    encode_answer,
+    encode_question,
+    events_after,
+    lean,
+    take_page,
+)
+from iris_py.observe.journal import KINDS, Journal
+from iris_py.observe.statistics import ClusterStatistics, Statistics
 from iris_py.patterns.topic.names import literal_prefix, parse_pattern, parse_topic
 from iris_py.wire import packets
 from iris_py.wire.cast_pieces import PIECE, CastAssembler, cut
 from iris_py.wire.headers import HEADERS_BYTES_MAX, HeaderValue, decode_headers, encode_headers
+from iris_py.wire.imported import NUMBER_MAX, Imported, decode_imported
 from iris_security import AuthenticationError, Identity, Keyring, Secret
 from tests.fuzz.source import Source
 from tests.fuzz.target import Kind, Target
@@ -33,7 +55,7 @@ def run_headers(data: bytes) -> None:
     assert len(headers.encoded) <= HEADERS_BYTES_MAX
     values = dict(headers)
     assert bool(headers) == bool(values)
-    again = decode_headers(encode_headers(values).encoded)
+    again = decode_headers(encode_headers(values, is_internal=True).encoded)
     assert again is not None
     assert repr(dict(again)) == repr(values)  # a float may be none
 
@@ -54,6 +76,33 @@ def run_packets(data: bytes) -> None:
     registrations, reason = packets.decode_answer(int.from_bytes(data[:4], "big"))
     assert registrations >= 1
     assert 0 <= reason <= 255
+
+
+def run_calls(data: bytes) -> None:
+    """Read what a gateway is asked for, and what it says: what is taken is said again in the same way."""
+    call = decode_call(data)
+    if call is not None:
+        assert encode_call(call) == data
+        assert call_head(call) == data[: len(data) - len(call.payload)]
+    outcome = decode_outcome(data, "name@eu", 1.0, "ab" * 16)
+    if isinstance(outcome, IrisError):
+        assert vars(outcome)["cluster"] == "name@eu"
+        again = decode_outcome(encode_outcome(outcome), "name@eu", 1.0, "ab" * 16)
+        assert isinstance(again, IrisError)
+        assert repr(again) == repr(outcome)
+    else:
+        assert encode_outcome(outcome) == data
+
+
+def run_imported(data: bytes) -> None:
+    """Read the head of what came from another cloud: what is taken is sent again as it came."""
+    decoded = decode_imported(data, 3)
+    if decoded is None:
+        return
+    imported, rest = decoded
+    assert imported.encode() + rest == data
+    assert imported.after(2).number <= NUMBER_MAX
+    assert re.fullmatch("[a-z0-9-]{1,32}", imported.cloud)
 
 
 def run_pieces(data: bytes) -> None:
@@ -133,7 +182,63 @@ def _preambles() -> tuple[bytes, ...]:
     return bytes((len(first),)) + first, b"\x05" + first
 
 
+STATISTICS = Statistics(requests=1, drops={"late_reply": 1}, clusters={"a": ClusterStatistics(members=2)})
+
+
+def _journal() -> Journal:
+    journal = Journal()
+    for number, kind in enumerate(KINDS):
+        journal.note_at(float(number), kind, node=f"{number:032x}", name="a", detail="b" * 40 * number)
+    return journal
+
+
+JOURNAL = _journal()
+
+
+def run_question(data: bytes) -> None:
+    """Read a question about a node, and answer it with one page."""
+    question = decode_question(data)
+    if question is None:
+        return
+    assert decode_question(encode_question(question)) == question
+    after = events_after(question)
+    events = () if after is None else JOURNAL.told_since(after)
+    page = take_page(question, STATISTICS, About(version="1.0"), events)
+    assert len(encode_answer(page)) <= PAGE_BYTES
+    assert page.parts.keys() <= {*PARTS}
+
+
+def run_node_answer(data: bytes) -> None:
+    """Read what a node says of itself: numbers, or nothing."""
+    answer = decode_answer(data)
+    if answer is None:
+        return
+    pages = Pages(Question(PARTS))
+    for _ in range(3):
+        pages.take(answer)
+    decode_question(encode_question(pages.question))
+    events = pages.events()
+    assert events is None or all(isinstance(event.number, int) for event in events)
+    statistics = pages.statistics()
+    if statistics is not None:
+        assert msgspec.convert(lean(statistics), Statistics) == statistics or "nan" in repr(statistics)
+
+
 TARGETS = (
+    Target(
+        "node-question",
+        run_question,
+        Kind.DECODER,
+        (encode_question(Question(PARTS)), encode_question(Question(("clusters",), "a", "clusters", "a"))),
+        600,
+    ),
+    Target(
+        "node-answer",
+        run_node_answer,
+        Kind.DECODER,
+        (encode_answer(take_page(Question(PARTS), STATISTICS, About(), JOURNAL.told_since(0))), encode_answer(Answer("busy"))),
+        600,
+    ),
     Target("headers", run_headers, Kind.DECODER, HEADERS, HEADERS_BYTES_MAX + 100),
     Target(
         "packets",
@@ -146,6 +251,18 @@ TARGETS = (
         ),
         400,
     ),
+    Target(
+        "calls",
+        run_calls,
+        Kind.DECODER,
+        (
+            encode_call(Call(name="name", payload=b"payload", identity=bytes(16), is_anchored=True, prefer="a", require="b")),
+            encode_outcome(b"reply"),
+            encode_outcome(NoMembers("name", 1, "eu/a", 2)),
+        ),
+        400,
+    ),
+    Target("imported", run_imported, Kind.DECODER, (Imported(b"o" * 16, b"s" * 4, 7, 3, "eu").encode() + b"topic",), 400),
     Target("cast-pieces", run_pieces, Kind.SIGNATURE, (bytes(range(40)),), 200),
     Target("handshake-dialled", run_dialled, Kind.SIGNATURE, _preambles(), 600),
     Target("handshake-answered", run_answered, Kind.SIGNATURE, (b"\xff" + struct.pack(">H", 200) + bytes(300),), 600),

@@ -16,6 +16,7 @@ from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.dial_back import DIAL_BACK, PACKET
 from iris_overlay.ring.messages import Direct, Returned, Routed, RoutedKind, decode_ring_message, signed_part
 from iris_py.link.config import LinkConfig
+from iris_py.link.handshake import LinkHandshake
 from iris_py.link.lanes import BODY, CONTROL, MULTICAST, SHARE, TUNNEL, UNICAST
 from iris_py.link.link import NO_LINK, Link, LinkState
 from iris_py.patterns.tunnel.offer import FROM_MEMBER, OPEN, prologue_of
@@ -91,16 +92,14 @@ class Insider:
     def dial(self, now: float) -> End:
         """Open another link; the caller gives the honest node its end."""
         self._dials += 1
-        link = Link(
+        handshake = LinkHandshake(
             initiator=True,
             keyring=self._keyring,
             identity=self.identity,
             hello=msgspec.msgpack.encode(self.info),
             ephemeral_private=self._dials.to_bytes(31, "big") + self.info.id[:1],
-            now=now,
-            config=LinkConfig(),
         )
-        self.end = End(link)
+        self.end = End(Link(handshake=handshake, now=now, config=LinkConfig()))
         self.tunnels.clear()
         self._offered.clear()
         return self.end
@@ -167,7 +166,7 @@ class Insider:
             payload = body[start:offset]
             if kind in packets.WITH_HEADERS and head_bytes:
                 assert decode_headers(body[start - head_bytes : start]) is not None
-            if kind == packets.PUBLICATION and flags & packets.RUN:
+            if kind in packets.PUBLICATIONS and flags & packets.RUN:
                 assert packets.decode_run(body, start, offset) is not None
             if kind in packets.AWAITED:
                 self.heard = [*self.heard[1 - HEARD_MAX :], id_]

@@ -41,6 +41,7 @@ from iris_py.testing.cores.pair import BUDGET_BYTES, End
 from iris_py.wire import packets
 from iris_py.wire.cast_pieces import PIECE, cut
 from iris_py.wire.headers import NO_HEADERS, encode_headers
+from iris_py.wire.imported import Imported
 from iris_security import Identity, Keyring, Secret
 from tests.fuzz.insider import Insider
 from tests.fuzz.oracles import Memory, Turn, is_weighed
@@ -63,6 +64,8 @@ KEYS = [*map(KEYRING.cluster, CLUSTERS), *(KEYRING.topic(group_name(prefix)) for
 GROUPS = [GroupId(keys.group_id) for keys in KEYS]
 HONEST = Identity(b"\x64" * 32)
 HEADERS = (b"", encode_headers({"name": "value"}).encoded)
+#: The names of other clouds, and what is none.
+CLOUDS = ("eu", "asia-1", "", "-")
 U64, U32, U16 = (1 << 64) - 1, (1 << 32) - 1, (1 << 16) - 1
 TUNNEL_FRAME = struct.Struct(">BI")
 GROUP_MESSAGES, RING_MESSAGES = get_args(GroupMessage), get_args(RingMessage)
@@ -260,8 +263,8 @@ class World:
         id_ = source.choose(insider.heard) if insider.heard and source.flag() else source.number(0, U64)
         flags, head, argument = 0, b"", source.number(0, U32)
         payload = source.blob()
-        if kind == packets.PUBLICATION:
-            flags, head, payload = self.publication(source, payload)
+        if kind in packets.PUBLICATIONS:
+            flags, head, payload = self.publication(source, payload, is_imported=kind == packets.IMPORTED)
         elif kind in packets.WITH_HEADERS:
             head = source.choose((*HEADERS, source.raw(source.byte() % 16)))
         if kind == packets.REQUEST_ONCE:
@@ -273,13 +276,16 @@ class World:
             payload = packets.encode_failure_of("Error", "text")
         return packets.MESSAGE.pack(kind, flags, len(head), len(payload), id_, argument) + head + payload
 
-    def publication(self, source: Source, payload: bytes) -> tuple[int, bytes, bytes]:
+    def publication(self, source: Source, payload: bytes, *, is_imported: bool) -> tuple[int, bytes, bytes]:
         """Return flags, head and payload of a publication."""
         flags = source.byte() & 7
         head = source.choose(TOPICS).encode() if source.byte() < 240 else source.blob()
         if flags & packets.HEADED:
             headers = source.choose(HEADERS)
             head = packets.HEAD_SIZE.pack(len(headers)) + headers + head
+        if is_imported:
+            origin, number, missed = source.raw(1) * 16, source.number(0, U64), source.number(0, U64)
+            head = Imported(origin, bytes(4), number, missed, source.choose(CLOUDS)).encode() + head
         if flags & packets.NUMBERED:
             head = packets.NUMBER.pack(source.number(0, U64)) + head
         if flags & packets.RUN:

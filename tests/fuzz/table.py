@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tests.fuzz import (
+    decoders_federation,
     decoders_overlay,
     decoders_security,
     decoders_wire,
+    machine_channels,
+    machine_gateway,
     machine_link,
     machine_node,
     machines_overlay,
@@ -19,6 +22,17 @@ if TYPE_CHECKING:
 
 TARGETS: Final[dict[str, Target]] = {
     target.name: target
-    for module in (decoders_overlay, decoders_security, decoders_wire, machines_overlay, machine_link, machine_node, properties)
+    for module in (
+        decoders_overlay,
+        decoders_security,
+        decoders_wire,
+        decoders_federation,
+        machines_overlay,
+        machine_channels,
+        machine_gateway,
+        machine_link,
+        machine_node,
+        properties,
+    )
     for target in module.TARGETS
 }

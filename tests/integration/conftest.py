@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import pytest
 import uvloop
 
+from tests import warm
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
@@ -67,7 +69,7 @@ def sockets_to_java() -> set[str]:
 
 
 def open_sockets() -> set[str]:
-    """Return the sockets that this process has open."""
+    """Return the sockets that this process has open, besides those to who starts processes for the tests."""
     found = set()
     for descriptor in os.listdir("/proc/self/fd"):
         try:
@@ -76,7 +78,7 @@ def open_sockets() -> set[str]:
             continue  # of the listing itself
         if target.startswith("socket:"):
             found.add(target)
-    return found
+    return found - warm.sockets()
 
 
 def describe_sockets(sockets: set[str]) -> list[str]:
@@ -164,9 +166,8 @@ class MemberProcess:
 
     def __init__(self, cluster: str, log: Path, loop: str, environment: dict[str, str]) -> None:
         command = [sys.executable, "-X", "dev", str(Path(__file__).with_name("member.py")), cluster, str(log), loop]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **environment}
-        )
+        pipe = subprocess.PIPE
+        self._process = warm.Process(command, stdout=pipe, stderr=pipe, env={**os.environ, **environment})
         self._log = log
         self.id = ""
         self.address = ""
@@ -205,15 +206,19 @@ class MemberProcess:
 
 
 class Crew:
-    """Starts member processes, and ends them when the test is over."""
+    """Starts member processes, and ends them when the test is over.
+
+    Attributes:
+        directory: Where they leave what they have to say.
+    """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         self._started: list[MemberProcess] = []
 
     def begin(self, cluster: str, *, loop: str = "uvloop", **environment: str) -> MemberProcess:
         """Start a member without waiting for it."""
-        member = MemberProcess(cluster, self._directory / f"member-{len(self._started)}.log", loop, environment)
+        member = MemberProcess(cluster, self.directory / f"member-{len(self._started)}.log", loop, environment)
         self._started.append(member)
         return member
 

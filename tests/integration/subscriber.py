@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from typing import cast
 
 import iris_py as iris
 
 
-async def main(topic: str, policy: str) -> None:
+async def main(topic: str, policy: iris.OverflowPolicy) -> None:
     taken: list[tuple[int, int]] = []
 
     def take(message: iris.Message) -> None:
@@ -27,4 +28,4 @@ async def main(topic: str, policy: str) -> None:
 
 
 if __name__ == "__main__":
-    iris.run(main(sys.argv[1], sys.argv[2]))
+    iris.run(main(sys.argv[1], cast("iris.OverflowPolicy", sys.argv[2])))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("machine")  # what needs all of it does not meet others of the kind
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("machine")]  # what needs all of it does not meet others of the kind
 
 CONTENDERS = {
     "latency": {"iris, async handler", "iris, inline handler", "pyzmq", "pyzmq asyncio", "tcp echo"},

@@ -9,22 +9,17 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests import warm
 from tests.leaks import find_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WAIT_S = 60.0  # for anything to happen on a busy machine; nothing here takes more than 2 s
-
-
-def heed_signals() -> None:
-    """Let a process end by signals as from a terminal, also where those who run the tests ignore some (``nohup``, ``&``)."""
-    for number in (signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
 
 
 class Shell:
@@ -35,16 +30,11 @@ class Shell:
         self.environment |= {"XDG_CONFIG_HOME": str(home / "config"), "XDG_STATE_HOME": str(home / "state"), "HOME": str(home)}
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *arguments: str, stdin: bytes | int | None = None) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, stdin: bytes | int | None = None, is_new: bool = False) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "iris_py.cli", *arguments]
-        process = subprocess.Popen(
-            command,
-            stdin=stdin if isinstance(stdin, int) else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=self.environment,
-            preexec_fn=heed_signals,
-        )
+        pipe = subprocess.PIPE
+        given = stdin if isinstance(stdin, int) else pipe
+        process = warm.Process(command, stdin=given, stdout=pipe, stderr=pipe, env=self.environment, is_new=is_new)
         self._started.append(process)
         if isinstance(stdin, bytes):
             assert process.stdin is not None
@@ -53,13 +43,13 @@ class Shell:
             process.stdin = None
         return process
 
-    def run(self, *arguments: str, stdin: bytes | None = None) -> tuple[int, bytes, str]:
+    def run(self, *arguments: str, stdin: bytes | None = None, is_new: bool = False) -> tuple[int, bytes, str]:
         """Run a command to its end; return its exit code and what it printed on both streams."""
-        return finish(self.start(*arguments, stdin=stdin))
+        return finish(self.start(*arguments, stdin=stdin, is_new=is_new))
 
-    def serve(self, *arguments: str, stdin: int | None = None) -> tuple[subprocess.Popen[bytes], str]:
+    def serve(self, *arguments: str, stdin: int | None = None, is_new: bool = False) -> tuple[subprocess.Popen[bytes], str]:
         """Start a command that stays; return when it serves, with the line that says so."""
-        process = self.start(*arguments, stdin=stdin)
+        process = self.start(*arguments, stdin=stdin, is_new=is_new)
         line = read_line(process.stderr)
         assert "Ctrl-C ends it" in line, line
         return process, line
@@ -126,9 +116,9 @@ def other_user(tmp_path: Path) -> Iterator[Shell]:
 
 
 def test_two_terminals(shell: Shell) -> None:
-    service, line = shell.serve("join", "upper", "--exec", "tr a-z A-Z")
+    service, line = shell.serve("join", "upper", "--exec", "tr a-z A-Z", is_new=True)
     assert "serves 'upper'" in line
-    assert shell.run("request", "upper", "hello") == (0, b"HELLO", "")
+    assert shell.run("request", "upper", "hello", is_new=True) == (0, b"HELLO", "")
     assert stop(service) == (0, b"", "")
 
 
@@ -139,7 +129,7 @@ def test_bytes_pass_unchanged(shell: Shell) -> None:
     assert shell.run("request", "echo", "") == (0, b"", "")
     code, out, _ = shell.run("request", "echo", "-", "--json", stdin=b"\xff")
     assert code == 0
-    assert json.loads(out)["reply_base64"] == "/w=="
+    assert json.loads(out)["payload_base64"] == "/w=="
 
 
 def test_nobody_serves_that_name(shell: Shell) -> None:
@@ -252,6 +242,27 @@ def test_a_secret_file_is_rotated_while_requests_are_served(shell: Shell) -> Non
     assert stop(service, signal.SIGTERM) == (0, b"", "")
 
 
+def test_payloads_are_sealed_with_a_secret_that_the_network_lacks(shell: Shell) -> None:
+    home = Path(shell.environment["HOME"])
+    home.mkdir(exist_ok=True)
+    path, other = str(home / "vault.secret"), str(home / "other.secret")
+    for each in (path, other):
+        assert shell.run("keys", "new", "-o", each)[0] == 0
+    service, _ = shell.serve("join", "upper", "--exec", "tr a-z A-Z", "--seal-file", path)
+    assert shell.run("request", "upper", "hello", "--seal-file", path)[:2] == (0, b"HELLO")
+    assert shell.run("survey", "upper", "hello", "--seal-file", path)[1].endswith(b"  HELLO\n")
+    for options in (["--seal-file", other], ["--seal-file", path, "--seal-name", "lower"], []):
+        code, out, error = shell.run("request", "upper", "hello", *options)
+        assert (code, out) == (6, b"")
+        assert "--seal-file" in error
+    code, _, error = shell.run("request", "upper", "hello", "--seal-name", "upper")
+    assert (code, error.count("\n")) == (2, 1)
+    assert "--seal-file" in error
+    assert shell.run("request", "upper", "hello", "--seal-file", str(home / "none"))[0] == 2
+    assert shell.run("tunnel", "upper", stdin=b"hello")[0] == 3
+    assert b"hello" not in stop(service)[1]
+
+
 #: Prints all that a command is given, besides its input: arguments, variables, open files and what can be read from them.
 SEES: Final = """
 import os, pathlib, stat
@@ -290,7 +301,7 @@ def test_a_command_is_told_no_secret_that_stands_in_a_file(shell: Shell, tmp_pat
         toml.write_text(f'secret = "{secret}"\n' if source == "configuration file" else f'secret_file = "{path.name}"\n')
         toml.chmod(0o600)
         options = ["--config", str(toml)]
-    shell.serve("join", "sees", "--exec", f"{sys.executable} {program}", *options)
+    shell.serve("join", "sees", "--exec", f"{sys.executable} {program}", *options, is_new=True)
     code, out, error = shell.run("request", "sees", "x", "--timeout", "50", *options)
     assert (code, error) == (0, "")
     assert out.count(b"cmdline") == out.count(b"environ") == 2
@@ -363,6 +374,23 @@ def test_interrupted_request_ends_the_command(shell: Shell) -> None:
     wait_until_gone(process_id)
 
 
+def test_a_monitor_shows_who_is_killed_and_ends_when_it_is_told_to(shell: Shell) -> None:
+    shell.serve("join", "upper", "--exec", "tr a-z A-Z")
+    killed, line = shell.serve("join", "upper", "--exec", "tr a-z A-Z")
+    watching = shell.start("monitor", "--kind", "died", "--interval", "0.1", "--json")
+    begun = json.loads(read_line(watching.stdout))
+    assert (begun["kind"], begun["watched"], begun["is_whole"]) == ("watching", 2, True)
+    killed.kill()
+    found: list[dict[str, Any]] = []
+    while not any(each["kind"] == "event" for each in found):
+        found.append(json.loads(read_line(watching.stdout)))
+    assert found[-1]["event"] == "died"
+    assert f"node {found[-1]['node'][:8]} " in line
+    code, out, _error = stop(watching, signal.SIGINT)
+    summary = json.loads(out.splitlines()[-1])
+    assert (code, summary["kind"], summary["events"], summary["missed"]) == (130, "summary", 1, 0)
+
+
 def test_keys_zones_and_weights(shell: Shell) -> None:
     count = "echo x >> $HOME/runs; wc -l < $HOME/runs"
     shell.serve("join", "count", "--shell", "--exec", count, "--zone", "eu/a", "--weight", "2.5")
@@ -405,9 +433,9 @@ def test_survey_asks_every_member(shell: Shell) -> None:
     assert (code, error) == (0, "")
     assert sorted(line.split("  ")[1] for line in out.decode().splitlines()) == ["hello from one", "hello from two"]
     code, out, _ = shell.run("survey", "names", "hello ", "--timeout", "60", "--stop-after", "1", "--json")
-    document = json.loads(out)
-    assert (code, len(document["replies"]), document["members"], document["complete"]) == (0, 1, 2, False)
-    assert document["replies"][0]["reply"] in ("hello from one\n", "hello from two\n")
+    reply, summary = map(json.loads, out.splitlines())
+    assert (code, summary["replies"], summary["members"], summary["complete"]) == (0, 1, 2, False)
+    assert reply["payload"] in ("hello from one\n", "hello from two\n")
 
 
 def test_survey_says_who_did_not_answer(shell: Shell) -> None:
@@ -454,7 +482,7 @@ def test_broadcast_runs_the_command_and_shows_its_output(shell: Shell) -> None:
     for service in services:
         assert read_line(service.stdout) == "HELLO\n"
     code, out, _ = shell.run("broadcast", "upper", "again\n", "--json")
-    assert (code, json.loads(out)) == (0, {"cluster": "upper", "members": 2})
+    assert (code, json.loads(out)) == (0, {"kind": "sent", "cluster": "upper", "members": 2})
 
 
 def test_publish_reaches_who_subscribes_to_a_pattern(shell: Shell) -> None:
@@ -465,7 +493,7 @@ def test_publish_reaches_who_subscribes_to_a_pattern(shell: Shell) -> None:
     assert json.loads(read_line(as_json.stdout))["pattern"] == "news.sport"
     assert shell.run("publish", "news.sport", "goal\n\x1b[2J") == (0, b"sent to 2 nodes\n", "")
     code, out, _ = shell.run("publish", "news.weather", "-", "--json", stdin=b"\xff")
-    assert (code, json.loads(out)) == (0, {"topic": "news.weather", "nodes": 1})
+    assert (code, json.loads(out)) == (0, {"kind": "published", "topic": "news.weather", "nodes": 1})
     lines = [read_line(plain.stdout), read_line(plain.stdout)]
     assert lines[0].startswith("news.sport goal")
     assert "\x1b" not in lines[0]
@@ -485,7 +513,7 @@ def test_headers_reach_commands_and_subscribers(shell: Shell) -> None:
     code, out, error = shell.run("request", "headers", "", *given)
     assert (code, json.loads(out), error) == (0, expected, "")
     code, out, _ = shell.run("survey", "headers", "", "--json", *given)
-    assert (code, json.loads(json.loads(out)["replies"][0]["reply"])) == (0, expected)
+    assert (code, json.loads(json.loads(out.splitlines()[0])["payload"])) == (0, expected)
     code, out, _ = shell.run("tunnel", "headers", *given, stdin=b"")
     assert (code, json.loads(out)) == (0, expected)
     assert shell.run("request", "headers", "")[0] == 1  # printenv fails: there are none
@@ -509,14 +537,17 @@ def test_json(shell: Shell) -> None:
     assert (service["cluster"], service["network"], service["zone"]) == ("upper", "default", "eu/a")
     node = shell.start("node", "--json")
     lone = json.loads(read_line(node.stdout))
-    member = {"id": service["id"], "address": service["address"], "zone": "eu/a"}
-    assert json.loads(shell.run("members", "upper", "--json")[1]) == [member]
-    nodes = json.loads(shell.run("members", "--json")[1])
+    member = {"kind": "member", "id": service["id"], "address": service["address"], "zone": "eu/a", "is_stand_in": False}
+    summary = {"kind": "summary", "network": "default", "cluster": "upper", "shown": 1, "total": 1, "unreached_seeds": {}}
+    assert [json.loads(line) for line in shell.run("members", "upper", "--json")[1].splitlines()] == [member, summary]
+    *nodes, summary = map(json.loads, shell.run("members", "--json")[1].splitlines())
     assert sorted(each["id"] for each in nodes) == sorted([service["id"], lone["id"]])
+    assert (summary["cluster"], summary["shown"]) == (None, 2)
     reply = json.loads(shell.run("request", "upper", "hello", "--json")[1])
-    assert (reply["cluster"], reply["reply"]) == ("upper", "HELLO")
+    assert (reply["kind"], reply["cluster"], reply["payload"]) == ("reply", "upper", "HELLO")
     assert reply["seconds"] > 0
-    assert shell.run("members", "nobody", "--json") == (3, b"[]\n", "")
+    code, out, error = shell.run("members", "nobody", "--json")
+    assert (code, json.loads(out)["total"], error) == (3, 0, "")
 
 
 def test_reader_that_has_seen_enough(shell: Shell) -> None:
@@ -590,3 +621,116 @@ def test_a_variable_that_sets_nothing_is_said_beside_the_error(shell: Shell) -> 
     code, _, error = shell.run("request", "upper", "x")
     assert code == 3
     assert "the environment variable IRIS_SEED has no effect. Did you mean 'IRIS_SEEDS'?" in error
+
+
+# -- many messages of one command
+
+
+def test_each_line_of_standard_input_is_a_request(shell: Shell) -> None:
+    """Replies are in the order of the lines, whichever is there first; one that fails hides no other."""
+    work = 'read x; case $x in bad) exit 7;; slow) sleep 0.3;; esac; echo "<$x>"'
+    shell.serve("join", "work", "--shell", "--exec", work)
+    given = b"slow\na\nb\n\nbad\nlast"
+    code, out, error = shell.run("request", "work", "--lines", "--concurrency", "4", stdin=given)
+    assert (code, out) == (1, b"<slow>\n<a>\n<b>\n<>\n<last>\n")
+    assert error.startswith("iris: request 5: ")
+    assert error.count("\n") == 1
+    code, out, error = shell.run("request", "work", "--lines", "--json", stdin=given)
+    *lines, summary = map(json.loads, out.splitlines())
+    assert (code, error) == (1, "")
+    assert [(line["kind"], line["number"]) for line in lines] == [
+        ("failure" if number == 5 else "reply", number) for number in range(1, 7)
+    ]
+    assert (summary["requests"], summary["replies"], summary["failed"]) == (6, 5, 1)
+    assert shell.run("request", "work", "x", "--count", "3")[:2] == (0, b"<x>\n" * 3)
+    for wrong, words in (
+        (["request", "work", "x", "--lines"], "TEXT and --lines are both given"),
+        (["request", "work"], "there is nothing to send"),
+        (["publish", "t"], "there is nothing to send"),
+    ):
+        code, _, error = shell.run(*wrong)
+        assert code == 2
+        assert words in error
+
+
+def test_each_line_of_standard_input_is_a_broadcast(shell: Shell) -> None:
+    code, out, error = shell.run("broadcast", "notes", "--lines", "--json", stdin=b"a\nb\n")
+    *lines, summary = map(json.loads, out.splitlines())
+    assert (code, error) == (3, "")
+    assert [(line["kind"], line["number"], line["type"]) for line in lines] == [
+        ("failure", 1, "NoMembers"),
+        ("failure", 2, "NoMembers"),
+    ]
+    assert summary.items() >= {"broadcasts": 2, "failed": 2, "members": 0}.items()
+    member = shell.start("join", "notes", "--exec", "cat; echo", "--shell")
+    assert "serves 'notes'" in read_line(member.stderr)
+    assert shell.run("broadcast", "notes", "--lines", stdin=b"1\n2\n3") == (0, b"3 broadcasts sent to 1 member\n", "")
+    assert shell.run("broadcast", "notes", "again", "--count", "2", "--json")[0] == 0
+    assert [read_line(member.stdout) for _ in range(5)] == ["1\n", "2\n", "3\n", "again\n", "again\n"]
+
+
+def test_each_line_of_standard_input_is_a_survey(shell: Shell) -> None:
+    shell.serve("join", "names", "--shell", "--exec", 'read x; [ $x != bad ] || exit 7; echo "<$x>"')
+    given = b"a\nbad\nlast"
+    code, out, error = shell.run("survey", "names", "--lines", "--timeout", "60", stdin=given)
+    assert (code, [line.split(b"  ")[::2] for line in out.splitlines()]) == (1, [[b"1", b"<a>"], [b"3", b"<last>"]])
+    assert error.startswith("iris: survey 2: the handler at member ")
+    options = ["--lines", "--json", "--concurrency", "2", "--timeout", "60"]
+    code, out, error = shell.run("survey", "names", *options, stdin=given)
+    *lines, summary = map(json.loads, out.splitlines())
+    assert (code, error) == (1, "")
+    assert [(line["kind"], line["number"]) for line in lines] == [
+        ("reply", 1),
+        ("survey", 1),
+        ("survey", 2),
+        ("reply", 3),
+        ("survey", 3),
+    ]
+    assert [line["complete"] for line in lines if line["kind"] == "survey"] == [True, False, True]
+    assert summary.items() >= {"surveys": 3, "members": 3, "replies": 2, "missing": 0, "complete": False}.items()
+    assert len(summary["failed"]) == 1
+
+
+@pytest.mark.parametrize("is_pipe", [True, False])
+def test_lines_end_with_their_reader_and_with_ctrl_c(shell: Shell, is_pipe: bool) -> None:
+    shell.serve("join", "names", "--exec", "cat")
+    asking = shell.start("survey", "names", "--lines", "--json", "--timeout", "60")
+    assert asking.stdin is not None
+    asking.stdin.write(b"a\n")
+    asking.stdin.flush()
+    assert json.loads(read_line(asking.stdout))["payload"] == "a"
+    if is_pipe:
+        assert asking.stdout is not None
+        asking.stdout.close()
+        asking.stdout = None
+        asking.stdin.write(b"b\n")
+        asking.stdin.flush()
+        assert asking.wait(WAIT_S) == 141
+    else:
+        asking.send_signal(signal.SIGINT)
+        assert asking.wait(WAIT_S) == 130
+    assert asking.stderr is not None
+    assert asking.stderr.read() == b""
+    asking.stdin.close()
+    asking.stdin = None  # or the fixture would flush it
+
+
+def test_lines_are_published_and_so_many_messages_are_awaited(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "messages"
+    counting = shell.start("subscribe", "t", "--count", "5", "--json", "--output", str(file))
+    plain, _ = shell.serve("subscribe", "t", "--show-time", "--count", "5")
+    assert read_line(counting.stdout)  # it is subscribed, too
+    code, out, error = shell.run("publish", "t", "--lines", "--json", stdin=b"1\n2\n3")
+    assert (code, json.loads(out), error) == (0, {"kind": "summary", "topic": "t", "messages": 3, "nodes": 2}, "")
+    assert shell.run("publish", "t", "again", "--count", "2") == (0, b"2 messages sent to 2 nodes\n", "")
+    assert finish(counting)[:2] == (0, b"")
+    assert [json.loads(line)["payload"] for line in file.read_text().splitlines()] == ["1", "2", "3", "again", "again"]
+    code, out, _ = finish(plain)
+    assert code == 0
+    shown = [line.split(" ", 1) for line in out.decode().splitlines()]
+    assert [text for _, text in shown] == ["t 1", "t 2", "t 3", "t again", "t again"]
+    assert all(len(time) == len("12:34:56.789") and time[2] == time[5] == ":" for time, _ in shown)
+    code, out, error = shell.run("subscribe", "t", "--count", "1", "--timeout", "0.2")
+    assert (code, out) == (4, b"")
+    assert "fewer than 1 messages came within 0.2 s" in error
+    assert shell.run("subscribe", "t", "--timeout", "0.2")[:2] == (0, b"")

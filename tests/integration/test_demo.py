@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from iris_py.cli.app import run
+from iris_py.cli.demo.lexer import Totals
 from iris_py.peers.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
 from tests.leaks import find_secrets
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 60.0
 FILES = 200
+FILES_OF_A_CLOUD = ("secret", "identity", "toml")
 
 
 @pytest.fixture
@@ -159,3 +162,137 @@ def test_killed_driver_leaves_no_process_behind(driver: subprocess.Popen[str]) -
     assert len(members) == 3
     driver.kill()
     wait_until_gone(members)
+
+
+# -- with --federation
+
+
+class Clouds:
+    """A demo with two clouds that has more than enough to do, when all of it runs.
+
+    Attributes:
+        process: The driver.
+        children: Its gateways and members.
+        directory: What the demo has written.
+    """
+
+    def __init__(self, environment: dict[str, str], temporary: Path) -> None:
+        temporary.mkdir()
+        self._temporary = temporary
+        command = [sys.executable, "-m", "iris_py.cli", "demo", "--federation", "--no-kill"]
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment | {"TMPDIR": str(temporary)},
+            text=True,
+        )
+
+    def wait_until_at_work(self) -> None:
+        assert self.process.stderr is not None
+        lines = [self.process.stderr.readline() for _ in range(4)]
+        assert "files counted by the cluster" in lines[3], lines
+        self.children = children_of(self.process.pid)
+        assert len(self.children) == 4 + 3
+        (self.directory,) = self._temporary.iterdir()
+
+    def expect_nothing_left(self) -> None:
+        wait_until_gone(self.children)
+        assert list(self._temporary.iterdir()) == []
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def clouds(environment: dict[str, str], tmp_path: Path) -> Iterator[Clouds]:
+    made = Clouds(environment, tmp_path / "temporary")
+    try:
+        made.wait_until_at_work()
+        yield made
+    finally:
+        made.end()
+
+
+def test_gateways_and_a_member_killed_at_work_cost_nothing(environment: dict[str, str], source: Path, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    code, report = run_demo(environment | {"TMPDIR": str(temporary)}, "--federation", "--input", str(source))
+    assert (code, report["equal"], report["closed"], report["failures"]) == (0, True, True, [])
+    assert report["totals"] == report["plain"]
+    assert report["totals"]["files"] == FILES
+    gateways = {cloud: [one for one in report["gateways"] if one["cloud"] == cloud] for cloud in ("us", "eu")}
+    assert [[one["state"] for one in its] for its in gateways.values()] == [["served", "killed"]] * 2
+    assert [member["state"] for member in report["members"]] == ["killed at work", "served", "served", "joined after the kill"]
+    assert sum(member["requests"] for member in report["members"]) == FILES == report["requests"]
+    assert sum(one["requests"] for one in gateways["eu"]) == FILES, "each reply says by which gateway it came"
+    assert all(one["requests"] for its in gateways.values() for one in its), "all of them were used"
+    assert report["retries"] >= 1, "what the killed gateway of the own cloud held"
+    wait_until_gone([one["process"] for one in report["members"] + report["gateways"]])
+    assert list(temporary.iterdir()) == []
+
+
+def test_two_clouds_without_a_kill(environment: dict[str, str], source: Path) -> None:
+    code, report = run_demo(environment, "--federation", "--input", str(source), "--no-kill", "--members", "1")
+    assert (code, report["equal"], report["failures"]) == (0, True, [])
+    assert {one["state"] for one in report["members"] + report["gateways"]} == {"served"}
+    assert sum(one["requests"] for one in report["gateways"] if one["cloud"] == "us") == FILES
+
+
+def test_report_of_two_clouds_for_people(environment: dict[str, str], tmp_path: Path) -> None:
+    """With a single file everything is killed when it is done."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    (folder / "one.py").write_text("x = 1\n")
+    command = [sys.executable, "-m", "iris_py.cli", "demo", "--federation", "--input", str(folder)]
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=WAIT_S, check=False, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "The totals are equal." in done.stdout
+    assert "'token-counters' of 'eu' is refused, for it is not exported under that name" in done.stderr
+    killed = [line.split(" of ")[1].split(" ")[0] for line in done.stderr.splitlines() if line.startswith("gateway")]
+    assert sorted(killed) == ["'eu'", "'us'"]
+
+
+def test_what_another_cloud_counts_wrongly_is_seen(
+    environment: dict[str, str], source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in list(os.environ):
+        if name.startswith(("IRIS_", "XDG_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr("iris_py.cli.demo.federation.count_plainly", lambda *_arguments: Totals(files=1))
+    assert run(["demo", "--federation", "--input", str(source), "--no-kill"]) == 1
+    captured = capsys.readouterr()
+    assert "THE TOTALS DIFFER." in captured.out
+    assert "iris: the totals of the other cloud differ from the plain count\n" in captured.err
+
+
+def test_nothing_shows_the_secrets_of_two_clouds(clouds: Clouds) -> None:
+    """They are in private files alone."""
+    texts = []
+    for process in (clouds.process.pid, *clouds.children):
+        texts += [Path(f"/proc/{process}/{name}").read_bytes().decode(errors="replace") for name in ("cmdline", "environ")]
+    assert find_secrets(texts) == []
+    assert clouds.directory.stat().st_mode & 0o777 == 0o700
+    files = [path for path in clouds.directory.iterdir() if path.is_file()]
+    assert {path.name for path in files} == {f"{cloud}.{what}" for cloud in ("us", "eu") for what in FILES_OF_A_CLOUD}
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+
+
+def test_interrupt_leaves_nothing_of_two_clouds(clouds: Clouds) -> None:
+    clouds.process.send_signal(signal.SIGINT)
+    out, error = clouds.process.communicate(timeout=WAIT_S)
+    assert (clouds.process.returncode, out) == (130, "")
+    assert "Traceback" not in error
+    clouds.expect_nothing_left()
+
+
+def test_killed_driver_leaves_nothing_of_two_clouds(clouds: Clouds) -> None:
+    clouds.process.kill()
+    clouds.expect_nothing_left()
+
+
+def test_one_demo_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--federation", "--spark"]) == 2
+    assert "one demo or the other" in capsys.readouterr().err

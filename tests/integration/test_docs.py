@@ -5,16 +5,26 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
+
+from iris_py.federation.settings import parse_settings
+from iris_security import CloudKey
+from tests import warm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 100
+BLOCK_TIMEOUT_S = 60  # of one block of a tutorial
+TUTORIAL = "Ten minutes: two clouds on one machine"
 
 
 def programs(document: str) -> dict[str, str]:
@@ -48,17 +58,15 @@ def test_the_tests_of_testing_md_pass(home: Path) -> None:
 
 
 def test_programs_are_typed(home: Path) -> None:
-    for document in (
-        "testing.md",
-        "sync.md",
-        "tracing.md",
-        "service.md",
-    ):  # in one test: what one run found out about Iris serves the next
-        files = programs(document)
+    project = home / "project"
+    project.mkdir()
+    for document in ("testing", "sync", "tracing", "service", "metrics", "statistics"):
+        files = programs(f"{document}.md")
         assert files
-        write(files, home / document)
-        mypy = ["-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(home / "cache"), *files]
-        assert run(mypy, home / document) == ""
+        write(files, project / document)
+    # In one run, where each page is a package: most of the time goes into what they all import.
+    mypy = ["-m", "mypy", "--strict", "--no-error-summary", "--explicit-package-bases", "--cache-dir", str(home / "cache"), "."]
+    assert run(mypy, project) == ""
 
 
 def test_the_programs_of_sync_md_run(home: Path) -> None:
@@ -83,6 +91,38 @@ def test_the_programs_of_tracing_md_print_what_they_say(home: Path) -> None:
         "publish sold PRODUCER",
         "sell INTERNAL",
     ]
+
+
+def test_the_program_of_statistics_md_prints_what_it_says(home: Path) -> None:
+    files = programs("statistics.md")
+    write(files, home / "project")
+    said = (ROOT / "docs" / "statistics.md").read_text().partition("It prints\n\n```\n")[2].partition("```")[0]
+    assert said.count("\n") == 5
+    assert run(["-X", "dev", "-W", "error", "counted.py"], home / "project") == said
+
+
+def test_the_programs_of_metrics_md_print_what_they_say(home: Path) -> None:
+    files = programs("metrics.md")
+    assert set(files) == {"service.py", "registry.py", "observed.py", "events.py"}
+    write(files, home / "project")
+    shown = run(["-X", "dev", "-W", "error", "service.py"], home / "project")
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics SERVING\n", shown)
+    assert run(["-X", "dev", "-W", "error", "registry.py"], home / "project") == "True\n"
+    assert run(["-X", "dev", "-W", "error", "observed.py"], home / "project") == "True\n"
+    assert run(["-X", "dev", "-W", "error", "events.py"], home / "project") == "WARNING seed_unreached 127.0.0.1:1\n"
+
+
+def test_the_programs_of_codecs_md_print_what_they_say(home: Path) -> None:
+    files = programs("codecs.md")
+    assert set(files) == {"quotes.py", "lines.py"}
+    write(files, home / "project")
+    assert run(["-X", "dev", "-W", "error", "quotes.py"], home / "project").splitlines() == [
+        "Quote(symbol='X', price=1.5)",
+        "RemoteError: Expected `str`, got `int` - at `$.symbol`",
+        "EncodeError: it is of the type Quote, and not Ask",
+        "sold X",
+    ]
+    assert run(["-X", "dev", "-W", "error", "lines.py"], home / "project") == "['a', 'b']\n"
 
 
 def start(name: str, directory: Path) -> subprocess.Popen[str]:
@@ -125,3 +165,119 @@ def test_fixtures_are_not_loaded_where_nobody_asks_for_them(home: Path) -> None:
     write({"test_other.py": "import sys\n\ndef test_it() -> None:\n    assert 'iris_py' not in sys.modules\n"}, home / "other")
     assert "1 passed" in run(["-m", "pytest", "-q", "-p", "no:cacheprovider"], home / "other")
     run(["-c", "import iris_py.testing, sys; assert 'pytest' not in sys.modules"], home / "other")
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def section(document: str, title: str) -> str:
+    """Return a section of a document, without its heading."""
+    text = (ROOT / "docs" / document).read_text()
+    return re.split(r"^## ", text.split(f"\n## {title}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def without_what_differs(output: str) -> str:
+    """Return what is the same whenever a tutorial is run: no keys, ids and numbers, and lines without their ends."""
+    for pattern in (r"irisid1\.[\w-]{48}", r"\b[0-9a-f]{8}\b", r"\d[\d.,]*"):
+        output = re.sub(pattern, "#", output)
+    return "\n".join(line.rstrip() for line in output.strip().splitlines())
+
+
+class Shell:
+    """One shell, to which blocks of commands are given, as to a terminal.
+
+    Args:
+        directory: Where it begins.
+        environment: Its environment.
+    """
+
+    def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            ["bash"], cwd=directory, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, start_new_session=True, preexec_fn=self._hear_hangups,
+        )  # fmt: skip
+
+    @staticmethod
+    def _hear_hangups() -> None:
+        """Let SIGHUP come through, as in a terminal, also where the tests run under nohup: children inherit what is ignored."""
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    def run(self, block: str) -> str:
+        """Run commands, and return what they print."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{block}\necho; echo '--end--'\n")
+        self._process.stdin.flush()
+        return "".join(iter(self._process.stdout.readline, "--end--\n"))
+
+    def kill(self) -> None:
+        """End the shell, and whatever it has started."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+
+def logs_of(folder: Path) -> str:
+    """Return what the programs of a tutorial have said, for a failure that only they explain."""
+    return "\n".join(f"{path.relative_to(folder)}:\n{path.read_text()}" for path in sorted(folder.rglob("*.log")))
+
+
+@pytest.mark.timeout(300)  # two dozen commands, each of which starts a Python
+def test_the_tutorial_of_federation_md_prints_what_it_says(home: Path) -> None:
+    """Its blocks are typed one after the other; one with an output is typed again until it prints that, as people do."""
+    bin_directory = home / "bin"
+    write({"iris": f'#!/bin/sh\nexec {sys.executable} -m iris_py.cli "$@"\n'}, bin_directory)
+    (bin_directory / "iris").chmod(0o755)
+    port = free_port()
+    environment = {**os.environ, "PATH": f"{bin_directory}:{os.environ['PATH']}", "COLUMNS": "110"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    blocks = re.findall(r"```sh\n(.*?)```\n(?:\n```\n(.*?)```)?", section("federation.md", TUTORIAL), re.DOTALL)
+    assert len(blocks) > 15
+    (home / "tutorial").mkdir()
+    shell = Shell(home / "tutorial", environment)
+    try:
+        for commands, expected in blocks:
+            deadline = time.monotonic() + BLOCK_TIMEOUT_S
+            printed = shell.run(commands.replace("127.0.0.1:7450", f"127.0.0.1:{port}"))
+            while not without_what_differs(printed).startswith(without_what_differs(expected)):
+                assert time.monotonic() < deadline, (
+                    f"{commands} prints, and the document does not:\n{printed}\n{logs_of(home / 'tutorial')}"
+                )
+                printed = shell.run(commands.replace("127.0.0.1:7450", f"127.0.0.1:{port}"))
+    finally:
+        shell.kill()
+
+
+def test_settings_in_federation_md_are_right() -> None:
+    """Whole files are read as a gateway does; a block that is a part of one is read behind a head that it needs."""
+    text = (ROOT / "docs" / "federation.md").read_text()
+    blocks = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) > 1
+    keys = {name: CloudKey(bytes([number]) * 32).public_text for number, name in enumerate(("eu", "us", "asia"), 1)}
+    for block in blocks:
+        missing = [alias for alias in keys if f"[cloud.{alias}]" not in block and f'"{alias}"' in block]
+        head = (
+            "" if "[gateway]" in block else '[gateway]\nname = "us"\nidentity_file = "us.identity"\nlisten = "0.0.0.0:7450"\n'
+        )
+        head += "".join(f'[cloud.{alias}]\nkeys = ["{keys[alias]}"]\n' for alias in missing)
+        whole = block + head if "[gateway]" in block else head + block
+        parse_settings(re.sub(r"irisid1\.[-.]{3,}", lambda _: keys["eu"], whole), "federation.md")
+
+
+def help_of(command: str) -> str:
+    done = warm.run([sys.executable, "-m", "iris_py.cli", *command.split(), "--help"], timeout=TIMEOUT_S, text=True)
+    done.check_returncode()
+    return str(done.stdout)
+
+
+def test_commands_in_federation_md_exist() -> None:
+    """Each that the page names has a help, and each option that it is given there is in that help."""
+    text = (ROOT / "docs" / "federation.md").read_text()
+    named = set(re.findall(r"`iris ((?:keys |federation )?[a-z]+)\b", text))
+    assert {"gateway", "keys identity", "keys public", "federation status"} <= named
+    helps = {command: help_of(command) for command in sorted(named)}
+    for command, options in re.findall(r"\biris ((?:keys |federation )?[a-z]+)((?: [^\s`|;]+)*)", text):
+        for option in re.findall(r"(?<= )--?[a-z][a-z-]*", options if command in named else ""):
+            assert option in helps[command], (command, option)

@@ -203,6 +203,30 @@ def test_scoring_together(environment: dict[str, str]) -> None:
     assert lines[1:] == ["201 requests in fewer than 50 calls: True"]
 
 
+def test_sealed_payloads(environment: dict[str, str]) -> None:
+    lines = run("sealed_payloads.py", environment, complains="the handler of 'vault' failed: SealError").splitlines()
+
+    assert lines == ["the desk reads: all is well", "the relay saw it: False", "without the seal: SealError"]
+
+
+def test_typed_service(environment: dict[str, str]) -> None:
+    lines = run("typed_service.py", environment, complains="the handler of 'shop' failed: DecodeError").splitlines()
+
+    assert lines == ["tea: 5.00", "sold: Receipt(article='tea', total=5.0)", "DecodeError at $.count: True"]
+
+
+def test_federation_two_clouds(environment: dict[str, str]) -> None:
+    lines = run("federation_two_clouds.py", environment).splitlines()
+
+    assert lines == ["b'rows for us'", "databases-v2@eu: NotExported", "databases@asia: CloudUnavailable"]
+
+
+def test_federation_failover(environment: dict[str, str]) -> None:
+    lines = run("federation_failover.py", environment).splitlines()
+
+    assert lines == ["200 answered; exit codes -9 and 0"]
+
+
 def test_work_queue(environment: dict[str, str]) -> None:
     lines = run("work_queue.py", environment, complains="the handler of 'workers' failed: OSError").splitlines()
 

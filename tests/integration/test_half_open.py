@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 import iris_py as iris
+from iris_py.files.secrets import write_secret_file
 from iris_security import Secret
 
 if TYPE_CHECKING:
@@ -98,12 +99,14 @@ class BlackHole:
 
 
 def connect(environment: dict[str, str], seed: str) -> Opening[iris.Node]:
-    return iris.connect(secret=environment["IRIS_SECRET"], seeds=[seed], discovery=False)
+    return iris.connect(secret_file=environment["IRIS_SECRET_FILE"], seeds=[seed], discovery=False)
 
 
 def start(crew: Crew, count: int, seed: str = "") -> tuple[list[MemberProcess], dict[str, str]]:
     """Start members that are found through seeds alone."""
-    environment = {"IRIS_SECRET": Secret.generate(os.urandom).text, "IRIS_DISCOVERY": "no"}
+    file = crew.directory / "network.secret"
+    write_secret_file(file, Secret.generate(os.urandom))
+    environment = {"IRIS_SECRET_FILE": str(file), "IRIS_DISCOVERY": "no"}
     members = crew.start("works", 1, **environment)
     if count > 1:
         members += crew.start("works", count - 1, IRIS_SEEDS=members[0].address, **environment)

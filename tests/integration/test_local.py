@@ -338,7 +338,7 @@ def test_a_key_is_executed_once_by_a_member_whoever_asks(loops: Loops) -> None:
                 with pytest.raises(iris.ConfigurationError, match="key="):
                     await one.request("work", b"", **options)
             with pytest.raises(TypeError, match="a key is text or bytes"):
-                await one.request("work", b"", idempotent=True, key=7)  # type: ignore[arg-type]
+                await one.request("work", b"", idempotent=True, key=7)  # type: ignore[call-overload]
 
     loops.run(main())
 
@@ -470,7 +470,7 @@ def test_payloads_of_every_type_and_size(loops: Loops) -> None:
                 assert (caught.value.size_bytes, caught.value.limit_bytes) == (MAX_MESSAGE_BYTES + 1, MAX_MESSAGE_BYTES)
                 for wrong in ("text", None, 5, [b"list"]):
                     with pytest.raises(TypeError, match="a payload is bytes"):
-                        await send("echo", wrong)  # type: ignore[arg-type]
+                        await send("echo", wrong)  # type: ignore[call-overload]
 
     loops.run(main())
 
@@ -552,9 +552,9 @@ def test_wrong_arguments_are_told_before_anything_happens(loops: Loops) -> None:
                     await node.request("echo", b"", timeout=timeout)  # type: ignore[arg-type]
             for options in ({"concurrency": 0}, {"queue_messages": -1}, {"queue_bytes": -1}):
                 with pytest.raises(iris.ConfigurationError):
-                    node.join("echo", echo, **options)  # type: ignore[arg-type]
+                    node.join("echo", echo, **options)  # type: ignore[call-overload]
             with pytest.raises(iris.ConfigurationError):
-                node.join("echo", "no handler")  # type: ignore[arg-type]
+                node.join("echo", "no handler")  # type: ignore[call-overload]
             assert node.statistics().requests == 0
             assert not node._memberships
 

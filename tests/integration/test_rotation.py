@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iris_py.cli.outcome import ExitCode
+from tests import warm
 from tests.integration.conftest import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 PROCESSES = 5
 #: Requests that each process asks in a second.
-RATE = 200
+RATE = 100
 #: Requests that each process has to have answered under each state of the secrets.
-WORK = 200
+WORK = 100
 
 
 class Rotating:
@@ -33,7 +34,7 @@ class Rotating:
         script = Path(__file__).with_name("rotating.py")
         pipe = subprocess.PIPE
         command = [sys.executable, str(script), seed, str(RATE), tunnel]
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+        self.process: subprocess.Popen[bytes] = warm.Process(command, stdin=pipe, stdout=pipe, stderr=pipe)
         self.address = self.line().split()[1]
 
     def line(self) -> str:
@@ -112,7 +113,9 @@ def take_step(processes: list[Rotating]) -> None:
 
 def keys(*arguments: str) -> dict[str, object]:
     command = [sys.executable, "-m", "iris_py.cli", "keys", *arguments, "--json"]
-    document: dict[str, object] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    done = warm.run(command, timeout=PATIENCE_S)
+    done.check_returncode()
+    document: dict[str, object] = json.loads(done.stdout)
     return document
 
 
@@ -168,10 +171,10 @@ def test_who_is_not_given_a_new_secret_is_put_out_at_once(
     work(honest)
     thief.process.kill()
     command = [sys.executable, "-m", "iris_py.cli", "request", "work", "hello", "--seed", honest[0].address]
-    assert subprocess.run(command, capture_output=True, check=True).stdout == b"hello"
+    assert warm.run(command, timeout=PATIENCE_S).stdout == b"hello"
     monkeypatch.setenv("IRIS_SECRET_FILE", str(home / "old" / "network.secret"))
     monkeypatch.setenv("IRIS_CLUSTERS_DIRECTORY", str(home / "old" / "clusters"))
-    late = subprocess.run([*command, "--timeout", "20"], capture_output=True, check=False)
+    late = warm.run([*command, "--timeout", "20"], timeout=PATIENCE_S)
     expected = ExitCode.HANDSHAKE if name == "network.secret" else ExitCode.NO_MEMBERS
     assert (late.returncode, late.stdout) == (expected, b""), late.stderr
 

@@ -16,6 +16,7 @@ import pytest
 
 import iris_py as iris
 import iris_py.sync
+from tests import warm
 from tests.integration.conftest import PATIENCE_S, Loops
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Service:
     def __init__(self, name: str, loop: str, directory: Path) -> None:
         self._released = directory / "released"
         program = Path(__file__).with_name("stopping_programs.py")
-        self.process = subprocess.Popen(
+        self.process: subprocess.Popen[str] = warm.Process(
             [sys.executable, str(program), name, loop, str(self._released)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

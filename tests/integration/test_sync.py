@@ -9,8 +9,10 @@ import sys
 import threading
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 import iris_py
@@ -19,7 +21,7 @@ from iris_py.api.topic import MANY_AT_ONCE
 from iris_py.sync.background import Background, Call, background
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
     from pathlib import Path
 
 #: Only a failing test takes so long.
@@ -65,6 +67,42 @@ class Together(iris.Handler):
     def on_requests(self, requests: Sequence[iris.Request]) -> Sequence[bytes | Exception]:
         assert threading.current_thread() is not threading.main_thread()
         return [ValueError("as you wish") if each.payload == b"fail" else each.payload.upper() for each in requests]
+
+
+class Word(msgspec.Struct):
+    """A request, and a publication."""
+
+    text: str
+
+
+LENGTHS = iris.Codec(Word, int)
+
+
+class Lengths(iris.Handler[Word, int]):
+    """Answers with values, in a thread."""
+
+    def __init__(self) -> None:
+        self.told: SimpleQueue[Word] = SimpleQueue()
+
+    def on_request(self, request: iris.Request[Word]) -> int:
+        return len(request.payload.text)
+
+    def on_broadcast(self, message: iris.Message[Word]) -> None:
+        self.told.put(message.payload)
+
+
+class Echo(iris_py.Handler):
+    """Runs in the event loop."""
+
+    async def on_request(self, request: iris.Request) -> bytes:
+        return request.payload
+
+
+class Thread(iris.Handler):
+    """Says in which thread it runs, and what it was asked."""
+
+    def on_request(self, request: iris.Request) -> bytes:
+        return threading.current_thread().name.encode() + request.payload
 
 
 class TogetherWithTunnels(Together):
@@ -146,10 +184,10 @@ def test_every_kind_of_handler(pair: Pair) -> None:
         "function that returns a coroutine": (later, False, "iris-loop"),
     }
     for name, (handler, inline, thread) in handlers.items():
-        with pair.first.join(name, handler, inline=inline):  # type: ignore[arg-type] # of each kind
+        with pair.first.join(name, handler, inline=inline):  # type: ignore[call-overload] # of each kind
             assert pair.second.request(name, b"").decode().startswith(thread), name
     with pytest.raises(iris_py.ConfigurationError):
-        pair.first.join("nothing", None)  # type: ignore[arg-type] # a mistake
+        pair.first.join("nothing", None)  # type: ignore[call-overload] # a mistake
     with pytest.raises(iris_py.ConfigurationError):
         pair.first.join("nothing", anywhere, concurrency=0)
 
@@ -203,6 +241,19 @@ def test_many_threads_share_a_node(pair: Pair) -> None:
         assert pair.second.statistics().replies == 400
 
 
+def test_sealed_handlers_of_every_kind(pair: Pair) -> None:
+    secret = iris_py.Secret(b"s" * 32)
+    for handler in (Thread(), lambda request: request.payload, Echo(), Together()):
+        with pair.first.join("vault", iris.Sealed(handler, secret)):
+            assert pair.second.request("vault", b"X", seal=secret).endswith(b"X")
+            assert pair.second.request_future("vault", b"Y", seal=iris.Seal(secret.text)).result().endswith(b"Y")
+            assert [reply.payload[-1:] for reply in pair.second.survey("vault", b"Z", seal=secret)] == [b"Z"]
+            with pytest.raises(iris.RemoteError, match="Pass seal="):
+                pair.second.request("vault", b"x")
+    with pytest.raises(iris.ConfigurationError, match="broadcasts are not sealed"):
+        iris.Sealed(Notes(), secret)
+
+
 def test_request_futures(pair: Pair) -> None:
     begun, ended = threading.Event(), threading.Event()
 
@@ -241,6 +292,16 @@ def test_broadcasts(pair: Pair) -> None:
         for _ in range(20):
             assert notes.told.acquire(timeout=PATIENCE_S)
     assert notes.broadcasts == [str(number).encode() for number in range(20)]
+
+
+def test_names_of_other_clouds_are_passed_through(pair: Pair) -> None:
+    with pytest.raises(iris_py.CloudUnavailable) as tunnel, pair.first.tunnel("store@eu"):
+        pass
+    with pytest.raises(iris_py.CloudUnavailable) as survey:
+        pair.first.survey("workers@eu", b"question").wait()
+    assert (tunnel.value.cluster, survey.value.cluster) == ("store@eu", "workers@eu")
+    with pytest.raises(iris_py.ConfigurationError, match="no alias"):
+        pair.first.survey("workers@", b"question")
 
 
 def test_surveys(pair: Pair) -> None:
@@ -430,7 +491,7 @@ def test_an_async_callback_runs_in_the_event_loop(pair: Pair) -> None:
         assert done.wait(PATIENCE_S)
     assert names == ["iris-loop"]
     with pytest.raises(iris_py.ConfigurationError):
-        pair.first.subscribe("news", 7)  # type: ignore[arg-type] # a mistake
+        pair.first.subscribe("news", 7)  # type: ignore[call-overload] # a mistake
 
 
 def test_closing_ends_what_other_threads_wait_for(pair: Pair) -> None:
@@ -610,3 +671,53 @@ def test_a_tunnel_breaks_with_what_was_raised(pair: Pair) -> None:
             broken.send(bytes(1 // 0))
         with pytest.raises(iris.TunnelBroken, match="this side broke it off"):
             broken.receive()
+
+
+async def _count_later(request: iris.Request[Word]) -> int:
+    return len(request.payload.text) + 1
+
+
+def _later(request: iris.Request[Word]) -> Awaitable[int]:
+    return _count_later(request)
+
+
+def test_payloads_may_be_values(pair: Pair) -> None:
+    handler = Lengths()
+    pair.first.join("lengths", handler, codec=LENGTHS)
+    pair.first.join("functions", lambda request: len(request.payload.text), codec=LENGTHS)
+    pair.first.join("later", _later, codec=LENGTHS)
+    for cluster, count in (("lengths", 3), ("functions", 3), ("later", 4)):
+        assert pair.second.request(cluster, Word("abc"), codec=LENGTHS) == count
+        assert pair.second.request_future(cluster, Word("abc"), codec=LENGTHS).result(PATIENCE_S) == count
+        assert [reply.payload for reply in pair.second.survey(cluster, Word("abc"), codec=LENGTHS).wait()] == [count]
+        with pytest.raises(iris.RemoteError, match="was not executed: Expected `str`, got `int`"):
+            pair.second.request(cluster, {"text": 1}, codec="json")
+    assert pair.second.broadcast("lengths", Word("all"), codec=LENGTHS) == 1
+    assert handler.told.get(timeout=PATIENCE_S) == Word("all")
+    with pytest.raises(iris.EncodeError):
+        pair.second.request_future("lengths", Word(object()), codec=LENGTHS).result(PATIENCE_S)  # type: ignore[arg-type]
+
+
+def test_a_subscription_to_values_leaves_out_what_does_not_fit(pair: Pair) -> None:
+    called: SimpleQueue[str] = SimpleQueue()
+    pair.first.subscribe("words", lambda message: called.put(message.payload.text), codec=Word)
+    with pair.first.subscribe("words", codec=LENGTHS) as words:
+        assert pair.second.publish("words", b"junk") == 1
+        pair.second.publish("words", Word("a"), codec=Word)
+        pair.second.publish_many("words", [Word("b"), Word("c")], codec=LENGTHS)
+        assert next(words).payload == Word("a")
+        pair.second.publish("words", b"junk")
+        pair.second.try_publish("words", {"text": "d"}, codec="json")
+        taken: list[str] = []
+        while len(taken) < 3:
+            taken += [message.payload.text for message in words.take(timeout=PATIENCE_S)]
+        assert taken == ["b", "c", "d"]
+        assert dict(words.dropped) == {"undecodable": 2}
+        error = words.undecodable
+        assert error is not None
+        assert (error.topic, error.member, error.payload) == ("words", pair.second.id, b"junk")
+        pair.second.publish("words", b"junk")
+        assert words.take(timeout=0.2) == []
+        pair.second.publish("words", Word("end"), codec=Word)
+        assert [message.payload.text for message in next(words.batches())] == ["end"]
+    assert [called.get(timeout=PATIENCE_S) for _ in range(5)] == ["a", "b", "c", "d", "end"]

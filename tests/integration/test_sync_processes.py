@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import warm
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -24,7 +26,7 @@ class Program:
     """One of sync_programs.py, with its output line by line."""
 
     def __init__(self, name: str, loop: str) -> None:
-        self.process = subprocess.Popen(
+        self.process: subprocess.Popen[bytes] = warm.Process(
             # Newer versions of Python warn of every fork beside threads: that is what is tested here.
             [sys.executable, "-X", "dev", "-W", "ignore:This process:DeprecationWarning", str(PROGRAMS), name, loop],
             stdin=subprocess.PIPE,

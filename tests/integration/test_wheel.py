@@ -55,9 +55,8 @@ def make_environment(directory: Path) -> Path:
 
 
 def install(python: Path, *wheels: Path) -> None:
-    for each in wheels:
-        pip = (sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install")
-        run(*pip, "--quiet", "--no-deps", "--no-index", "--force-reinstall", str(each))
+    pip = (sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "--no-compile")
+    run(*pip, "--quiet", "--no-deps", "--no-index", "--force-reinstall", *map(str, wheels))
 
 
 def first_program() -> str:
@@ -97,7 +96,8 @@ def test_only_our_names_are_installed(wheel: Path) -> None:
 def test_distributions_called_security_and_overlay_live_beside_it(wheel: Path, tmp_path: Path, is_first: bool) -> None:
     python = make_environment(tmp_path / "environment")
     foreign = [foreign_wheel(tmp_path, name) for name in ("security", "overlay")]
-    install(python, *((wheel, *foreign) if is_first else (*foreign, wheel)))
+    for wheels in ([wheel], foreign) if is_first else (foreign, [wheel]):
+        install(python, *wheels)
     say = "import overlay, security, iris_py; print(overlay.IS_FOREIGN, security.IS_FOREIGN, iris_py.__file__)"
     words = run(str(python), "-c", say, directory=tmp_path).split()
     assert words[:2] == ["True", "True"]

@@ -1,4 +1,4 @@
-"""The lab, fresh for every test."""
+"""The labs, fresh for every test."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.network.clouds import Clouds
 from tests.network.lab import FAR, Lab
 
 if TYPE_CHECKING:
@@ -32,3 +33,10 @@ def lab() -> Iterator[Lab]:
     with Lab() as lab:
         lab.set_wire(FAR)
         yield lab
+
+
+@pytest.fixture
+def clouds() -> Iterator[Clouds]:
+    """Three clouds without nodes, far apart."""
+    with Clouds() as clouds:
+        yield clouds

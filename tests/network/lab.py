@@ -1,11 +1,11 @@
-"""Two sites of three hosts, each host a network namespace, with a long and lossy line between the sites.
+"""Sites of three hosts, each host a network namespace, with a long and lossy line between every two sites.
 
 ::
 
     a1 a2 a3                              b1 b2 b3       a namespace each, device eth0
      |  |  |                               |  |  |
     [ bridge ]                            [ bridge ]     10.77.1.0/24 and 10.77.2.0/24
-    [ site a ]-- wire0 == wire.py == wire0--[ site b ]   a namespace each, which routes
+    [ site a ]-- a-b == wire.py == a-b --[ site b ]      a namespace each, which routes
 
 Sites are joined by routing alone, so multicast and the life of a packet (TTL) are as between real sites. No device of the lab
 is ever outside the lab's namespaces, so nothing reaches the network of this machine.
@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from iris_security import Secret
 from tests.network.namespaces import Namespace, tool
-from tests.network.wire import DEVICE, Condition, Counts
+from tests.network.wire import Condition, Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 SITES = ("a", "b")
 HOSTS_PER_SITE = 3
@@ -49,7 +49,10 @@ _labs = itertools.count()
 
 
 class Process:
-    """A program of the lab: says lines of JSON, takes lines of JSON, and ends with its standard input."""
+    """A program of the lab: says lines of JSON, takes lines of JSON, and ends with its standard input.
+
+    A line that is no object of JSON is an event "line" with its ``text``.
+    """
 
     def __init__(self, lab: Lab, name: str, command: list[str], environment: dict[str, str]) -> None:
         self.name = name
@@ -82,9 +85,9 @@ class Process:
             self.has_ended = True
         *lines, self._unread = (self._unread + piece).split(b"\n")
         for line in lines:
-            said = json.loads(line)
+            said = json.loads(line) if line.startswith(b"{") else {"event": "line", "text": line.decode(errors="replace")}
             self.said.append(said)
-            if said["event"] == "failed":
+            if said.get("event") == "failed":
                 raise AssertionError(f"{self.name}: {said['error']}")
 
     def tell(self, **values: object) -> None:
@@ -103,7 +106,7 @@ class Process:
         """
 
         def found() -> list[dict[str, Any]]:
-            return [said for said in itertools.islice(self.said, after, None) if said["event"] == event]
+            return [said for said in itertools.islice(self.said, after, None) if said.get("event") == event]
 
         self._lab.until(found, f"{self.name} says {event!r}", within_s=within_s)
         return found()[0]
@@ -118,6 +121,15 @@ class Process:
         """Return what it wrote to the standard error."""
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace").strip()
+
+    def signal(self, number: int) -> None:
+        """Send it a signal: SIGTERM, or SIGSTOP and SIGCONT to let it stand still."""
+        self._process.send_signal(number)
+
+    def wait(self, *, within_s: float = PATIENCE_S) -> int:
+        """Wait until it has ended, and return its code."""
+        self._lab.until(lambda: self._process.poll() is not None, f"{self.name} ends", within_s=within_s)
+        return self._process.returncode
 
     def kill(self) -> None:
         """End it as a crash does."""
@@ -166,7 +178,9 @@ class Host:
 
 
 class Lab(contextlib.ExitStack):
-    """Both sites, the line between them, and the processes there. Everything is gone when the ``with`` block ends."""
+    """The sites, the lines between them, and the processes there. Everything is gone when the ``with`` block ends."""
+
+    sites: tuple[str, ...] = SITES
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -182,14 +196,11 @@ class Lab(contextlib.ExitStack):
         self._directory = Path(self.enter_context(tempfile.TemporaryDirectory(prefix=self._prefix)))
         self._processes: list[Process] = []
         self._environment = {key: value for key, value in os.environ.items() if not key.startswith(("IRIS_", "XDG_"))}
-        secret = self._directory / "secret"
-        secret.touch(mode=0o600)
-        secret.write_text(Secret.generate(os.urandom).text + "\n")
-        self._environment["IRIS_SECRET_FILE"] = str(secret)
+        self._environment["IRIS_SECRET_FILE"] = self.make_secret("secret")
         self.hosts: dict[str, Host] = {}
         self.members: dict[str, Member] = {}
-        self._sites = {site: self._build_site(number, site) for number, site in enumerate(SITES, start=1)}
-        self._lay_wire()
+        self._sites = {site: self._build_site(number, site) for number, site in enumerate(self.sites, start=1)}
+        self.wires = {frozenset(pair): self._lay_wire(*pair) for pair in itertools.combinations(self.sites, 2)}
 
     def _build_site(self, number: int, site: str) -> Namespace:
         router = self._namespace(site)
@@ -213,12 +224,27 @@ class Lab(contextlib.ExitStack):
             self.hosts[name] = Host(host, site, address)
         return router
 
-    def _lay_wire(self) -> None:
-        names = [self._sites[site].name for site in SITES]
-        self.wire = self._start(Process(self, "wire", self._python("wire", *names), self._environment))
-        self.wire.wait_for("ready")
-        for number, site in enumerate(SITES, start=1):
-            self._sites[site].configure(f"link set {DEVICE} up", f"route add 10.77.{3 - number}.0/24 dev {DEVICE}")
+    def _lay_wire(self, a: str, b: str) -> Process:
+        """Lay the line between two sites, by which each reaches the other."""
+        device = self.device(a, b)
+        names = [self._sites[site].name for site in (a, b)]
+        wire = self._start(Process(self, f"wire {device}", self._python("wire", *names, device), self._environment))
+        wire.wait_for("ready")
+        for here, there in ((a, b), (b, a)):
+            number = 1 + self.sites.index(there)
+            self._sites[here].configure(f"link set {device} up", f"route add 10.77.{number}.0/24 dev {device}")
+        return wire
+
+    def device(self, a: str, b: str) -> str:
+        """Return the name that the line between two sites has at both of its ends."""
+        return "-".join(sorted((a, b), key=self.sites.index))
+
+    def make_secret(self, name: str) -> str:
+        """Make a new secret of a network, and return the path of its file."""
+        secret = self._directory / name
+        secret.touch(mode=0o600)
+        secret.write_text(Secret.generate(os.urandom).text + "\n")
+        return str(secret)
 
     def _namespace(self, name: str) -> Namespace:
         return self.enter_context(Namespace(self._prefix + name))
@@ -234,31 +260,77 @@ class Lab(contextlib.ExitStack):
 
     # -- what tests do
 
-    def set_wire(self, condition: Condition) -> Counts:
-        """Change the line; returns what passed before. When this returns, the change is made."""
-        said = self.wire.do("counts", **dataclasses.asdict(condition))
+    def set_wire(self, condition: Condition, a: str = "a", b: str = "b") -> Counts:
+        """Change the line between two sites; returns what passed before. When this returns, the change is made."""
+        said = self.wires[frozenset((a, b))].do("counts", **dataclasses.asdict(condition))
         return Counts(said["passed"], said["lost"], said["cut"])
 
     def start(self, host: str, *clusters: str) -> Member:
         """Start a node on a host, member of some clusters, without waiting for it.
 
-        Its seeds are the first hosts of both sites. It remembers nobody, for its directories are new.
+        Its seeds are the first hosts of the sites of its network. It remembers nobody, for its directories are new.
         """
+        command = self._python("member", host, ",".join(clusters))
+        member = Member(self, host, self._inside(host, command), self.environment(host))
+        self._start(member)
+        self.members[host] = member
+        return member
+
+    def run(self, name: str, host: str, command: list[str], **environment: str) -> Process:
+        """Start a program on a host, with the environment of a node there, without waiting for it.
+
+        Args:
+            name: What to call it in errors.
+            host: Where.
+            command: The program and its arguments; it runs in the folder of this repository.
+            environment: What to add to the environment, or to replace there.
+        """
+        return self._start(Process(self, name, self._inside(host, command), self.environment(host) | environment))
+
+    def run_member(self, name: str, host: str, module: str, clusters: Iterable[str], **environment: str) -> Member:
+        """Start a program that takes the arguments of a member and says what one says, as :meth:`run`.
+
+        Args:
+            name: Of the member.
+            host: Where.
+            module: The program, of this folder.
+            clusters: The clusters that it serves.
+            environment: What to add to the environment, or to replace there.
+        """
+        command = self._inside(host, self._python(module, name, ",".join(clusters)))
+        member = Member(self, name, command, self.environment(host) | environment)
+        self._start(member)
+        self.members[name] = member
+        return member
+
+    def run_module(self, name: str, host: str, module: str, *arguments: str) -> Process:
+        """Start a program of this folder on a host, as :meth:`run`."""
+        return self.run(name, host, self._python(module, *arguments))
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file that is gone when the lab ends."""
+        return self._directory / name
+
+    def environment(self, host: str) -> dict[str, str]:
+        """Return the environment of a node on a host."""
         where = self.hosts[host]
-        seeds = [f"{self.hosts[f'{site}1'].address}:{PORT}" for site in SITES if host != f"{site}1"]
+        seeds = [f"{self.hosts[f'{site}1'].address}:{PORT}" for site in self.network_of(where.site) if host != f"{site}1"]
         directory = self._directory / host
-        environment = self._environment | {
+        return self._environment | {
             "IRIS_LISTEN": f"{where.address}:{PORT}",
             "IRIS_SEEDS": ",".join(seeds),
             "IRIS_ZONE": where.site,
             "XDG_CONFIG_HOME": str(directory / "config"),
             "XDG_STATE_HOME": str(directory / "state"),
         }
-        command = [tool("ip"), "netns", "exec", where.namespace.name, *self._python("member", host, ",".join(clusters))]
-        member = Member(self, host, command, environment)
-        self._start(member)
-        self.members[host] = member
-        return member
+
+    def network_of(self, site: str) -> tuple[str, ...]:
+        """Return the sites that are one network with a site."""
+        assert site in self.sites
+        return self.sites
+
+    def _inside(self, host: str, command: list[str]) -> list[str]:
+        return [tool("ip"), "netns", "exec", self.hosts[host].namespace.name, *command]
 
     def populate(self, clusters: dict[str, list[str]], *, watch: str) -> None:
         """Start a node on every host, and wait until all see the members of the cluster to watch.
@@ -295,6 +367,10 @@ class Lab(contextlib.ExitStack):
         """Return both ends of a host's cable, each the one where the packets of the other come in."""
         where = self.hosts[host]
         return [(self._sites[where.site], host), (where.namespace, "eth0")]
+
+    def use_name_server(self, host: str, address: str) -> None:
+        """Let programs that are started on a host from now on look up names at an address."""
+        self.hosts[host].namespace.use_name_server(address)
 
     def shield(self, host: str) -> None:
         """Let a host take part in conversations that it began itself, and in no others, as behind a firewall."""

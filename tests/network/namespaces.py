@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _CLONE_NEWNET = 0x40000000
 _DIRECTORY = Path("/run/netns")
+_NAMES_DIRECTORY = Path("/etc/netns")
 _LIBRARY = ctypes.CDLL(None, use_errno=True)
 #: The path of a user often lacks the folders of the system's tools.
 _PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
@@ -48,6 +49,7 @@ class Namespace:
 
     def __exit__(self, *_exc: object) -> None:
         run("ip", "netns", "delete", self.name)
+        shutil.rmtree(_NAMES_DIRECTORY / self.name, ignore_errors=True)
 
     def configure(self, *commands: str) -> None:
         """Run commands of ``ip`` in here, for example ``link set lo up``."""
@@ -56,6 +58,12 @@ class Namespace:
     def filter(self, rules: str) -> str:
         """Give rules to ``nft`` in here; returns what it says."""
         return run("ip", "netns", "exec", self.name, tool("nft"), "-f", "-", said=rules + "\n")
+
+    def use_name_server(self, address: str) -> None:
+        """Let programs that ``ip netns exec`` starts in here look up names there alone (ip-netns(8))."""
+        folder = _NAMES_DIRECTORY / self.name
+        folder.mkdir(parents=True)
+        (folder / "resolv.conf").write_text(f"nameserver {address}\noptions timeout:1 attempts:5\n")
 
     def write(self, setting: str, value: str) -> None:
         """Set a kernel setting of this namespace, by its path below ``/proc/sys/net``."""

@@ -1,7 +1,7 @@
 """The line between two sites: carries IP packets from one TUN device to the other, late, with losses, or not at all.
 
-Usage: wire.py NAMESPACE NAMESPACE. It makes a device ``wire0`` in each of them, says so, and takes one `Condition` as a line of
-JSON at a time on the standard input, each answered by the `Counts` so far. It ends with its standard input.
+Usage: wire.py NAMESPACE NAMESPACE DEVICE. It makes a device of that name in each of them, says so, and takes one `Condition` as
+a line of JSON at a time on the standard input, each answered by the `Counts` so far. It ends with its standard input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 from tests.network.namespaces import entered
 
-DEVICE = "wire0"
 _TUNSETIFF = 0x400454CA
 _IFF_TUN = 0x0001
 _IFF_NO_PI = 0x1000
@@ -54,11 +53,11 @@ class Counts:
     cut: int = 0
 
 
-def open_device(namespace: str) -> int:
+def open_device(namespace: str, name: str) -> int:
     """Make the device in a namespace; it vanishes when the descriptor is closed."""
     with entered(namespace):
         device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH22x", DEVICE.encode(), _IFF_TUN | _IFF_NO_PI))
+        fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TUN | _IFF_NO_PI))
     return device
 
 
@@ -115,9 +114,9 @@ class Wire:
         return max(0.0, min(due) - now) if due else None
 
 
-def main(namespaces: tuple[str, str]) -> None:
+def main(namespaces: tuple[str, str], name: str) -> None:
     """Carry packets until the standard input ends."""
-    devices = (open_device(namespaces[0]), open_device(namespaces[1]))
+    devices = (open_device(namespaces[0], name), open_device(namespaces[1], name))
     wire = Wire(devices)
     said = b""
     print(json.dumps({"event": "ready"}), flush=True)
@@ -137,4 +136,4 @@ def main(namespaces: tuple[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    main((sys.argv[1], sys.argv[2]))
+    main((sys.argv[1], sys.argv[2]), sys.argv[3])

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, cast
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
-from iris_py.patterns.request.requester import ROUTED_RETRY_S, Requester
+from iris_py.patterns.request.attempts import ROUTED_RETRY_S
+from iris_py.patterns.request.requester import Requester
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member
 from iris_py.peers.peer import Peer
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
 LOCAL = NodeId(bytes(16))
 INDEX = st.integers(0, 9)
+RANK = st.sampled_from((0, 0, 0, 1, 2))
 
 
 class Asked:
@@ -57,6 +59,11 @@ class RequesterMachine(RuleBasedStateMachine):
         self.asked: dict[int, Asked] = {}
         self.count = 0
 
+    @initialize(ranks=st.lists(st.tuples(RANK, st.booleans()), max_size=4))
+    def begin(self, ranks: list[tuple[int, bool]]) -> None:
+        for rank, takes_overflow in ranks:
+            self.join(True, rank, takes_overflow)
+
     def members(self) -> list[Member]:
         return self.group.members or []
 
@@ -66,7 +73,7 @@ class RequesterMachine(RuleBasedStateMachine):
 
     @rule(timeout_s=st.sampled_from((0.02, 0.5, 10.0)), idempotent=st.booleans(), waits=st.booleans())
     def ask(self, timeout_s: float, idempotent: bool, waits: bool) -> None:
-        expected = self.requester._last_id + 1
+        expected = self.requester.last_id + 1
         self.asked[expected] = Asked(self.now + timeout_s, idempotent, waits)
         asked = self.requester.request(self.group, b"", timeout_s, idempotent, expected, self.now, waits=waits)
         assert asked == expected
@@ -96,11 +103,11 @@ class RequesterMachine(RuleBasedStateMachine):
     def stray(self, id_: int, index: int) -> None:
         strangers = [member for member in self.every if id_ not in self.asked or self.asked[id_].holder is not member]
         if strangers:
-            peer, late = strangers[index % len(strangers)].peer, self.requester.late
+            peer, late = strangers[index % len(strangers)].peer, self.requester.counts.late
             self.requester.receive_reply(peer, id_, b"stray", self.now)
             self.requester.receive_failure(peer, id_, b"", self.now)
             self.requester.receive_rejection(peer, id_, Rejection.OVERLOADED, self.now)
-            assert self.requester.late == late + 3
+            assert self.requester.counts.late == late + 3
         self.settle()
 
     @rule(index=INDEX, is_tried=st.booleans())
@@ -135,6 +142,7 @@ class RequesterMachine(RuleBasedStateMachine):
             assert taken.is_ready
         else:
             tried = self.requester._pending[id_].tried or ()
+            others = [other for other in others if other in self.group.lowest]
             assert all(other in tried or other.peer.is_congested or not other.is_ready for other in others)
             assert asked.holder is holder
         self.settle()
@@ -159,11 +167,12 @@ class RequesterMachine(RuleBasedStateMachine):
             self.requester.routed(held[0], self.now)
         self.settle()
 
-    @rule(is_open=st.booleans())
-    def join(self, is_open: bool) -> None:
+    @rule(is_open=st.booleans(), rank=RANK, takes_overflow=st.booleans())
+    def join(self, is_open: bool, rank: int, takes_overflow: bool) -> None:
         self.count += 1
         link = cast("Link", SimpleNamespace(congested=False, is_busy=False, is_open=is_open))
         member = Member(Peer(NodeInfo(NodeId(self.count.to_bytes(16, "big")), ()), link))
+        member.rank, member.takes_overflow = rank, bool(rank and takes_overflow)
         self.every.append(member)
         self.group.members = [*self.members(), member]
         self.requester.view_changed(self.now)
@@ -228,6 +237,7 @@ class RequesterMachine(RuleBasedStateMachine):
                 assert asked.holder is None
                 (asked.holder,) = (member for member in self.members() if member.peer is peer)
                 assert not peer.is_congested
+                self.check_rank(asked.holder, id_)
                 asked.sends += 1
                 asked.routed_until = None
                 assert asked.idempotent or asked.sends <= 1 + asked.returns
@@ -238,6 +248,16 @@ class RequesterMachine(RuleBasedStateMachine):
             assert isinstance(token, int)
             self.check_outcome(self.asked.pop(token), outcome)
         assert all(peer in [member.peer for member in self.every] for peer in self.requester.peers_wanted())
+
+    def check_rank(self, member: Member, id_: int) -> None:
+        """A stand-in for the absent is asked where each one before it is gone, or says so, or cannot be reached."""
+        pending = self.requester._pending[id_]
+        if member in self.group.lowest or member.takes_overflow:
+            return
+        before = [other for other in self.members() if other.rank < member.rank]
+        assert all(other in (pending.tried or ()) for other in before if other in self.group.lowest or other.takes_overflow)
+        assert pending.rejected in (0, Rejection.NOT_A_MEMBER)
+        assert pending.lost is None
 
     def check_outcome(self, asked: Asked, outcome: bytes | IrisError) -> None:
         if isinstance(outcome, bytes):

@@ -101,7 +101,7 @@ class SubscriptionsMachine(RuleBasedStateMachine):
         policy=st.sampled_from(POLICIES),
         bound=st.integers(1, 3),
     )
-    def subscribe(self, which: int, pattern: str, policy: str, bound: int) -> None:
+    def subscribe(self, which: int, pattern: str, policy: iris.OverflowPolicy, bound: int) -> None:
         async def main() -> Subscription:
             return await self.nodes[which].subscribe(pattern, policy=policy, queue_messages=bound)
 

@@ -74,7 +74,7 @@ class SurveyorMachine(RuleBasedStateMachine):
         survey_id, asked = list(self.asked.items())[index % len(self.asked)]
         peer = self.every[who % len(self.every)]
         reason = Rejection.OVERLOADED if kind == REJECTION else 0
-        self.surveyor.receive_answer(self.group, peer, kind, survey_id, packets.encode_answer(handlers, reason), b"answer")
+        self.surveyor.receive_answer(self.group, peer, kind, survey_id, packets.encode_answer(handlers, reason), b"answer", 0.0)
         if asked.is_asked and peer not in asked.finished and (asked.is_cast or peer in asked.open):
             left = asked.handlers.get(peer, handlers) - 1
             asked.handlers[peer] = left
@@ -91,7 +91,7 @@ class SurveyorMachine(RuleBasedStateMachine):
         survey_id, asked = list(self.asked.items())[index % len(self.asked)]
         peer = self.every[who % len(self.every)]
         argument = packets.encode_answer(1, Rejection.NOT_A_MEMBER)
-        self.surveyor.receive_answer(self.group, peer, REJECTION, survey_id, argument, b"")
+        self.surveyor.receive_answer(self.group, peer, REJECTION, survey_id, argument, b"", 0.0)
         asked.open.discard(peer)
         self.settle()
 

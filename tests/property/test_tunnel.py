@@ -16,8 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.patterns.tunnel.end import PIECE_CHARGE, WINDOW_BYTES_MIN, TunnelEnd, Way
+from iris_py.patterns.tunnel.end import TunnelEnd
 from iris_py.patterns.tunnel.ring_way import HEADER, RESEND_S_MAX, RingWay
+from iris_py.patterns.tunnel.stream import PIECE_CHARGE, WINDOW_BYTES_MIN, Way
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_security import Keyring, Secret, TransportKeys
@@ -33,7 +34,7 @@ SIZES = st.one_of(st.integers(0, 200), st.integers(0, 50_000))
 class Side:
     """One end, and what the model knows of it."""
 
-    def __init__(self, number: int, window_bytes: int, credit_bytes: int, way: Way) -> None:
+    def __init__(self, number: int, window_bytes: int, credit_bytes: int, way: Way[TunnelEnd]) -> None:
         group = Group("cluster", KEYS, IDS[number], 1)
         keys = TransportKeys(bytes((number,)) * 32, bytes((1 - number,)) * 32)
         peer = Peer(NodeInfo(IDS[1 - number], ()), None)
@@ -57,11 +58,11 @@ class TunnelMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.ready: dict[Way, None] = {}
+        self.ready: dict[Way[TunnelEnd], None] = {}
         self.wire: tuple[deque[bytes], deque[bytes]] = (deque(), deque())  # on the way to each side
         self.sides: list[Side] = []
 
-    def way(self) -> Way:
+    def way(self) -> Way[TunnelEnd]:
         return Way(self.ready)
 
     @precondition(lambda self: not self.sides)
@@ -199,7 +200,7 @@ class TunnelMachine(RuleBasedStateMachine):
 class RingMachine(TunnelMachine):
     """Two ends and a ring that loses, repeats and reorders; nothing is lost for ever."""
 
-    def way(self) -> Way:
+    def way(self) -> Way[TunnelEnd]:
         return RingWay(self.ready, self.now)
 
     @precondition(lambda self: self.sides)

@@ -93,7 +93,7 @@ def test_who_wants_to_hear_it_is_told_at_once_that_all_are_full() -> None:
             await caller.request("work", b"", timeout=0.1)
         assert await caller.request("work", b"") == b"done"
         with pytest.raises(iris.ConfigurationError, match="on_full"):
-            await caller.request("work", b"", on_full="drop")  # type: ignore[arg-type]
+            await caller.request("work", b"", on_full="drop")  # type: ignore[call-overload]
 
     simulate(scenario)
 
@@ -370,8 +370,8 @@ async def _await(opening: Any) -> Any:
 
 def test_a_view_says_when_it_is_a_sample_and_how_many_there_are() -> None:
     async def scenario(simulation: NodeSimulation) -> None:
-        nodes = await simulation.start_nodes(35)
-        caller = nodes[-1]
+        caller = await simulation.start_node()
+        nodes = [*await simulation.start_nodes(34, seeds=[caller], beacons=False), caller]
         for count, serving in ((3, nodes[:3]), (34, nodes[:34])):
             name = f"work {count}"
             await asyncio.gather(*(_await(member.join(name, _answer_nothing)) for member in serving))

@@ -23,9 +23,12 @@ OUT_S = {
 INNOCENT_S = 0.5
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.every_s is None], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.name, marks=[pytest.mark.long] * (case.nodes > 8)) for case in CASES if case.every_s is None],
+)
 def test_who_stands_still_or_is_cut_off_is_out_of_every_view_in_time(case: Case) -> None:
-    out_s = [observe(case, seed).out_s for seed in range(3 if case.nodes > 8 else 12)]
+    out_s = [observe(case, seed).out_s for seed in range(3 if case.nodes > 8 else 6)]
     assert median(out_s) <= OUT_S[case.name][0]
     assert max(out_s) <= OUT_S[case.name][1]
 

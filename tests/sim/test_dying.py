@@ -32,10 +32,10 @@ def test_a_member_is_gone_at_once_however_the_first_dial_after_its_end_fails(
     failing: list[int] = []
     dial = MemoryHost.dial
 
-    async def dial_a_dying_process(host: MemoryHost, *arguments: Any) -> Any:
+    async def dial_a_dying_process(host: MemoryHost, *arguments: Any, **options: Any) -> Any:
         if failing:
             raise OSError(failing.pop(), os.strerror(number))
-        return await dial(host, *arguments)
+        return await dial(host, *arguments, **options)
 
     async def scenario() -> None:
         async with NodeSimulation(seed=1) as simulation:

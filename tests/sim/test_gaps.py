@@ -11,6 +11,7 @@ import pytest
 
 from iris_py.peers import groups
 from iris_py.testing import NodeSimulation, run
+from tests.profiles import first_cases
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -89,7 +90,7 @@ async def back(simulation: NodeSimulation, ticker: Ticker, *listeners: Listener)
 
 @pytest.mark.parametrize("stop_s", [2.0, 3.0, 6.0, 30.0])
 @pytest.mark.parametrize("policy", ["drop_oldest", "block"])
-def test_the_only_subscriber_hears_how_much_it_missed_while_it_was_gone(policy: str, stop_s: float) -> None:
+def test_the_only_subscriber_hears_how_much_it_missed_while_it_was_gone(policy: iris.OverflowPolicy, stop_s: float) -> None:
     async def scenario(simulation: NodeSimulation) -> None:
         publisher, subscriber = await simulation.start_nodes(2)
         listener = Listener()
@@ -146,7 +147,7 @@ def take(taken: list[tuple[bytes, int]], message: iris.Message) -> None:
 PATTERNS = {"a": "a.>", "a.b": "a.b", ">": ">", "a.c": "a.c"}
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", first_cases(3, range(1, 9)))
 def test_whoever_comes_and_goes_the_numbers_of_each_group_are_those_of_its_topics(seed: int) -> None:
     """Bursts to several topics, wider and narrower subscribers, and each of them out of the views for a while, or never."""
 

@@ -22,6 +22,7 @@ from iris_overlay.groups.messages import (
 )
 from iris_overlay.ids import GroupId
 from iris_py.testing.cores.groups import EPOCH_UNIX_S, GroupSimulation, SimulatedNode
+from tests.profiles import first_cases
 
 ECHO = GroupId(b"echo".ljust(16))
 GROUPS = [GroupId(bytes([fill]) * 16) for fill in (5, 45, 85)]
@@ -269,6 +270,7 @@ class CopyCounter:
         self._apply_output(node, output)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_a_cast_to_a_thousand_members_with_crashes() -> None:
     simulation, nodes = start(1100)
     members, others = nodes[:1000], nodes[1000:]
@@ -306,6 +308,7 @@ def test_a_cast_to_a_thousand_members_with_crashes() -> None:
     assert all(node.counters.casts_skipped == 0 for node in live)
 
 
+@pytest.mark.long
 def test_samples_of_a_hundred_watchers_cover_a_thousand_members_evenly() -> None:
     simulation, nodes = start(1100, seed=2)
     join_all(simulation, nodes[:1000])
@@ -537,7 +540,7 @@ def run_faults(seed: int, steps: int = 30) -> GroupSimulation:
     return simulation
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("IRIS_SEEDS", "45"))))
+@pytest.mark.parametrize("seed", first_cases(15, range(int(os.environ.get("IRIS_SEEDS", "45")))))
 def test_random_faults(seed: int) -> None:
     run_faults(seed)
 

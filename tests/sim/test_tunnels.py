@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
+from iris_py.node.spare_links import LINK_IDLE_S
 from iris_py.patterns.tunnel.table import TunnelOpened
 from iris_py.testing import NodeSimulation, run
 
@@ -609,14 +610,14 @@ def test_a_half_open_link_breaks_an_idle_tunnel_on_both_sides() -> None:
 
 def test_a_link_is_kept_while_a_tunnel_is_open_on_it() -> None:
     async def scenario(simulation: NodeSimulation) -> None:
-        nodes = await simulation.start_nodes(24)  # more than neighbours keep links to
+        nodes = await simulation.start_nodes(20)  # more than neighbours keep links to
         await simulation.until(simulation.is_converged)
         order = sorted(nodes, key=lambda node: node.id)
-        caller, member = order[0], order[12]
+        caller, member = order[0], order[10]
         server = Server(echo)
         await member.join("files", server)
         tunnel = await caller.tunnel("files")
-        await asyncio.sleep(200.0)
+        await asyncio.sleep(3 * LINK_IDLE_S)
         await tunnel.send(b"there?")
         assert await tunnel.receive() == b"there?"
         await tunnel.close()

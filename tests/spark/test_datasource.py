@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import iris_py.sync as iris
     from tests.spark.services import Service
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-topics")
 
 PATIENCE_S = 60
 #: Large enough that Spark does not hold a batch of these back in a buffer.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-topics")
 
 
 @pytest.fixture
@@ -64,6 +64,16 @@ def test_scoring_between_two_topics(example: Callable[[str], list[str]]) -> None
         "order 6: risk 0.250",
         "order 7: risk 0.175",
         "order 8: risk 0.300",
+        "stopped",
+    ]
+
+
+def test_scoring_by_a_cluster_of_another_cloud(example: Callable[[str], list[str]]) -> None:
+    assert example("spark_federation.py") == [
+        "order 5: score 0.125",
+        "order 6: score 0.150",
+        "order 7: score 0.175",
+        "order 8: score 0.200",
         "stopped",
     ]
 

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,7 +53,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         yield made
     finally:
         for pid in made.processes():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # without work it may have ended by itself just now
+                os.kill(pid, signal.SIGKILL)
         made.close()
 
 

@@ -33,11 +33,51 @@ if TYPE_CHECKING:
 
 
 def test_counts_add_up_and_can_be_subtracted() -> None:
-    first = DispatchCounts(3, 30, 2, 1, {"RemoteError": 1}, 100, 50, {"a": 10, "b": 10}, {80: 2})
-    second = DispatchCounts(1, 10, 1, 0, {}, 10, 5, {"b": 10}, {80: 1, 90: 0})
+    first = DispatchCounts(
+        asked=3,
+        rows=30,
+        replied=2,
+        retried=1,
+        failed={"RemoteError": 1},
+        sent_bytes=100,
+        received_bytes=50,
+        rows_by_member={"a": 10, "b": 10},
+        times={80: 2},
+    )
+    second = DispatchCounts(
+        asked=1,
+        rows=10,
+        replied=1,
+        retried=0,
+        failed={},
+        sent_bytes=10,
+        received_bytes=5,
+        rows_by_member={"b": 10},
+        times={80: 1, 90: 0},
+    )
     both = first + second
-    assert both == DispatchCounts(4, 40, 3, 1, {"RemoteError": 1}, 110, 55, {"a": 10, "b": 20}, {80: 3})
-    assert both - first == DispatchCounts(1, 10, 1, 0, {}, 10, 5, {"b": 10}, {80: 1})
+    assert both == DispatchCounts(
+        asked=4,
+        rows=40,
+        replied=3,
+        retried=1,
+        failed={"RemoteError": 1},
+        sent_bytes=110,
+        received_bytes=55,
+        rows_by_member={"a": 10, "b": 20},
+        times={80: 3},
+    )
+    assert both - first == DispatchCounts(
+        asked=1,
+        rows=10,
+        replied=1,
+        retried=0,
+        failed={},
+        sent_bytes=10,
+        received_bytes=5,
+        rows_by_member={"b": 10},
+        times={80: 1},
+    )
     assert both - both == DispatchCounts()
     assert pickle.loads(pickle.dumps(both)) == both
     assert str(both).startswith("4 requests for 40 rows: 3 replied, 1 retried, failed: 1 RemoteError; p50 1.1")
@@ -91,7 +131,7 @@ def test_sources_that_are_topics_tell_what_waits_and_what_was_lost() -> None:
     latest = {"epoch": "e", "position": 7, "lag": 3, "lagMs": 1500, "dropped": 1, "lost": 2, "missedByPublisher": {"a": 4}}
     offsets = [json.dumps(latest), json.dumps({"topic": {"0": 5}}), "12", "/path/of/another one", None]
     progress = {"sources": [{"latestOffset": offset} for offset in offsets]}
-    assert source_metrics(progress) == [SourceMetrics(3, 1.5, 1, 2, {"a": 4})]
+    assert source_metrics(progress) == [SourceMetrics(lag=3, lag_s=1.5, dropped=1, lost=2, missed={"a": 4})]
 
 
 # -- with Spark

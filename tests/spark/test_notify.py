@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.spark.services import Service
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-topics")
 
 ROWS = 350
 PATIENCE_S = 60.0
@@ -43,7 +43,7 @@ def test_rows_are_published_in_the_order_of_their_partition(spark: SparkSession,
         sent = notify(numbers(spark), topic="orders.new", message="text", network=service.network)
         messages = take(orders, ROWS)
 
-    assert sent == Notified(ROWS, ROWS)
+    assert sent == Notified(messages=ROWS, receivers=ROWS)
     by_source: dict[str, list[int]] = {}
     for message in messages:
         by_source.setdefault(message.source, []).append(int(message.payload))
@@ -78,7 +78,7 @@ def test_every_member_of_a_cluster_is_told(spark: SparkSession, service: Service
         )
         assert all(receiver.is_complete.wait(PATIENCE_S) for receiver in receivers)
 
-    assert sent == Notified(10, 20)
+    assert sent == Notified(messages=10, receivers=20)
     for receiver in receivers:
         assert sorted(receiver.payloads) == sorted(b"forget %d" % number for number in range(1, 20, 2))
 
@@ -94,8 +94,8 @@ def test_batches_are_published_as_arrow(spark: SparkSession, service: Service) -
 
 
 def test_nobody_was_there(spark: SparkSession, service: Service) -> None:
-    assert notify(numbers(spark, 4), topic="void", message="text", network=service.network) == Notified(4, 0)
-    assert notify(numbers(spark, 0), topic="void", message="text", network=service.network) == Notified(0, 0)
+    assert notify(numbers(spark, 4), topic="void", message="text", network=service.network) == Notified(messages=4, receivers=0)
+    assert notify(numbers(spark, 0), topic="void", message="text", network=service.network) == Notified(messages=0, receivers=0)
 
 
 def test_a_subscriber_that_has_stopped_fails_the_job_in_the_end(spark: SparkSession, service: Service) -> None:

@@ -72,6 +72,8 @@ def find(texts: dict[str, str]) -> list[str]:
 def begin(state: State, home: Path) -> str:
     import logging
 
+    from tests.spark import warm_daemon
+
     logging.basicConfig(filename=home / "python.log", level=logging.DEBUG)
     logging.getLogger("py4j").setLevel(logging.INFO)  # at DEBUG it writes what it sends (docs/security.md)
     (home / "events").mkdir()
@@ -80,6 +82,9 @@ def begin(state: State, home: Path) -> str:
         home,
         "local-cluster[1,2,1024]",
         **{
+            "spark.task.maxFailures": "1",  # the job that fails would do so four times, with new processes each time
+            "spark.python.daemon.module": warm_daemon.MODULE,
+            **{f"spark.executorEnv.{name}": value for name, value in warm_daemon.ENVIRONMENT.items()},
             "spark.ui.enabled": "true",
             "spark.ui.port": "0",
             "spark.ui.prometheus.enabled": "true",
@@ -203,7 +208,7 @@ def files_below(directory: Path) -> Iterator[tuple[Path, str]]:
 PRESENT: Final = {
     "plan": ("driver", "iris_dispatch"),
     "error": ("driver", "no entry"),
-    "job": ("command lines", "pyspark.daemon"),
+    "job": ("command lines", "warm_daemon"),
     "executor": ("command lines", "CoarseGrainedExecutorBackend"),
     "variable": ("environments", "PYTHONPATH="),
     "failed stage": ("pages", "no entry"),

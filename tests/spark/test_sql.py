@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import iris_py.sync as iris
     from tests.spark.services import Service
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-topics")
 
 ROWS = 550
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from pathlib import Path
 from types import NoneType, UnionType
@@ -26,17 +28,28 @@ from iris_overlay.messages import (
 )
 from iris_overlay.peers.dial_back import DIAL_BACK, PACKET
 from iris_overlay.ring.messages import RingMessage, RoutedKind
+from iris_py.federation import answers, crossing, items
+from iris_py.federation import frames as line
+from iris_py.federation.bundle import SMALL_BYTES
+from iris_py.federation.calling import Call, encode_call
+from iris_py.federation.channels import FAR_SIDE, NUMBER
+from iris_py.federation.handshake import FederationHandshake, pairs_of
+from iris_py.federation.health import PROBE_BUSY_S, PROBE_IDLE_S
+from iris_py.federation.hello import HELLO_BYTES_MAX, decode_hello
+from iris_py.federation.rules import USES
 from iris_py.link import lanes
 from iris_py.link.events import CloseReason
-from iris_py.link.handshake import LinkHandshake, introduce
-from iris_py.patterns.tunnel import end
+from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake
+from iris_py.patterns.tunnel import stream
 from iris_py.peers import clocks
 from iris_py.peers.group import CAST_LABEL
-from iris_py.wire import packets
+from iris_py.peers.member import membership_attributes
+from iris_py.wire import imported, packets
 from iris_py.wire.cast_pieces import PIECE
 from iris_py.wire.headers import HEADERS_BYTES_MAX
 from iris_security import (
     AdministrationKey,
+    CloudKey,
     DatagramSealer,
     GroupSealer,
     Identity,
@@ -45,6 +58,7 @@ from iris_security import (
     Secret,
     Suite,
     multicast_associated,
+    pair_id,
     unicast_associated,
 )
 from tests.wire.client import Group, hkdf, pack_permit
@@ -60,6 +74,9 @@ SINCE = 1_700_000_000_000
 A, B = Identity(b"\x03" * 32), Identity(b"\x04" * 32)
 HELLO_A = msgspec.msgpack.encode([A.node_id, ["127.0.0.1:1"], ""])
 HELLO_B = msgspec.msgpack.encode([B.node_id, ["127.0.0.1:2"], ""])
+C, D = CloudKey(b"\x05" * 32), CloudKey(b"\x06" * 32)
+HELLO_C = msgspec.msgpack.encode({"gateway": b"c" * 16, "bundle": b"\x01" * 8, "count": 4, "max_message_bytes": 1 << 20})
+HELLO_D = msgspec.msgpack.encode({"gateway": b"d" * 16, "max_message_bytes": 1 << 20})
 
 
 def handshake() -> tuple[LinkHandshake, LinkHandshake, bytes, bytes]:
@@ -81,7 +98,7 @@ def vectors() -> dict[str, bytes]:
     """Compute what the page says, by its names."""
     one, _other, first, second = handshake()
     assert one.keys is not None
-    hello = bytes(8) + introduce(A, one.link_id, HELLO_A)
+    hello = bytes(8) + one.introduction.introduce(one.link_id)
     frame = lanes.FRAME.pack(lanes.HELLO, len(hello)) + hello
     body = packets.MESSAGE.pack(packets.REQUEST, 0, 0, 5, 1, 1000) + b"hello"
     sealer = GroupSealer(ECHO, A.node_id, 1)
@@ -102,6 +119,9 @@ def vectors() -> dict[str, bytes]:
         "id of A": A.node_id,
         "id of B": B.node_id,
         "proof of A in `echo`": ECHO.proof(A.node_id),
+        "attributes of A in `echo`, with rank 2 and for overflow": membership_attributes(
+            ECHO, node, 1.0, 2, takes_overflow=True
+        ),
         "what the permit of A in `echo` with the stamp 2^32 at 1,700,000,000,000 ms is for": statement,
         "that permit": ECHO.permit(statement),
         "what the permit of A to watch is for": user_part(node),
@@ -127,9 +147,38 @@ def vectors() -> dict[str, bytes]:
     }
 
 
+def vectors_of_gateways() -> dict[str, bytes]:
+    """Compute what the page says of gateways, by its names."""
+    one = FederationHandshake(key=C, peer=D.public, hello=HELLO_C, ephemeral_private=b"\x01" * 32)
+    other = FederationHandshake(pairs=pairs_of([D], [C.public]), hello=HELLO_D, ephemeral_private=b"\x02" * 32)
+    first = b"".join(one.data_to_send())
+    other.receive_data(memoryview(first))
+    second = b"".join(other.data_to_send())
+    one.receive_data(memoryview(second))
+    assert one.keys is not None
+    hello = bytes(8) + one.introduction.introduce(one.link_id)
+    frame = lanes.FRAME.pack(lanes.HELLO, len(hello)) + hello
+    return {
+        "the private key of C as text": C.text.encode(),
+        "the public key of C": C.public,
+        "that as text": C.public_text.encode(),
+        "the public key of D": D.public,
+        "the id of the cloud of C": C.cloud_id,
+        "the pair of C and D": pair_id(D.public, C.public),
+        "the hello of C": HELLO_C,
+        "the first message of C": first,
+        "the answer of D": second,
+        "the handshake hash of C and D": one.link_id,
+        "key of C's records": one.keys.send,
+        "key of D's records": one.keys.receive,
+        "the first record of C, a HELLO": RecordSealer(one.keys.send, one.suite).seal(frame),
+        "the key of pseudonyms of C towards D": C.origin_key(D.public),
+    }
+
+
 def test_the_vectors_are_those_of_the_code() -> None:
     said = re.findall(r"^\| (.+?) \| `([0-9a-f]+)` \|$", PAGE, re.MULTILINE)
-    assert said == [(name, value.hex()) for name, value in vectors().items()]
+    assert said == [(name, value.hex()) for name, value in (vectors() | vectors_of_gateways()).items()]
 
 
 def test_the_stranger_computes_the_same() -> None:
@@ -138,11 +187,93 @@ def test_the_stranger_computes_the_same() -> None:
     assert (group.key, group.id) == (said["group key of the cluster `echo`"], said["group id of the cluster `echo`"])
     assert hkdf(SECRET.value, b"default", b"iris key id", 8) == said["key id"]
     assert group.proof(A.node_id) == said["proof of A in `echo`"]
+    ranked = said["attributes of A in `echo`, with rank 2 and for overflow"]
+    assert ranked == group.proof(A.node_id, bytes((0, 100, 0x82))) + bytes((0, 100, 0x82))
     assert group.link_proof(said["handshake hash"], b"i") == said["A's proof of the group `echo` on that link"]
     statement = pack_permit([1, A.node_id, 1 << 32, SINCE, group.proof(A.node_id)])
     assert statement == said["what the permit of A in `echo` with the stamp 2^32 at 1,700,000,000,000 ms is for"]
     assert group.permits.sign(b"permit", statement) == said["that permit"]
     assert pack_permit([2, A.node_id]) == said["what the permit of A to watch is for"]
+
+
+def test_the_stranger_computes_the_same_of_gateways() -> None:
+    said = vectors_of_gateways()
+    keys = sorted((said["the public key of C"], said["the public key of D"]))
+    assert said["the pair of C and D"] == hashlib.sha256(b"iris federation pair" + keys[0] + keys[1]).digest()[:8]
+    assert said["the id of the cloud of C"] == hashlib.sha256(b"iris cloud" + said["the public key of C"]).digest()[:16]
+    assert said["the key of pseudonyms of C towards D"] == hkdf(C.value, b"", b"iris origin" + said["the public key of D"])
+    for prefix, label, key, name in (
+        ("irisidp1.", b"iris cloud private checksum", C.value, "the private key of C as text"),
+        ("irisid1.", b"iris cloud public checksum", C.public, "that as text"),
+    ):
+        checked = key + hashlib.sha256(label + key).digest()[:4]
+        assert said[name] == prefix.encode() + base64.urlsafe_b64encode(checked)
+
+
+def section_of(title: str) -> str:
+    """Return a section of the page."""
+    return PAGE.split(f"\n## {title}\n", maxsplit=1)[1].split("\n## ", maxsplit=1)[0]
+
+
+def test_the_hello_of_a_gateway_is_that_of_the_code() -> None:
+    section = section_of("Federation: the first bytes")
+    said = [name for names in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for name in re.findall(r"`(\w+)`", names)]
+    assert said == list(decode_hello(HELLO_C).__struct_fields__)
+    assert (HELLO_BYTES_MAX, HANDSHAKE_BYTES_MAX) == (2048, 4096)
+
+
+def test_the_control_messages_between_gateways_are_those_of_the_code() -> None:
+    section = section_of("Federation: messages on a line")
+    said = re.findall(r"^\| (\d+) \| (\w+) \| ([^|]+?) \|$", section, re.MULTILINE)
+    assert said == [
+        (str(number), type_.__name__, ", ".join(type_.__struct_fields__) or "-") for type_, number in line._TYPES.items()
+    ]
+    assert f"`[{', '.join(line.Entry.__struct_fields__)}]`" in section
+    assert (line.CONTROL_BYTES_MAX, line.RULES_MAX, line.REQUIRED) == (256 << 10, 1024, 128)
+    assert (line.NAME_BYTES_MAX, line.OPTIONS_BYTES_MAX, line.CHANNEL_NUMBERS) == (255, 16 << 10, 1 << 63)
+    assert (line.CLUSTER, line.TOPIC) == (0, 1)
+    assert (line.SUBSCRIBE, line.PUBLISH, line.SURVEY, line.TUNNEL) == (0, 1, 2, 3)
+    bits = re.findall(r"(\d+) (request|survey|broadcast|tunnel|subscribe|publish)", section)
+    assert [(int(bit), use) for bit, use in bits[:6]] == [(1 << place, use) for place, use in enumerate(USES)]
+    assert line.ALLOW_BLOCK == 64
+    assert (bytes(16), 62 << 10) == (line.LINE_GROUP, SMALL_BYTES)
+    assert (PROBE_IDLE_S, PROBE_BUSY_S) == (5.0, 1.0)
+    call = Call(name="db", payload=b"x", identity=b"i" * 16, prefer="eu", is_anchored=True, is_sealed=True)
+    assert encode_call(call) == bytes((1, 1, 1 | 2 | 16, 2, 2, 0)) + b"i" * 16 + b"dbeu" + b"x"
+
+
+def test_the_messages_of_surveys_between_clouds_are_those_of_the_code() -> None:
+    section = section_of("Federation: surveys and tunnels")
+    said = re.findall(r"^\| (\w+) \| (\d+) \| (.+?) \|$", section, re.MULTILINE)
+    assert [(int(number), getattr(answers, name)) for name, number, _bytes in said] == [(each, each) for each in range(1, 5)]
+    place = answers.Place(bytes(16), "eu")
+    member = bytes(16) + b"\x02eu"
+    assert answers.encode_question(b"payload") == b"\x01payload"
+    assert answers.encode_said(answers.Asked(3, (place,))) == b"\x02\0\0\0\x03\x01" + member
+    reply = answers.encode_said(answers.Answer(place, packets.REPLY, True, b"payload"))
+    assert reply == bytes((3, packets.REPLY, 1)) + member + b"payload"
+    assert answers.encode_said(answers.Ended(b"\0")) == b"\x04\0"
+    assert answers.encode_stop_after(7) == b"\0\0\0\x07"
+    assert answers.DROPPED == 0
+    headers = set(re.findall(r"`(iris-\w+)`", section))
+    assert headers == {value for name, value in vars(crossing).items() if name.endswith("_HEADER")}
+
+
+def test_the_messages_of_subscriptions_are_those_of_the_code() -> None:
+    section = section_of("Federation: subscriptions, publishing and broadcasts")
+    said = {name: int(number) for name, number in re.findall(r"^\| (\w+) \| (\d) \|", section, re.MULTILINE)}
+    assert said == {name: getattr(items, name) for name in said}
+    assert sorted(said.values()) == list(range(1, items.GOING + 1))
+    (record, size) = re.findall(r"each `(flags:u8 [^`]+)` \((\d+) bytes\)", section)[0]
+    kinds = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "16": "16s", "4": "4s"}
+    assert ">" + "".join(kinds[field.partition(":")[2]] for field in record.split()) == items.RECORD.format
+    assert int(size) == items.RECORD.size
+    assert re.findall(r"at most ([\d,]*\d)", section) == [f"{items.PATTERNS_MAX:,}", f"{items.ITEMS_MAX:,}"]
+    assert (items.BROADCAST, items.ANSWERED, items.ASKED) == (1, 2, 4)
+    assert items.encode_add(7, ["a.>"]) == bytes.fromhex("0100000007000103612e3e")
+    item = items.Item("a", b"xy", 3, b"o" * 16, b"s" * 4, 1, b"", items.ANSWERED)
+    head = "0602010000" + "00000002" + "6f" * 16 + "73" * 4 + "0000000000000003" + "00000001"
+    assert items.encode_items(items.SAY, [item]) == bytes.fromhex(head) + b"axy"
 
 
 def rows(*types: type[msgspec.Struct]) -> list[tuple[str, str, str]]:
@@ -208,14 +339,16 @@ def test_the_bounds_are_those_of_the_code() -> None:
     assert (MESSAGE_BYTES_MAX, ADDRESSES_MAX, ADDRESS_LENGTH_MAX, ZONE_LENGTH_MAX) == (1 << 20, 8, 261, 64)
     assert (ATTRIBUTES_BYTES_MAX, HEADERS_BYTES_MAX, packets.SHARED_BODY_BYTES_MAX) == (256, 4 << 10, 64 << 10)
     assert packets.BODY_BYTES_LIMIT == (64 << 20) + (128 << 10)
+    assert (imported.HEAD.format, imported.CLOUD.pattern) == (">16s4sQQB", rb"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
     assert (PIECE.format, CAST_LABEL) == (">HH12s", b"cast")
-    assert (end.PIECE_CHARGE, end.WINDOW_BYTES_MIN, end.WINDOW_BYTES_MAX) == (64, 4 << 10, 1 << 30)
+    assert (stream.PIECE_CHARGE, stream.WINDOW_BYTES_MIN, stream.WINDOW_BYTES_MAX) == (64, 4 << 10, 1 << 30)
+    assert (NUMBER.format, FAR_SIDE) == (">Q", 1 << 63)
 
 
 def test_the_frames_and_kinds_are_those_of_the_code() -> None:
     frames = re.findall(r"^\| (\d+) \| ([A-Z_]+) \| [^|]+ \|$", PAGE, re.MULTILINE)
     frames, of_tunnels = frames[: lanes.LAST_KIND + 1], frames[lanes.LAST_KIND + 1 :]
-    assert [(int(number), getattr(end, name)) for number, name in of_tunnels] == [(number, number) for number in range(6)]
+    assert [(int(number), getattr(stream, name)) for number, name in of_tunnels] == [(number, number) for number in range(6)]
     assert [(int(number), getattr(lanes, name)) for number, name in frames] == [
         (number, number) for number in range(lanes.LAST_KIND + 1)
     ]
@@ -228,6 +361,6 @@ def test_the_frames_and_kinds_are_those_of_the_code() -> None:
 
 def test_the_packets_through_the_ring_are_those_of_the_code() -> None:
     said = [int(number) for number in re.findall(r"^kind:u8=(\d+) ", PAGE, re.MULTILINE)]
-    assert said == [lanes.TUNNEL, packets.CLOCK_QUESTION, packets.CLOCK_ANSWER]
+    assert said == [lanes.TUNNEL, packets.CLOCK_QUESTION, packets.CLOCK_ANSWER, packets.STATUS]
     assert f"UNICAST (kind {lanes.UNICAST}) or MULTICAST (kind {lanes.MULTICAST})" in PAGE
     assert (PACKET, DIAL_BACK) == (b"\x00", b"\x01")

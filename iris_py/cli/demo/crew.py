@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -13,11 +14,13 @@ from iris_py.cli.outcome import one_line
 from iris_py.errors import IrisError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
+    from iris_py.cli.demo.progress import Progress
     from iris_security.secret import Secret
 
-__all__ = ["Crew", "CrewMember", "MemberFailed"]
+__all__ = ["Crew", "CrewMember", "MemberFailed", "Processes", "kill_and_replace"]
 
 READY_TIMEOUT_S: Final = 30.0  # an interpreter's start, a handshake and a join: well under 1 s, but machines can be busy
 LEAVE_TIMEOUT_S: Final = 10.0
@@ -39,23 +42,14 @@ class CrewMember:
     """Replies of this member that arrived."""
 
 
-class Crew:
-    """All member processes. Leaving the ``async with`` ends them: politely after success, at once after an exception."""
+class Processes:
+    """Processes of the demo. Leaving the ``async with`` ends them: politely after success, at once after an exception.
 
-    def __init__(self, seed: str, secret: Secret, program: str = member_program.__name__) -> None:
-        """Prepare.
+    Each ends when its standard input does.
+    """
 
-        Args:
-            seed: The driver's address.
-            secret: The secret of the demo's own network.
-            program: The module that a member process runs.
-        """
-        self._seed = seed
-        self._secret = secret
-        self._program = program
-        self._victim: CrewMember | None = None
-        self._is_hasty = False
-        self.members: list[CrewMember] = []
+    def __init__(self) -> None:
+        self._started: list[CrewMember] = []
 
     async def __aenter__(self) -> Self:
         """Start nobody yet."""
@@ -64,20 +58,91 @@ class Crew:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End every member and wait until it is gone."""
-        for member in self.members:
+        """End every process and wait until it is gone."""
+        for each in self._started:
             if exc is not None:
-                self._kill(member)
-            elif member.process.stdin is not None:
-                member.process.stdin.close()
-        for member in self.members:
+                self._kill(each)
+            elif each.process.stdin is not None:
+                each.process.stdin.close()
+        for each in self._started:
             try:
-                await asyncio.wait_for(member.process.wait(), LEAVE_TIMEOUT_S)
+                await asyncio.wait_for(each.process.wait(), LEAVE_TIMEOUT_S)
             except TimeoutError:
-                self._kill(member)
-                await member.process.wait()
+                self._kill(each)
+                await each.process.wait()
             finally:
-                member.errors.close()
+                each.errors.close()
+
+    async def _launch(self, *arguments: str, environment: Mapping[str, str] | None = None) -> CrewMember:
+        """Start a module of Python.
+
+        Args:
+            arguments: Its name, and what it is given.
+            environment: Its environment; None for the own one.
+        """
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is gone; a pipe would have to be emptied
+        # A session of its own, so that Ctrl-C reaches the driver alone, which then ends the others.
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", *arguments),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+            start_new_session=True,
+        )
+        started = CrewMember(process, errors)
+        self._started.append(started)
+        return started
+
+    async def _read_line(self, started: CrewMember, what: str, command: str) -> str:
+        """Return the line by which a process says that it serves.
+
+        Raises:
+            MemberFailed: It does not come within `READY_TIMEOUT_S`.
+        """
+        assert started.process.stdout is not None
+        try:
+            line = await asyncio.wait_for(started.process.stdout.readline(), READY_TIMEOUT_S)
+        except (TimeoutError, OSError):
+            line = b""
+        if not line:
+            started.errors.seek(0)
+            last = started.errors.read()[-500:].decode(errors="replace")
+            raise MemberFailed(f"{what} did not start: {one_line(last) or 'it was silent'}. Run `{command}` again.")
+        return line.decode().strip()
+
+    @staticmethod
+    def _kill(started: CrewMember) -> None:
+        try:
+            started.process.kill()
+        except ProcessLookupError:
+            pass  # it was faster
+
+
+class Crew(Processes):
+    """All member processes."""
+
+    def __init__(self, seed: str, secret: Secret, program: str = member_program.__name__, command: str = "iris demo") -> None:
+        """Prepare.
+
+        Args:
+            seed: The address of a node of the network.
+            secret: The secret of the demo's own network.
+            program: The module that a member process runs.
+            command: What the user has run.
+        """
+        super().__init__()
+        self._seed = seed
+        self._secret = secret
+        self._program = program
+        self._command = command
+        self._victim: CrewMember | None = None
+        self._is_hasty = False
+
+    @property
+    def members(self) -> list[CrewMember]:
+        """All members that were ever started."""
+        return self._started
 
     async def start_many(self, number: int, state: str) -> None:
         """Start members at the same time."""
@@ -97,29 +162,11 @@ class Crew:
         Raises:
             MemberFailed: It does not serve after `READY_TIMEOUT_S`.
         """
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the member is gone; a pipe would have to be emptied
-        # A session of its own, so that Ctrl-C reaches the driver alone, which then ends the members.
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", self._program, self._seed),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,
-        )
-        member = CrewMember(process, errors)
-        self.members.append(member)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(self._secret.text.encode() + b"\n")
-            line = await asyncio.wait_for(process.stdout.readline(), READY_TIMEOUT_S)
-        except (TimeoutError, OSError):
-            line = b""
-        if not line:
-            errors.seek(0)
-            last = errors.read()[-500:].decode(errors="replace")
-            raise MemberFailed(f"a member process did not start: {one_line(last) or 'it was silent'}. Run `iris demo` again.")
-        member.id = line.decode().strip()
+        member = await self._launch(self._program, self._seed)
+        assert member.process.stdin is not None
+        with contextlib.suppress(OSError):  # of one that is gone the line does not come, either
+            member.process.stdin.write(self._secret.text.encode() + b"\n")
+        member.id = await self._read_line(member, "a member process", self._command)
         member.state = state
         return member
 
@@ -149,9 +196,10 @@ class Crew:
             if member.id == node_id:
                 member.requests += 1
 
-    @staticmethod
-    def _kill(member: CrewMember) -> None:
-        try:
-            member.process.kill()
-        except ProcessLookupError:
-            pass  # it was faster
+
+async def kill_and_replace(crew: Crew, progress: Progress) -> None:
+    """Kill a member at work, and start another one."""
+    member = await crew.kill()
+    progress.note(f"member {member.id[:8]} {member.state} (SIGKILL to process {member.process.pid})")
+    member = await crew.start("joined after the kill")
+    progress.note(f"member {member.id[:8]} joined in its place")

@@ -40,19 +40,24 @@ def _make_counter(node: iris_py.Node) -> Callable[[iris_py.Request], bytes]:
 
 
 async def serve(
-    seed: str, make: Callable[[iris_py.Node], Callable[[iris_py.Request], bytes | Awaitable[bytes]]] = _make_counter
+    seed: str,
+    make: Callable[[iris_py.Node], Callable[[iris_py.Request], bytes | Awaitable[bytes]]] = _make_counter,
+    network: str = NETWORK,
+    cluster: str = CLUSTER,
 ) -> int:
     """Count what is sent to the cluster, until standard input ends.
 
     Args:
-        seed: The driver's address.
+        seed: The address of a node of the network.
         make: Makes the handler, which runs in threads.
+        network: The name of the network.
+        cluster: What to serve.
     """
     secret = Secret.parse(sys.stdin.buffer.readline().decode())
     is_to_hold = threading.Event()
     ended = _watch_input(is_to_hold)
     # A `Config` takes the place of environment and file: no setting of the user reaches the demo.
-    config = iris_py.Config(network=NETWORK, secret=secret, seeds=(seed,), discovery=False)
+    config = iris_py.Config(network=network, secret=secret, seeds=(seed,), discovery=False)
     async with iris_py.connect(config=config) as node:
         answer = make(node)
 
@@ -64,7 +69,7 @@ async def serve(
             return answer(request)
 
         # One at a time: the work is the processor's, and what waits here could as well run at another member.
-        async with node.join(CLUSTER, count_request, concurrency=1):
+        async with node.join(cluster, count_request, concurrency=1):
             print(node.id, flush=True)
             await ended
             signal.alarm(END_TIMEOUT_S)

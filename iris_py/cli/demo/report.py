@@ -6,6 +6,10 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from iris_py.cli.output import Line, Lines
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -16,9 +20,44 @@ if TYPE_CHECKING:
     from iris_py.cli.demo.lexer import Totals
     from iris_py.cli.demo.result import Outcome
 
-__all__ = ["document", "percentiles_ms", "print_report", "print_totals", "print_verdict"]
+__all__ = ["LINES", "DemoLine", "MemberResult", "document", "percentiles_ms", "print_report", "print_totals", "print_verdict"]
 
 PERCENTS: Final = (50, 90, 99)
+
+
+class MemberResult(msgspec.Struct):
+    """A process that has counted files."""
+
+    id: str
+    process: int
+    state: str
+    requests: int
+
+
+class DemoLine(Line, tag="demo", kw_only=True):
+    """All that `iris demo` has measured."""
+
+    input: str
+    """The directory that was counted."""
+    equal: bool
+    """Whether both totals are equal."""
+    totals: dict[str, int]
+    """Those of the cluster."""
+    plain: dict[str, int]
+    """Those of one process."""
+    skipped: dict[str, int]
+    """How many files were left out, by reason."""
+    members: list[MemberResult]
+    requests: int
+    retries: int
+    failures: list[str]
+    latency_ms: dict[str, float]
+    seconds: dict[str, float]
+    """How long each part took."""
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {"demo": (DemoLine,)}
 
 
 def percentiles_ms(latencies_s: Sequence[float]) -> dict[str, float]:
@@ -30,28 +69,25 @@ def percentiles_ms(latencies_s: Sequence[float]) -> dict[str, float]:
     return {name: round(value * 1000, 3) for name, value in (found | {"max": ranked[-1]}).items()}
 
 
-def document(outcome: Outcome, members: Sequence[CrewMember]) -> dict[str, object]:
+def document(outcome: Outcome, members: Sequence[CrewMember]) -> DemoLine:
     """Return everything that was measured, for JSON."""
-    return {
-        "input": str(outcome.inventory.root),
-        "equal": outcome.is_equal,
-        "totals": asdict(outcome.totals),
-        "plain": asdict(outcome.plain),
-        "skipped": dict(outcome.inventory.skipped),
-        "members": [
-            {"id": member.id, "process": member.process.pid, "state": member.state, "requests": member.requests}
-            for member in members
-        ],
-        "requests": len(outcome.latencies_s),
-        "retries": outcome.retries,
-        "failures": outcome.failures,
-        "latency_ms": percentiles_ms(outcome.latencies_s),
-        "seconds": {
+    return DemoLine(
+        input=str(outcome.inventory.root),
+        equal=outcome.is_equal,
+        totals=asdict(outcome.totals),
+        plain=asdict(outcome.plain),
+        skipped=dict(outcome.inventory.skipped),
+        members=[MemberResult(member.id, member.process.pid, member.state, member.requests) for member in members],
+        requests=len(outcome.latencies_s),
+        retries=outcome.retries,
+        failures=list(outcome.failures),
+        latency_ms=percentiles_ms(outcome.latencies_s),
+        seconds={
             "start": round(outcome.start_s, 3),
             "cluster": round(outcome.cluster_s, 3),
             "plain": round(outcome.plain_s, 3),
         },
-    }
+    )
 
 
 def print_report(outcome: Outcome, members: Sequence[CrewMember]) -> None:

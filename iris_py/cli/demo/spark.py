@@ -17,7 +17,7 @@ import time
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 import iris_py
-from iris_py.cli.demo.crew import Crew
+from iris_py.cli.demo.crew import Crew, kill_and_replace
 from iris_py.cli.demo.files import count_plainly, take_inventory
 from iris_py.cli.demo.lexer import Totals
 from iris_py.cli.demo.member import CLUSTER, NETWORK
@@ -27,6 +27,7 @@ from iris_py.cli.demo.spark_report import document, print_report
 from iris_py.cli.demo.spark_result import KILLED, ExecutorSeen, SparkOutcome
 from iris_py.cli.demo.spark_terms import EXECUTORS, MEMBER_PROGRAM, PROGRESS_TOPIC, RESULT_TOPIC, Job
 from iris_py.cli.outcome import ExitCode, complain
+from iris_py.cli.output import Output
 from iris_security.secret import Secret
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ async def demo_spark(directory: Path | None, *, member_count: int, is_kill: bool
         directory: What to count; None for the standard library of the running interpreter.
         member_count: How many members there are at a time.
         is_kill: Whether to kill a member and an executor.
-        as_json: Print one JSON document in place of tables.
+        as_json: Print one line of JSON in place of tables.
         timeout_s: How long Spark may take for all of it.
 
     Returns:
@@ -75,7 +76,7 @@ async def demo_spark(directory: Path | None, *, member_count: int, is_kill: bool
         outcome.plain_s = time.perf_counter() - started
         log.is_kept = bool(outcome.failures)
     if as_json:
-        print(json.dumps(document(outcome), indent=2))
+        Output(as_json=True).line(document(outcome))
     else:
         print_report(outcome)
     for failure in outcome.failures:
@@ -179,18 +180,12 @@ class _Run:
             self._see({number for (number,) in struct.iter_unpack("!I", message.payload)})
             if self._kill_at is not None and self._total - len(self._left) >= self._kill_at:
                 self._kill_at = None
-                self._tasks.create_task(self._kill_and_replace())
+                self._tasks.create_task(kill_and_replace(self._crew, self._progress))
 
     def _see(self, numbers: set[int]) -> None:
         for _ in range(len(numbers & self._left)):
             self._progress.advance()
         self._left -= numbers
-
-    async def _kill_and_replace(self) -> None:
-        member = await self._crew.kill()
-        self._progress.note(f"member {member.id[:8]} {member.state} (SIGKILL to process {member.process.pid})")
-        member = await self._crew.start("joined after the kill")
-        self._progress.note(f"member {member.id[:8]} joined in its place")
 
     async def _note(self, event: dict[str, Any]) -> None:
         """Take what the program with the Spark session tells."""

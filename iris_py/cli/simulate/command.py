@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
+from iris_py.cli.output import Output
 from iris_py.cli.simulate.pace import Display, Interrupts, Pace
-from iris_py.cli.simulate.report import document, print_report, print_summary
+from iris_py.cli.simulate.report import document, print_report, print_summary, summarize
 from iris_py.errors import ConfigurationError, IrisError
 
 if TYPE_CHECKING:
@@ -47,7 +47,13 @@ def make_plan(churn: float | None, partition: str | None, **options: Any) -> Pla
 
 
 def execute_simulation(
-    make: Callable[[], Plan], suite: str | None, *, json_file: Path | None, plots: Path | None, workers: int | None = None
+    make: Callable[[], Plan],
+    suite: str | None,
+    *,
+    as_json: bool,
+    output: Path | None,
+    plots: Path | None,
+    workers: int | None = None,
 ) -> int:
     """Run `simulate` to its end, whatever that is, and return the exit code.
 
@@ -59,9 +65,11 @@ def execute_simulation(
         plan = make()
         if suite is not None and plan != Plan():
             raise ConfigurationError(
-                f"--suite {suite} decides what is simulated: beside it say --workers, --json and --plots only"
+                f"--suite {suite} decides what is simulated: beside it say --workers, --json, --output and --plots only"
             )
-        return simulate(None if suite is not None else plan, suite, json_file=json_file, plots=plots, workers=workers)
+        return simulate(
+            None if suite is not None else plan, suite, as_json=as_json, output=output, plots=plots, workers=workers
+        )
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
@@ -74,14 +82,15 @@ def execute_simulation(
 
 
 def simulate(
-    plan: Plan | None, suite: str | None, *, json_file: Path | None, plots: Path | None, workers: int | None = None
+    plan: Plan | None, suite: str | None, *, as_json: bool, output: Path | None, plots: Path | None, workers: int | None = None
 ) -> int:
     """Run one simulation, or all of a suite.
 
     Args:
         plan: What to simulate; None for a suite.
         suite: Which suite.
-        json_file: Where to write everything that was measured, if anywhere; ``-`` is standard output, in place of tables.
+        as_json: Whether to print everything that was measured as lines of JSON.
+        output: A file for them, beside the tables; None prints them in place of tables.
         plots: A folder for plots, if any are wanted.
         workers: Processes side by side in a suite; None for as many as there are processors.
 
@@ -101,28 +110,29 @@ def simulate(
         from iris_py.cli.simulate.plots import prepare
 
         prepare(plots)
-    if json_file is not None and str(json_file) != "-" and not json_file.absolute().parent.is_dir():
-        raise ConfigurationError(f"--json {json_file}: there is no such folder")
-    with Interrupts() as interrupts, Display(sys.stderr, has_names=len(plans) > 1) as display:
+    if output is not None and not as_json:
+        raise ConfigurationError("--output is for lines of JSON: add --json")
+    with (
+        Output(as_json=as_json, path=output) as results,
+        Interrupts() as interrupts,
+        Display(sys.stderr, has_names=len(plans) > 1) as display,
+    ):
         if len(plans) == 1:
             reports = [run_plan(plans[0], Pace(lambda *shown: display.show("", *shown), lambda: interrupts.is_wanted))]
         else:
             reports = run_plans(plans, display, lambda: interrupts.is_wanted, workers)
-    _put_out(reports, json_file, plots)
+        _put_out(reports, results, plots, has_tables=not as_json or output is not None)
     if interrupts.is_wanted:
         return ExitCode.INTERRUPTED
     return ExitCode.OK if all(report.is_good for report in reports) else ExitCode.FAILED
 
 
-def _put_out(reports: Sequence[Report], json_file: Path | None, plots: Path | None) -> None:
-    if json_file is not None:
-        documents = [document(report) for report in reports]
-        text = json.dumps(documents[0] if len(documents) == 1 else documents, indent=2) + "\n"
-        if str(json_file) == "-":
-            sys.stdout.write(text)
-        else:
-            json_file.write_text(text)
-    if json_file is None or str(json_file) != "-":
+def _put_out(reports: Sequence[Report], output: Output, plots: Path | None, *, has_tables: bool) -> None:
+    if output.is_json:
+        for report in reports:
+            output.line(document(report))
+        output.line(summarize(reports))
+    if has_tables:
         for report in reports:
             print_report(report)
         if len(reports) > 1:

@@ -39,7 +39,6 @@ def run_full(plan: Plan, pace: Pace) -> Report:
         return run_disaster(plan, pace)
     report = Report(plan)
     run = PacedRun(FaultSchedule.draw(plan.seed, plan.nodes, plan.minutes * 60), pace)
-    run.simulation.hint = ""  # It would name another command; this one with the same options does the same.
     name = "everything promised holds, and 30 s after the last fault all is well"
     try:
         run.run()

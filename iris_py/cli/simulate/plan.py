@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from iris_py.errors import ConfigurationError
@@ -41,6 +41,10 @@ class Partition:
     """How many of the nodes are on the smaller side."""
     duration_s: float
     """How long it lasts."""
+
+    def __str__(self) -> str:
+        """Return it as the option says it."""
+        return f"{self.part}:{self.duration_s}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,18 @@ class Plan:
     def has_detectors(self) -> bool:
         """Whether real failure detectors run."""
         return self.nodes <= DETECTOR_NODES_MAX if self.detectors is None else self.detectors
+
+    @property
+    def command(self) -> str:
+        """The command line that simulates the same again."""
+        words = ["iris", "simulate"]
+        for field in fields(self):
+            value, option = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
+            if field.name == "detectors" and value is not None:
+                words.append("--detectors" if value else "--no-detectors")
+            elif value != field.default or field.name in {"nodes", "seed"}:
+                words += [option, str(value)]
+        return " ".join(words)
 
     @property
     def title(self) -> str:

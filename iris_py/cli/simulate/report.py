@@ -4,14 +4,54 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from iris_py.cli.output import Line, Lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iris_py.cli.simulate.plan import Plan
 
-__all__ = ["Check", "Figure", "Report", "document", "percentile", "print_report", "print_summary"]
+__all__ = ["LINES", "Check", "Figure", "Report", "document", "percentile", "print_report", "print_summary", "summarize"]
+
+
+class CheckResult(msgspec.Struct):
+    """Something that has to hold."""
+
+    name: str
+    met: bool
+    found: str
+
+
+class SimulationLine(Line, tag="simulation"):
+    """All that one simulation has measured."""
+
+    plan: dict[str, Any]
+    """The options that it ran with."""
+    interrupted: bool
+    good: bool
+    """Whether all checks hold."""
+    figures: dict[str, dict[str, float | None]]
+    """By section and name; None where a figure is not finite."""
+    checks: list[CheckResult]
+    series: dict[str, list[float]]
+    """Distributions and courses."""
+
+
+class SimulationsSummary(Line, tag="summary"):
+    """The end of one or more simulations."""
+
+    simulations: int
+    good: int
+    """Of how many all checks hold."""
+    interrupted: bool
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {"simulate": (SimulationLine, SimulationsSummary)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +121,26 @@ def show(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def document(report: Report) -> dict[str, Any]:
+def document(report: Report) -> SimulationLine:
     """Return everything, for JSON. What is not finite becomes null."""
     sections: dict[str, dict[str, float | None]] = {}
     for figure in report.figures:
         value = round(figure.value, 9) if math.isfinite(figure.value) else None
         sections.setdefault(figure.section, {})[figure.key] = value
-    return {
-        "plan": asdict(report.plan),
-        "interrupted": report.is_interrupted,
-        "good": report.is_good,
-        "figures": sections,
-        "checks": [{"name": check.name, "met": check.is_met, "found": check.found} for check in report.checks],
-        "series": {name: [round(value, 6) for value in values] for name, values in report.series.items()},
-    }
+    return SimulationLine(
+        plan=asdict(report.plan),
+        interrupted=report.is_interrupted,
+        good=report.is_good,
+        figures=sections,
+        checks=[CheckResult(check.name, check.is_met, check.found) for check in report.checks],
+        series={name: [round(value, 6) for value in values] for name, values in report.series.items()},
+    )
+
+
+def summarize(reports: Sequence[Report]) -> SimulationsSummary:
+    """Return the end of the output for JSON."""
+    good = sum(report.is_good for report in reports)
+    return SimulationsSummary(len(reports), good, any(report.is_interrupted for report in reports))
 
 
 def print_report(report: Report) -> None:
@@ -115,6 +161,8 @@ def print_report(report: Report) -> None:
     for check in report.checks:
         verdict, style = ("holds", "green") if check.is_met else ("FAILED", "bold red")
         console.print(f"{verdict:7} {check.name}: {check.found}", style=style)
+    if not report.is_good:
+        console.print(f"The same again: {report.plan.command}", style="bold")
     if report.is_interrupted:
         console.print("Interrupted: this is what was measured until then.", style="bold")
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from iris_py.wire.headers import NO_HEADERS
+import msgspec
 
-if TYPE_CHECKING:
-    from iris_py.patterns.request.registration import Execution, Registration
-    from iris_py.peers.peer import Peer
-    from iris_py.wire.headers import Headers
+from iris_py.patterns.request.registration import Execution, Registration
+from iris_py.peers.peer import Peer
+from iris_py.wire.headers import NO_HEADERS, Headers
 
 
-@dataclass(slots=True)
-class RequestsStarted:
+class RequestsStarted(msgspec.Struct):
     """For each run the handler, then call :meth:`Service.reply`, :meth:`Service.fail` or, of a survey, :meth:`Service.decline`.
 
     They are of one registration, and have come together.
@@ -24,15 +21,13 @@ class RequestsStarted:
     executions: list[Execution]
 
 
-@dataclass(slots=True)
-class RequestCancelled:
+class RequestCancelled(msgspec.Struct):
     """Nobody waits for the answer of a running request any more."""
 
     execution: Execution
 
 
-@dataclass(slots=True)
-class BroadcastReceived:
+class BroadcastReceived(msgspec.Struct):
     """Hand the message to the handler; in the order of these events."""
 
     registration: Registration
@@ -42,8 +37,7 @@ class BroadcastReceived:
     headers: Headers = NO_HEADERS
 
 
-@dataclass(slots=True)
-class RegistrationDrained:
+class RegistrationDrained(msgspec.Struct):
     """A closed registration has answered everything."""
 
     registration: Registration

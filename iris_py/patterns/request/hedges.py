@@ -6,7 +6,10 @@ from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from iris_py.patterns.request.pending import Pending
+    from iris_py.peers.peer import Peer
 
 
 class HedgeTimes:
@@ -24,12 +27,12 @@ class HedgeTimes:
         """Look then at the requests from the first to the one before the end."""
         heappush(self._heap, (when, first, end))
 
-    def take_due(self, now: float) -> tuple[float, range] | None:
-        """Take the next entry whose time has come: when that was, and the requests."""
-        if not self._heap or self._heap[0][0] > now:
-            return None
-        when, first, end = heappop(self._heap)
-        return when, range(first, end)
+    def take_due(self, now: float) -> Iterator[tuple[float, int]]:
+        """Take the entries whose time has come: when that was, and each of their requests. More may be added meanwhile."""
+        while self._heap and self._heap[0][0] <= now:
+            when, first, end = heappop(self._heap)
+            for request_id in range(first, end):
+                yield when, request_id
 
     def deadline(self, is_held: Callable[[int], bool]) -> float | None:
         """Return when to look next; requests that no member holds any more are forgotten."""
@@ -46,3 +49,32 @@ class HedgeTimes:
             else:
                 heappop(heap)
         return None
+
+
+def look_again_at(pending: Pending, later: float, silent: dict[Peer, None], now: float) -> float:
+    """Tell whether the member that has had a request for too long is still to be waited for alone.
+
+    A key has one member as long as that one lives, however busy it is: so only one that gives no sign of life when it is
+    asked for one is passed over.
+
+    Args:
+        pending: The request.
+        later: When to look again if nothing else says when.
+        silent: The peers that are to be asked for a sign of life; the member is added if it is time for that.
+        now: The time.
+
+    Returns:
+        When to look again; 0.0 if it is to be given to a second member now.
+    """
+    member = pending.member
+    assert member is not None
+    is_given_again = pending.anchor and pending.lost is member
+    if not member.is_ready and not is_given_again:  # it was not sent yet: what becomes of that is known soon
+        return later
+    if not pending.anchor:
+        return 0.0
+    if member.peer.is_local:  # it is this node itself
+        return later
+    if not pending.probed_at:
+        silent[member.peer] = None
+    return pending.look_for_sign(later, now)

@@ -20,8 +20,9 @@ def of_nobody(pending: Pending, nodes: int) -> NoMembers:
         nodes: How many other nodes are known, for the text.
     """
     group, placement = pending.group, pending.placement
-    elsewhere = len(group.members or ()) - len(group.candidates(placement))
-    return NoMembers(group.name, nodes, "" if placement is None else placement[1], elsewhere)
+    if placement is None or not placement.require:
+        return NoMembers(group.name, nodes)
+    return NoMembers(group.name, nodes, placement.require, len(group.targets) - len(group.candidates(placement)))
 
 
 def of_no_taker(pending: Pending, nodes: int) -> IrisError:
@@ -36,6 +37,27 @@ def of_no_taker(pending: Pending, nodes: int) -> IrisError:
     if pending.rejected == packets.Rejection.NO_TUNNELS:
         return NoMembers(group.name, nodes, without_tunnels=pending.tried_count)
     return of_nobody(pending, nodes)
+
+
+def of_loss(pending: Pending) -> MemberLost:
+    """Return the error where who has the request went away. A stand-in is a gateway on the way to others."""
+    assert pending.member is not None
+    lost = pending.member.peer.id.hex()
+    return MemberLost(pending.group.name, "", gateway=lost) if pending.member.rank else MemberLost(pending.group.name, lost)
+
+
+def of_lost_and_nobody(pending: Pending, nodes: int) -> IrisError:
+    """Return the error where no member is left for a request that one may have executed, unless none has had it."""
+    if pending.lost is None:
+        return of_nobody(pending, nodes)
+    return MemberLost(pending.group.name, pending.lost.peer.id.hex())
+
+
+def of_attempts(pending: Pending, now: float) -> RequestTimeout:
+    """Return the error where the last member that may have the request has not answered in the time of an attempt."""
+    assert pending.member is not None
+    waited_s = round(now - pending.deadline + pending.timeout_s, 3)
+    return RequestTimeout(pending.group.name, waited_s, pending.member.peer.id.hex())
 
 
 def of_timeout(pending: Pending, nodes: int) -> IrisError:

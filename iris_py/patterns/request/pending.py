@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from iris_py.errors import RemoteError
-from iris_py.patterns.request.rooms import Room, RoomKey
+from iris_py.patterns.request.retry import Retry
+from iris_py.patterns.request.rooms import Line, Room, RoomKey
 from iris_py.patterns.tunnel.offer import Offer
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member, Placement
 from iris_py.wire.headers import Headers
 
 if TYPE_CHECKING:
+    from iris_overlay.timers import DeadlineTable
     from iris_py.peers.peer import Peer
+
+#: Nobody waits for longer than ten years, and event loops do not take a timer at the end of time.
+TIMEOUT_S_MAX = 10 * 365 * 86400.0
 
 
 class Together(msgspec.Struct, eq=False):
@@ -75,6 +80,9 @@ class Pending(msgspec.Struct, eq=False):
         sign_by: Until when it may take for that.
         failure: What the last handler that failed it said, while another member is asked.
         room: Where it waits for a place; None if it does not.
+        retry: How it may be repeated; None for what ``idempotent`` and ``retries_failed`` say.
+        refused: How many of the attempts surely did not execute it.
+        attempt_by: Until when those who have it may take; 0.0 for as long as the request may.
     """
 
     token: object
@@ -105,6 +113,31 @@ class Pending(msgspec.Struct, eq=False):
     sign_by: float = 0.0
     failure: RemoteError | None = None
     room: Room | None = None
+    retry: Retry | None = None
+    refused: int = 0
+    attempt_by: float = 0.0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether as many members have had it as may execute it."""
+        retry = self.retry
+        return retry is not None and retry.attempts is not None and self.attempts - self.refused >= retry.attempts
+
+    @property
+    def outlives_member(self) -> bool:
+        """Whether it is given to another member when its member is lost, though that may have executed it."""
+        return self.idempotent if self.retry is None else "lost" in self.retry.on and not self.is_spent
+
+    @property
+    def waits_for_members(self) -> bool:
+        """Whether it waits for a member where there is none."""
+        return self.idempotent if self.retry is None else "no_members" in self.retry.on
+
+    def hedge_s(self) -> float:
+        """Return how long a member is waited for alone, in seconds."""
+        if self.retry is None:
+            return self.group.hedging.delay_s(self.timeout_s)
+        return self.retry.delay_s(self.group.hedging, self.timeout_s)
 
     @property
     def may_wait(self) -> bool:
@@ -122,6 +155,22 @@ class Pending(msgspec.Struct, eq=False):
                 member.peer.awaited -= 1
                 return member
         return None
+
+    def refuse_also(self, peer: Peer, *, is_lost: bool) -> bool:
+        """Forget that a peer has the request, which was asked before the member; returns whether it was.
+
+        Args:
+            peer: The peer, which says that it has not executed it.
+            is_lost: Whether it says that another one, which it gave it to, was lost and may have.
+        """
+        other = self.drop_also(peer)
+        if other is None:
+            return False
+        if is_lost:
+            self.lost = other
+        else:
+            self.refused += 1
+        return True
 
     def swap(self, peer: Peer) -> bool:
         """Make a peer that was asked before the member, to take its answer; returns whether it was asked."""
@@ -177,6 +226,20 @@ class Pending(msgspec.Struct, eq=False):
         self.member = None
         self.probed_at = 0.0  # the next one has all the time for a sign
 
+    def forget_deadline(self, request_id: int, deadlines: DeadlineTable[int | Together]) -> None:
+        """Forget its deadline; of one that it shares, with the last of those that share it.
+
+        Args:
+            request_id: What it is called.
+            deadlines: Where that is.
+        """
+        if self.together is None:
+            deadlines.cancel(request_id)
+            return
+        self.together.left -= 1
+        if not self.together.left:
+            deadlines.cancel(self.together)
+
     def release(self) -> list[Member]:
         """Count the request no more at those who have it, for it has ended; returns those that have it besides the member."""
         others = [member for member, _since in self.also or ()]
@@ -188,4 +251,6 @@ class Pending(msgspec.Struct, eq=False):
 
 def room_key_of(pending: Pending) -> RoomKey:
     """Return with whom a request waits."""
-    return pending.group, pending.placement, pending.offer is not None
+    if pending.offer is not None:
+        return pending.group, pending.placement, Line.TUNNELS
+    return pending.group, pending.placement, Line.KEYED if pending.anchor and pending.group.spills else Line.USUAL

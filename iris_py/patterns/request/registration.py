@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,14 +12,23 @@ from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_py.wire.headers import NO_HEADERS, Headers
 
+if TYPE_CHECKING:
+    from collections.abc import Sized
+
 
 class Registration:
     """One handler under one cluster name.
 
     Attributes:
         group: The cluster, in the primary generation of its secret.
+        counts: What all registrations of the cluster have done.
+        broadcasts: The broadcasts that wait for its handler; who hands them out sets it.
         server: The owner's, which runs the handler: set before the registration serves, and looked at by the owner alone.
         weight: How much of the load its node is to get, beside other nodes.
+        rank: 0 for an ordinary member; of one that stands in for others, how many come before it (docs/design.md 6.13).
+        takes_overflow: Of a stand-in: whether it takes what those before it have no place for, too.
+        remembers: Whether it gives a reply again to whoever repeats an idempotent request. A gateway does not: what it says may
+            be that nobody was there, and that is not to be the answer of the next minutes.
         queued_bytes: The payload and headers of what waits. Invariant: the sum over ``queue``, and at most ``queue_bytes``.
         running: Requests handed out and not answered. Invariant: 0 <= running <= concurrency.
         leaving: Whether everybody is being told that it goes.
@@ -30,16 +39,21 @@ class Registration:
     """
 
     __slots__ = (
+        "broadcasts",
         "closed",
         "concurrency",
+        "counts",
         "group",
         "leaving",
         "queue",
         "queue_bytes",
         "queue_messages",
         "queued_bytes",
+        "rank",
+        "remembers",
         "running",
         "server",
+        "takes_overflow",
         "tunnels",
         "tunnels_open",
         "weight",
@@ -55,12 +69,21 @@ class Registration:
         queue_messages: int,
         queue_bytes: int = HANDLER_QUEUE_BYTES,
         weight: float = 1.0,
+        rank: int = 0,
+        *,
+        takes_overflow: bool = False,
+        remembers: bool = True,
     ) -> None:
         self.group = group
+        self.counts = group.counts.serving()
+        self.broadcasts: Sized = ()
         self.concurrency = concurrency
         self.queue_messages = queue_messages
         self.queue_bytes = queue_bytes
         self.weight = weight
+        self.rank = rank
+        self.takes_overflow = takes_overflow
+        self.remembers = remembers
         self.queued_bytes = 0
         self.running = 0
         self.queue: deque[Execution] = deque()
@@ -122,6 +145,7 @@ class Execution(msgspec.Struct, eq=False, gc=False):
         identity: Of an idempotent request: the cluster and its identity. Empty for others.
         headers: What the caller gave beside the payload; of an idempotent request, the first of its callers.
         is_cancelled: Of an idempotent request: whether all its callers went away.
+        since: When it began to wait, and from then on when its handler was given it (seconds).
     """
 
     registration: Registration
@@ -134,6 +158,7 @@ class Execution(msgspec.Struct, eq=False, gc=False):
     identity: bytes = b""
     headers: Headers = NO_HEADERS
     is_cancelled: bool = False
+    since: float = 0.0
 
     @property
     def size(self) -> int:

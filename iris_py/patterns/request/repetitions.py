@@ -185,7 +185,9 @@ class Deduplicator(Generic[Work]):
             self._remember([(key, reply)], now)
         return callers
 
-    def finish_many(self, answered: Sequence[tuple[bytes, bytes]], now: float) -> list[tuple[Caller, bytes]]:
+    def finish_many(
+        self, answered: Sequence[tuple[bytes, bytes]], now: float, *, remembers: bool = True
+    ) -> list[tuple[Caller, bytes]]:
         """The work on several identities ended with a reply each, as in :meth:`finish`; returns who waits, and for what."""
         underway, waiting, others = self._underway, self._waiting, self._callers
         replies = []
@@ -199,7 +201,8 @@ class Deduplicator(Generic[Work]):
             else:
                 waiting.pop(first, None)
                 replies.append((first, reply))
-        self._remember(answered, now)
+        if remembers:
+            self._remember(answered, now)
         return replies
 
     def expire(self, now: float) -> None:

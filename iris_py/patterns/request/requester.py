@@ -2,9 +2,8 @@
 
 Every request ends in one outcome: the reply, or the error that says which of these happened: nobody there, all full, the
 handler failed, the member died, time ran out. What surely was not executed is tried on another member; what may have been
-executed only if the caller said that executing it twice is harmless.
-
-Tunnels find their member in the same way (:mod:`iris_py.patterns.tunnel.table`), for to be asked executes nothing yet.
+executed only if the caller said that executing it twice is harmless. Tunnels find their member
+in the same way (:mod:`iris_py.patterns.tunnel.table`), for to be asked executes nothing yet.
 
 Theory of operation. A request that has no outcome is in one place: a member has it (and, while it is hedged, maybe others that
 were asked before), or it waits for a member or a link (``_waiting``), for a place at one (``_rooms``), or for a time
@@ -17,15 +16,19 @@ import math
 from typing import TYPE_CHECKING
 
 from iris_overlay.timers import DeadlineTable
-from iris_py.errors import IrisError, MemberLost, Overloaded, RemoteError
-from iris_py.patterns.request import outcomes
-from iris_py.patterns.request.hedges import HedgeTimes
-from iris_py.patterns.request.pending import Pending, Ticket, Together, room_key_of
+from iris_py.errors import IrisError, Overloaded, RemoteError
+from iris_py.observe.counts import RequesterCounts, count_in
+from iris_py.observe.histogram import RECENT_MAX
+from iris_py.patterns.request import choice, outcomes
+from iris_py.patterns.request.attempts import ROUTED_RETRY_S, Attempts, stop
+from iris_py.patterns.request.hedges import HedgeTimes, look_again_at
+from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, Ticket, Together, room_key_of
 from iris_py.patterns.request.repetitions import identities_of_keys
-from iris_py.patterns.request.rooms import ROOM_GROWTH, Rooms, pause_s
+from iris_py.patterns.request.retry import Retry
+from iris_py.patterns.request.rooms import ROOM_GROWTH, Line, Rooms, pause_s
 from iris_py.peers.balancer import choose_near
 from iris_py.peers.hedging import LATE_S
-from iris_py.peers.keyed import first_of, slot_of
+from iris_py.peers.keyed import slot_of
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
@@ -34,18 +37,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
     from iris_overlay.rng import Rng
+    from iris_py.observe.histogram import Histogram
     from iris_py.patterns.request.rooms import Room
     from iris_py.patterns.tunnel.offer import Offer
     from iris_py.peers.group import Group
     from iris_py.peers.member import Member, Placement
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
-
-#: An idempotent request that went through the ring and was not answered is given again after this time (seconds). Too small:
-#: slow handlers work twice; too large: what was lost on the way costs its caller as much.
-ROUTED_RETRY_S = 5.0
-#: Nobody waits for longer than ten years, and event loops do not take a timer at the end of time.
-TIMEOUT_S_MAX = 10 * 365 * 86400.0
 
 
 class Requester:
@@ -56,12 +54,8 @@ class Requester:
         count_nodes: Tells how many other nodes are known, for the text of :exc:`NoMembers`.
 
     Attributes:
-        sent: Requests made, by the application.
-        replied: Requests that ended with a reply.
-        failed: Requests that ended because a handler failed.
-        retries: Times that a request was given to another member.
-        hedged: Times that an idempotent request was given to a second member, for the first had not answered yet.
-        late: Replies that came after their request had ended.
+        counts: What became of them; how many there were, and how long they took, their groups count.
+        last_id: The id of the last one, or of the last opening of a tunnel. They are numbered from 1 on.
         wanted: Peers that :meth:`peers_wanted` returns.
         silent: Peers that are to be asked for a sign of life.
         out: What :meth:`messages_to_send` takes.
@@ -70,23 +64,19 @@ class Requester:
     """
 
     def __init__(self, rng: Rng, count_nodes: Callable[[], int]) -> None:
-        self.sent = 0
-        self.replied = 0
-        self.failed = 0
-        self.retries = 0
-        self.hedged = 0
-        self.late = 0
+        self.counts = RequesterCounts()
         self.silent: dict[Peer, None] = {}
         self.wanted: list[Peer] = []
         self._rng = rng
         self._count_nodes = count_nodes
-        self._last_id = 0
+        self.last_id = 0
         self._pending: dict[int, Pending] = {}
         self._waiting: dict[int, None] = {}  # without a member: the view is unknown or empty, or every link is congested
         self._deadlines: DeadlineTable[int | Together] = DeadlineTable()
         self._retry_times: DeadlineTable[int] = DeadlineTable()
         self._hedge_times = HedgeTimes()
         self._rooms = Rooms()
+        self._attempts = Attempts()
         self.out: list[PeerMessage] = []
         self.has_new_deadline = False
         self._earliest = math.inf
@@ -104,7 +94,7 @@ class Requester:
         group: Group,
         payload: bytes,
         timeout_s: float,
-        idempotent: bool,
+        idempotent: bool | Retry,
         token: object,
         now: float,
         identity: bytes = b"",
@@ -121,7 +111,7 @@ class Requester:
             group: Whom to ask.
             payload: The request.
             timeout_s: How long to wait for an answer.
-            idempotent: Whether it may be given to another member though one may have executed it.
+            idempotent: Whether it may be given to another member though one may have executed it; or how.
             token: What the outcome comes with.
             now: The time.
             identity: By which a member knows a request that it has executed; empty for none.
@@ -131,14 +121,17 @@ class Requester:
             waits: Whether it waits for a place, until its time is out, if every member is full.
             retries_failed: Whether another member is asked when the handler of one has failed it; only if it is idempotent.
         """
-        self._last_id = request_id = self._last_id + 1
-        self.sent += 1
+        self.last_id = request_id = self.last_id + 1
+        group.counts.sent += 1
         deadline = now + min(timeout_s, TIMEOUT_S_MAX)
         kind = packets.REQUEST
         if identity:
             kind, payload = packets.REQUEST_ONCE, identity + payload
-        how = (idempotent, placement, headers, waits, retries_failed, identity if is_anchored else b"")
-        return self._begin(request_id, Pending(token, group, kind, payload, timeout_s, deadline, *how), now)
+        retry = idempotent if isinstance(idempotent, Retry) else None
+        retries_failed = retries_failed if retry is None else "failed" in retry.on
+        how = (bool(idempotent), placement, headers, waits, retries_failed, identity if is_anchored else b"")
+        pending = Pending(token, group, kind, payload, timeout_s, deadline, *how, retry=retry)
+        return self._begin(request_id, pending, now)
 
     def request_many(
         self, group: Group, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float
@@ -165,14 +158,14 @@ class Requester:
         if deadline < self._earliest:
             self.has_new_deadline = True
         time_left = packets.encode_time_left(deadline - now)
-        ids = range(self._last_id + 1, self._last_id + 1 + len(asked))
-        self._last_id += len(ids)
-        self.sent += len(ids)
+        ids = range(self.last_id + 1, self.last_id + 1 + len(asked))
+        self.last_id += len(ids)
+        group.counts.sent += len(ids)
         together = Together(ids, len(ids))
         self._deadlines.set(together, deadline)
         kind, pending_by_id, out, who_has = packets.REQUEST_ONCE, self._pending, self.out, group.keyed.usual
         is_sent = False
-        is_full = self._rooms.requests > 0 and (group, None, False) in self._rooms
+        is_full = self._rooms.requests > 0 and (group, None, Line.KEYED if group.spills else Line.USUAL) in self._rooms
         for request_id, identity, (token, _key, payload) in zip(ids, identities, asked, strict=True):
             content = identity + payload
             how = (None, NO_HEADERS, True, False, identity, together)
@@ -197,13 +190,21 @@ class Requester:
         return ids
 
     def open_tunnel(
-        self, group: Group, offer: Offer, timeout_s: float, token: object, now: float, *, waits: bool = False
+        self,
+        group: Group,
+        offer: Offer,
+        timeout_s: float,
+        token: object,
+        now: float,
+        placement: Placement | None = None,
+        anchor: bytes = b"",
+        *,
+        waits: bool = False,
     ) -> int:
         """Ask for a tunnel: an outcome comes only if there can be none. Returns the id, for :meth:`cancel`."""
-        self._last_id = request_id = self._last_id + 1
-        deadline = now + min(timeout_s, TIMEOUT_S_MAX)
-        pending = Pending(token, group, packets.TUNNEL_OPEN, b"", timeout_s, deadline, False, None, offer.headers, waits)
-        pending.offer = offer
+        self.last_id = request_id = self.last_id + 1
+        how = (timeout_s, now + min(timeout_s, TIMEOUT_S_MAX), False, placement, offer.headers, waits, False, anchor)
+        pending = Pending(token, group, packets.TUNNEL_OPEN, b"", *how, offer=offer)
         return self._begin(request_id, pending, now)
 
     def _begin(self, request_id: int, pending: Pending, now: float) -> int:
@@ -221,7 +222,7 @@ class Requester:
         """Return what a member was asked to accept; None if that is no tunnel, or not that member's any more."""
         pending = self._pending.get(request_id)
         if pending is None or pending.member is None or pending.member.peer is not peer or pending.offer is None:
-            self.late += 1
+            self.counts.late += 1
             return None
         return pending.offer
 
@@ -231,6 +232,7 @@ class Requester:
         assert pending is not None
         assert pending.member is not None
         pending.member.observe(now - pending.sent_at)
+        self.counts.openings.observe(now - pending.sent_at)
         if self._rooms.requests and (room := self._rooms.get(room_key_of(pending))) is not None:
             self._try_first(room, now)
         return pending.token
@@ -246,6 +248,8 @@ class Requester:
         if pending is not None:
             self._cancel_at_member(request_id, pending)
             self._forget(request_id, pending)
+            if pending.offer is None:
+                pending.group.counts.cancelled += 1
 
     def close(self, error: IrisError) -> None:
         """End every request with ``error``."""
@@ -262,9 +266,9 @@ class Requester:
             assert pending.member is not None
             duration_s = now - pending.sent_at
             pending.member.observe(duration_s)
+            pending.group.counts.round_trip.observe(duration_s)
             if pending.kind == packets.REQUEST_ONCE:
                 pending.group.hedging.observe(duration_s)
-            self.replied += 1
             if type(pending.token) is Ticket:
                 pending.token.member = peer.id
             self.outcomes.append((pending.token, payload))
@@ -274,60 +278,59 @@ class Requester:
     def receive_replies(self, peer: Peer, replies: Sequence[tuple[int, bytes]], now: float) -> None:
         """A member answered several, as :meth:`receive_reply`: (id, payload) of each."""
         pending_by_id, ended, deadlines, rooms = self._pending, self.outcomes, self._deadlines, self._rooms
+        round_trip: Histogram | None = None
         for request_id, payload in replies:
             pending = pending_by_id.get(request_id)
             member = None if pending is None else pending.member
-            if pending is None or member is None or member.peer is not peer or pending.is_routed or pending.also:
+            if (
+                pending is None
+                or member is None
+                or member.peer is not peer
+                or pending.is_routed
+                or pending.also
+                or pending.attempt_by
+            ):
                 self.receive_reply(peer, request_id, payload, now)
                 continue
             del pending_by_id[request_id]
             if pending.together is None:
                 deadlines.cancel(request_id)
             else:
-                self._forget_deadline(request_id, pending.together)
+                pending.forget_deadline(request_id, deadlines)
             member.in_flight -= 1
             peer.awaited -= 1
             duration_s = now - pending.sent_at
             member.observe(duration_s)
+            round_trip = pending.group.counts.round_trip
+            round_trip.recent.append(duration_s)
             if pending.kind == packets.REQUEST_ONCE:
                 pending.group.hedging.observe(duration_s)
-            self.replied += 1
             if type(pending.token) is Ticket:
                 pending.token.member = peer.id
             ended.append((pending.token, payload))
             if rooms.requests:
                 self._place_freed(pending.group, member, now)
+        if round_trip is not None and len(round_trip.recent) >= RECENT_MAX:
+            round_trip.settle()
 
     def receive_failure(self, peer: Peer, request_id: int, payload: bytes, now: float) -> None:
         """The handler at a member raised. If the time ran out at both sides at once, that is what became of the request."""
         pending = self._pending.get(request_id)
-        if pending is not None and pending.retries_failed and now < pending.deadline:
-            self._retry_failed(peer, request_id, pending, payload, now)
-            return
-        pending = self._take(peer, request_id)
-        if pending is None:
+        if pending is None or not pending.is_held_by(peer):
+            self.counts.late += 1
             return
         member = pending.member
         assert member is not None
         if now >= pending.deadline:
-            self.outcomes.append((pending.token, outcomes.of_timeout(pending, self._count_nodes())))
+            self._finish(request_id, pending, outcomes.of_timeout(pending, self._count_nodes()))
         else:
             member.observe_failure()
-            self.failed += 1
-            self.outcomes.append((pending.token, outcomes.of_failure(pending, peer, payload)))
-        if self._rooms.requests:
-            self._place_freed(pending.group, member, now)
-
-    def _retry_failed(self, peer: Peer, request_id: int, pending: Pending, payload: bytes, now: float) -> None:
-        """Ask another member in place of one that failed; each is asked once."""
-        if not pending.is_held_by(peer):
-            self.late += 1
-            return
-        member = pending.member
-        assert member is not None
-        member.observe_failure()
-        pending.failure = outcomes.of_failure(pending, peer, payload)
-        self._try_another(request_id, pending, now)
+            failure = outcomes.of_failure(pending, peer, payload)
+            if pending.retries_failed and (pending.also or not pending.is_spent):  # each member is asked once
+                pending.failure = failure
+                self._try_another(request_id, pending, now)
+            else:
+                self._fail(request_id, pending, failure)
         if self._rooms.requests:
             self._place_freed(pending.group, member, now)
 
@@ -335,21 +338,27 @@ class Requester:
         """A member surely did not execute the request: another one may."""
         pending = self._pending.get(request_id)
         if pending is None or pending.member is None:
-            self.late += 1
+            self.counts.late += 1
             return
-        if pending.member.peer is not peer:
-            if not pending.drop_also(peer):  # the other one may still answer
-                self.late += 1
+        if pending.member.peer is not peer:  # who may still answer
+            if not pending.refuse_also(peer, is_lost=reason == packets.Rejection.LOST):
+                self.counts.late += 1
+            return
+        if reason == packets.Rejection.LOST:
+            self._lose(request_id, pending, now)
             return
         if reason != packets.Rejection.NOT_A_MEMBER or not pending.rejected:  # who says so does not count among the full
             pending.rejected = reason
         member = pending.member
-        if reason in (packets.Rejection.OVERLOADED, packets.Rejection.NOT_A_MEMBER):
-            member.limit = member.in_flight - 1
-            if self._rooms.requests and pending.may_wait and room_key_of(pending) in self._rooms:
-                self._take_from_member(request_id, pending)
-                self._enter_room(request_id, pending, now)
-                return
+        pending.refused += 1
+        choice.note_rejection(pending, member, reason, now)
+        has_line = self._rooms.requests and pending.may_wait and room_key_of(pending) in self._rooms
+        if has_line and reason in (packets.Rejection.OVERLOADED, packets.Rejection.NOT_A_MEMBER):
+            self._take_from_member(request_id, pending)
+            self._enter_room(request_id, pending, now)
+            if pending.room is not None and pending.group.spills:  # a member that takes overflow may have a place
+                self._fill_places(pending.room, now)
+            return
         self._try_another(request_id, pending, now)
 
     def peer_lost(self, peer: Peer, now: float, unsent: Container[int] = (), *, is_broken: bool = False) -> None:
@@ -365,13 +374,17 @@ class Requester:
             if pending.also and (member := pending.drop_also(peer)):
                 pending.lost = member
         for request_id, pending in self._sent_to(peer, unsent):
-            if pending.offer is not None:
-                self._try_another(request_id, pending, now)  # nothing begins before the offer is taken
-            elif pending.idempotent:
-                pending.lost = pending.member
-                self._try_another(request_id, pending, now, stays=is_broken and bool(pending.anchor) and not peer.is_dead)
-            else:
-                self._finish(request_id, pending, MemberLost(pending.group.name, peer.id.hex()))
+            self._lose(request_id, pending, now, stays=is_broken and bool(pending.anchor) and not peer.is_dead)
+
+    def _lose(self, request_id: int, pending: Pending, now: float, *, stays: bool = False) -> None:
+        """The member, or who it handed the request on to, went away, and may have executed it."""
+        if (
+            pending.outlives_member or pending.also or pending.offer is not None
+        ):  # of a tunnel nothing begins before it is taken
+            pending.lost = pending.member if pending.offer is None else None
+            self._try_another(request_id, pending, now, stays=stays)
+        else:
+            self._finish(request_id, pending, outcomes.of_loss(pending))
 
     def peer_released(self, peer: Peer, now: float, unsent: Container[int] = ()) -> None:
         """A peer closed its link as idle: what it had not answered it surely has not executed, and is sent again."""
@@ -397,6 +410,7 @@ class Requester:
         if pending.member.peer is not peer:
             pending.drop_also(peer)
         elif is_tried:
+            pending.refused += 1
             self._try_another(request_id, pending, now)
         else:
             pending.attempts -= 1
@@ -406,20 +420,12 @@ class Requester:
     def give_to_linked(self, request_id: int, now: float) -> bool:
         """Give a request that was not sent to another member, if one has a link; returns whether one has."""
         pending = self._pending[request_id]
-        member, tried = pending.member, pending.tried or ()
-        assert member is not None
-        if pending.anchor or pending.also:
-            return False
-        others = [
-            other
-            for other in pending.group.candidates(pending.placement)
-            if other is not member and other.is_ready and not other.peer.is_congested and other not in tried
-        ]
-        if not others:
+        assert pending.member is not None
+        if pending.anchor or pending.also or not (others := choice.linked(pending, pending.member)):
             return False
         pending.attempts -= 1
         self._take_from_member(request_id, pending)
-        self._send(request_id, pending, choose_near(pending.group.order(others, pending.placement), self._rng)[0], now)
+        self._send(request_id, pending, choice.choose(pending, others, self._rng)[0], now)
         return True
 
     def routed(self, request_id: int, now: float) -> None:
@@ -427,7 +433,7 @@ class Requester:
         pending = self._pending.get(request_id)
         if pending is not None:
             pending.is_routed = True
-            if pending.idempotent or pending.offer is not None:
+            if pending.outlives_member or pending.offer is not None:
                 self._retry_times.set(request_id, now + ROUTED_RETRY_S)
                 self.has_new_deadline = True
 
@@ -449,10 +455,11 @@ class Requester:
         for request_id in self._retry_times.expired(now):
             pending = self._pending[request_id]
             if pending.member is not None:  # it went through the ring
-                pending.lost = pending.member if pending.offer is None else None
-                self._try_another(request_id, pending, now)
+                self._lose(request_id, pending, now)
             else:
                 self._dispatch(request_id, pending, now)
+        for request_id, pending in self._attempts.due(self._pending, now):
+            self._end_attempt(request_id, pending, now)
         if self._rooms.requests:
             self._try_rooms(now)
         if self._hedge_times:
@@ -463,31 +470,35 @@ class Requester:
     def _dispatch(self, request_id: int, pending: Pending, now: float) -> None:
         if pending.is_parked:
             self._unpark(request_id, pending)
-        placement = pending.placement
-        levels = pending.group.levels if placement is None else pending.group.placed_levels(placement)
+        group, placement = pending.group, pending.placement
+        levels = group.levels if placement is None else group.placed_levels(placement)
         if not levels:
-            self._handle_no_members(request_id, pending, known=pending.group.members is not None)
+            self._handle_no_members(request_id, pending, known=group.members is not None)
             return
         if pending.anchor:
             self._dispatch_anchored(request_id, pending, now)
             return
         member, unready = choose_near(levels, self._rng)
         peer = member.peer
-        if pending.tried or peer.is_full or (peer.link is not None and peer.link.congested):  # not Peer.is_congested: it is hot
-            members = pending.group.candidates(placement)
-            untried = [other for other in members if not pending.tried or other not in pending.tried]
+        is_congested = peer.is_full or (peer.link is not None and peer.link.congested)  # not Peer.is_congested: it is hot
+        if pending.tried or is_congested or (group.spills and choice.has_full(group, now)):
+            untried = choice.untried(pending, now)
             uncongested = [other for other in untried if other.peer.has_room_for(len(pending.payload))]
             if not uncongested:
                 self._handle_none_ready(request_id, pending, congested=bool(untried), now=now)
                 return
-            member, unready = choose_near(pending.group.order(uncongested, placement), self._rng)
+            member, unready = choose_near(group.order(uncongested, placement), self._rng)
         if unready is not None:
             self.wanted.append(unready.peer)
         self._send(request_id, pending, member, now)
 
     def _dispatch_anchored(self, request_id: int, pending: Pending, now: float) -> None:
         """Give a request to the member that its key chooses, or let it wait for that one."""
-        member = pending.group.keyed_member(pending.anchor, pending.placement, pending.tried)
+        member: Member | None = None
+        if not pending.tried:
+            member = pending.group.keyed_member(pending.anchor, pending.placement)
+        elif untried := choice.untried(pending, now):
+            member, _unready = choice.choose(pending, untried, self._rng)
         if member is None or not member.peer.has_room_for(len(pending.payload)):
             self._handle_none_ready(request_id, pending, congested=member is not None, now=now)
         else:
@@ -495,7 +506,8 @@ class Requester:
 
     def _send(self, request_id: int, pending: Pending, member: Member, now: float) -> None:
         if pending.attempts:
-            self.retries += 1
+            self.counts.retries += 1
+            pending.group.counts.retries += 1
         pending.attempts += 1
         pending.member = member
         pending.sent_at = now
@@ -504,16 +516,19 @@ class Requester:
         time_left = packets.encode_time_left(pending.deadline - now)
         payload = pending.payload if pending.offer is None else pending.offer.make(member.peer, request_id)
         self.out.append(PeerMessage(pending.group, member.peer, pending.kind, request_id, time_left, payload, pending.headers))
-        if pending.kind == packets.REQUEST_ONCE and len((group := pending.group).targets) > 1:
-            self._hedge_at(now + group.hedging.delay_s(pending.timeout_s), request_id, request_id + 1)
+        if pending.retry is not None:
+            self._attempts.begin(request_id, pending, now)
+            self.has_new_deadline = True
+        if pending.kind == packets.REQUEST_ONCE and (len((group := pending.group).lowest) > 1 or group.spills):
+            self._hedge_at(now + pending.hedge_s(), request_id, request_id + 1)
 
     def _handle_no_members(self, request_id: int, pending: Pending, *, known: bool) -> None:
         if pending.failure is not None and known:
             self._fail(request_id, pending, pending.failure)
-        elif pending.idempotent or not known:
+        elif pending.waits_for_members or not known:
             self._park(request_id, pending)
         else:
-            self._finish(request_id, pending, outcomes.of_nobody(pending, self._count_nodes()))
+            self._finish(request_id, pending, outcomes.of_lost_and_nobody(pending, self._count_nodes()))
 
     def _handle_none_ready(self, request_id: int, pending: Pending, *, congested: bool, now: float) -> None:
         is_full = pending.rejected == packets.Rejection.OVERLOADED
@@ -533,6 +548,15 @@ class Requester:
         else:
             self._finish(request_id, pending, outcomes.of_no_taker(pending, self._count_nodes()))
 
+    def _end_attempt(self, request_id: int, pending: Pending, now: float) -> None:
+        """Those who have it have had it for as long as they may: ask another one in their place."""
+        self.out += stop(request_id, pending, now)
+        if pending.is_spent:
+            self._finish(request_id, pending, outcomes.of_attempts(pending, now))
+        else:
+            pending.lost = pending.member
+            self._try_another(request_id, pending, now)
+
     def _try_another(self, request_id: int, pending: Pending, now: float, *, stays: bool = False) -> None:
         member = pending.member
         assert member is not None
@@ -544,6 +568,8 @@ class Requester:
 
     def _take_from_member(self, request_id: int, pending: Pending) -> None:
         pending.forget_member()
+        if pending.attempt_by:
+            self._attempts.forget(request_id, pending)
         if pending.is_routed:
             pending.is_routed = False
             self._retry_times.cancel(request_id)
@@ -573,7 +599,8 @@ class Requester:
 
     def _hedge_at(self, when: float, first: int, end: int) -> None:
         """Look then whether some requests are to be given to second members."""
-        self._hedge_times.add(when, first, end)
+        if when < math.inf:
+            self._hedge_times.add(when, first, end)
         if when < self._earliest:
             self.has_new_deadline = True
 
@@ -583,57 +610,28 @@ class Requester:
 
     def _hedge(self, now: float) -> None:
         """Give to second members what the first have had for too long."""
-        while (entry := self._hedge_times.take_due(now)) is not None:
-            due, request_ids = entry
-            for request_id in request_ids:
-                pending = self._pending.get(request_id)
-                if pending is None or (member := pending.member) is None or pending.is_routed:
-                    continue
-                delay_s = pending.group.hedging.delay_s(pending.timeout_s)
-                again_at = pending.sent_at + delay_s
-                if again_at <= now:
+        for due, request_id in self._hedge_times.take_due(now):
+            pending = self._pending.get(request_id)
+            if pending is None or (member := pending.member) is None or pending.is_routed:
+                continue
+            delay_s = pending.hedge_s()
+            again_at = pending.sent_at + delay_s
+            if again_at <= now:
+                later = now + max(delay_s, now - pending.sent_at)  # ever more rarely
+                if now - due > LATE_S:  # this node stood still, and has answers to read
                     again_at = now + delay_s
-                    if now - due <= LATE_S:  # else this node stood still, and has answers to read
-                        again_at = self._hedge_one(request_id, pending, member, delay_s, now)
-                if again_at:
-                    self._hedge_at(again_at, request_id, request_id + 1)
-
-    def _hedge_one(self, request_id: int, pending: Pending, member: Member, delay_s: float, now: float) -> float:
-        """Give a request to another member as well, if the one that has had it for too long is not to be waited for alone.
-
-        A key has one member as long as that one lives, however busy it is: so only one that gives no sign of life when it is
-        asked for one is passed over.
-
-        Returns:
-            When to look again if that cannot be now; 0.0 otherwise.
-        """
-        later = now + max(delay_s, now - pending.sent_at)  # ever more rarely
-        is_given_again = pending.anchor and pending.lost is member
-        if not member.is_ready and not is_given_again:  # it was not sent yet: what becomes of that is known soon
-            return later
-        if pending.anchor:
-            if member.peer.is_local:  # it is this node itself
-                return later
-            if not pending.probed_at:
-                self.silent[member.peer] = None
-            if again_at := pending.look_for_sign(later, now):
-                return again_at
-        return 0.0 if self._give_to_second(request_id, pending, member, now) else later
+                elif not (again_at := look_again_at(pending, later, self.silent, now)):
+                    again_at = 0.0 if self._give_to_second(request_id, pending, member, now) else later
+            if again_at:
+                self._hedge_at(again_at, request_id, request_id + 1)
 
     def _give_to_second(self, request_id: int, pending: Pending, member: Member, now: float) -> bool:
         """Give a request to another member as well; returns whether there is one, and the budget allows it."""
-        group, size = pending.group, len(pending.payload)
-        having = [member, *(each for each, _since in pending.also or ()), *(pending.tried or ())]
-        others = [
-            other
-            for other in group.candidates(pending.placement)
-            if other not in having and other.is_ready and other.peer.has_room_for(size)
-        ]
-        if not others or not group.hedging.take():
+        group, others = pending.group, choice.seconds(pending, member)
+        if not others or pending.is_spent or not group.hedging.take():
             return False
-        levels = group.order(others, pending.placement)
-        other = first_of(levels[0], slot_of(pending.anchor)) if pending.anchor else choose_near(levels, self._rng)[0]
-        self.hedged += 1
+        other, _unready = choice.choose(pending, others, self._rng)
+        self.counts.hedged += 1
         member.observe_silence(now - pending.sent_at)
         pending.also = [*(pending.also or ()), (member, pending.sent_at)]
         pending.probed_at = 0.0
@@ -644,6 +642,7 @@ class Requester:
         """The last to be asked does not answer: wait for those that were asked before, and soon ask another one."""
         if pending.also:
             pending.fall_back()
+            self._attempts.begin(request_id, pending, now)
             self._hedge_at(now, request_id, request_id + 1)
         else:
             self._dispatch(request_id, pending, now)
@@ -652,7 +651,7 @@ class Requester:
 
     def _enter_room(self, request_id: int, pending: Pending, now: float) -> None:
         """Let a request wait for a place, behind those that came before it."""
-        pending.tried_count = max(pending.tried_count, len(pending.group.candidates(pending.placement)))
+        pending.tried_count = max(pending.tried_count, choice.count(pending))
         if not self._rooms.can_take(len(pending.payload)):
             self._finish(request_id, pending, Overloaded(pending.group.name, pending.tried_count))
             return
@@ -677,7 +676,7 @@ class Requester:
             self.has_new_deadline = True
             for member in room.key[0].members or ():
                 member.limit = max(member.limit, member.in_flight + 1)
-            if room.key[2]:
+            if room.key[2] == Line.TUNNELS:
                 self._try_first(room, now)
         for room in self._rooms:
             self._fill_places(room, now)
@@ -689,27 +688,21 @@ class Requester:
 
     def _fill_places(self, room: Room, now: float) -> None:
         """Send what waits to those that have a place, as far as is known."""
-        group, placement, is_for_tunnels = room.key
+        group, placement, line = room.key
         while (first := room.first(self._pending)) is not None:
             request_id, pending = first
-            members = group.candidates(placement)
-            if not members:
+            if not group.candidates(placement):
                 self._unpark(request_id, pending)
                 self._handle_no_members(request_id, pending, known=True)
                 continue
-            if is_for_tunnels:  # whether there is a place for one nobody knows but the member
+            if line == Line.TUNNELS:  # whether there is a place for one nobody knows but the member
                 return
-            size = len(pending.payload)
-            having = [member for member in members if member.in_flight + 1 <= member.limit and member.peer.has_room_for(size)]
+            having = choice.having_place(room, pending)
             if not having:
                 return
-            levels = group.order(having, placement)
-            if pending.anchor:
-                member = first_of(levels[0], slot_of(pending.anchor))
-            else:
-                member, unready = choose_near(levels, self._rng)
-                if unready is not None:
-                    self.wanted.append(unready.peer)
+            member, unready = choice.choose(pending, having, self._rng)
+            if unready is not None:
+                self.wanted.append(unready.peer)
             self._unpark(request_id, pending)
             self._send(request_id, pending, member, now)
 
@@ -719,36 +712,31 @@ class Requester:
         """Take the request that a peer answers; None if it has ended, or is not that peer's to answer."""
         pending = self._pending.get(request_id)
         if pending is None or not pending.is_held_by(peer):
-            self.late += 1
+            self.counts.late += 1
             return None
         self._forget(request_id, pending)
         return pending
 
     def _finish(self, request_id: int, pending: Pending, error: IrisError) -> None:
         self._forget(request_id, pending)
+        count_in(pending.group.counts.errors if pending.offer is None else self.counts.unopened, type(error).__name__)
         self.outcomes.append((pending.token, error))
 
     def _fail(self, request_id: int, pending: Pending, failure: RemoteError) -> None:
-        self.failed += 1
+        self.counts.failed += 1
         self._finish(request_id, pending, failure)
 
     def _forget(self, request_id: int, pending: Pending) -> None:
         del self._pending[request_id]
-        self._forget_deadline(request_id, pending.together)
+        pending.forget_deadline(request_id, self._deadlines)
         for other in pending.release():
             self.out.append(PeerMessage(pending.group, other.peer, packets.CANCEL, request_id))
+        if pending.attempt_by:
+            self._attempts.forget(request_id, pending)
         if pending.is_routed:
             self._retry_times.cancel(request_id)
         if pending.is_parked:
             self._unpark(request_id, pending)
-
-    def _forget_deadline(self, request_id: int, together: Together | None) -> None:
-        if together is None:
-            self._deadlines.cancel(request_id)
-            return
-        together.left -= 1
-        if not together.left:
-            self._deadlines.cancel(together)
 
     def _cancel_at_member(self, request_id: int, pending: Pending) -> None:
         if pending.member is not None:
@@ -776,6 +764,7 @@ class Requester:
         times = (
             self._deadlines.deadline(),
             self._retry_times.deadline(),
+            self._attempts.deadline(),
             self._rooms.deadline(),
             self._hedge_times.deadline(self._is_held) if self._hedge_times else None,
         )
@@ -793,6 +782,10 @@ class Requester:
                     self._park(request_id, pending)
                 pending.group, pending.tried = find(pending.group.name) or pending.group, None
         self.view_changed(now)
+
+    def find(self, request_id: int) -> Pending | None:
+        """Return what is known of a request; None if it has ended."""
+        return self._pending.get(request_id)
 
     def groups_pending(self) -> set[Group]:
         """Return the groups with a request that has no outcome yet."""

@@ -7,6 +7,7 @@ places that others free. Where it has nothing under way at a member, only a try 
 
 from __future__ import annotations
 
+import enum
 import math
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
@@ -28,8 +29,18 @@ ROOM_BYTES_MAX = 256 * 1024 * 1024
 #: have freed are found late (at 1/8 it doubles within six turns); too large: so large a share of what is sent is rejected.
 ROOM_GROWTH = 0.125
 
-#: Those that can take each other's places: (cluster, placement, whether they ask for tunnels).
-RoomKey: TypeAlias = "tuple[Group, Placement | None, bool]"
+
+class Line(enum.IntEnum):
+    """The lines in which requests to one cluster wait: those of one do not hold up those of another."""
+
+    USUAL = 0
+    TUNNELS = 1
+    KEYED = 2
+    """Requests whose key chooses the member, where those without one may go to a stand-in: they would be in their way."""
+
+
+#: Those that can take each other's places: (cluster, placement, line).
+RoomKey: TypeAlias = "tuple[Group, Placement | None, Line]"
 #: A request that found every member full, and an idempotent one that found them gone, is tried again after this time (seconds),
 #: doubling up to the second value. Too small: a full cluster is hammered; too large: a restarted member idles.
 RETRY_DELAY_S = 0.01

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iris_py.observe.counts import count_in
+from iris_py.observe.histogram import RECENT_MAX
 from iris_py.patterns.request.events import (
     BroadcastReceived,
     RegistrationDrained,
@@ -65,6 +67,7 @@ class Service:
     def register(self, registration: Registration) -> bool:
         """Start to serve; returns whether the node's membership in the cluster begins with this registration."""
         is_first = not self.is_member(registration.group)
+        registration.counts = registration.group.counts.serving()
         self._registrations.setdefault(registration.group.name, []).append(registration)
         return is_first
 
@@ -72,9 +75,13 @@ class Service:
         """Tell whether some registration of a cluster is there to stay."""
         return any(not registration.leaving for registration in self._registrations.get(group.name, ()))
 
-    def weight_of(self, group: Group) -> float | None:
-        """Return the weight of the node's membership in a cluster; None if it has none."""
-        return next((each.weight for each in self._registrations.get(group.name, ()) if not each.leaving), None)
+    def registrations_of(self, group: Group) -> list[Registration]:
+        """Return the registrations of a cluster."""
+        return self._registrations.get(group.name, [])
+
+    def membership_of(self, group: Group) -> Registration | None:
+        """Return a registration that says how the node is a member of a cluster; None if it is none."""
+        return next((each for each in self._registrations.get(group.name, ()) if not each.leaving), None)
 
     def leave(self, registration: Registration) -> bool:
         """Begin to leave, still serving; returns whether the node's membership in the cluster ends with this registration."""
@@ -143,8 +150,10 @@ class Service:
         # The hot path: as _finish, but the reply to a request needs less.
         registration = execution.registration
         registration.running -= 1
+        registration.counts.handling.recent.append(now - execution.since)
         if execution.identity:
-            for caller in self.repetitions.finish(execution.identity, payload, now):
+            remembered = payload if registration.remembers else None
+            for caller in self.repetitions.finish(execution.identity, remembered, now):
                 group = self._group_of(caller, registration)
                 self.out.append(PeerMessage(group, caller[0], packets.REPLY, caller[1], 0, payload))
         elif self._executions.pop((execution.peer, execution.id), None) is not None:
@@ -155,13 +164,15 @@ class Service:
     def reply_many(self, registration: Registration, answered: Sequence[tuple[Execution, bytes]], now: float) -> None:
         """Answer several started requests of one registration, as :meth:`reply` does each."""
         once = []
+        recent = registration.counts.handling.recent
         for execution, payload in answered:
             if execution.identity:
+                recent.append(now - execution.since)
                 once.append((execution.identity, payload))
             else:
                 self._finish(execution, packets.REPLY, payload, now)
         registration.running -= len(once)
-        group, finished = registration.group, self.repetitions.finish_many(once, now)
+        group, finished = registration.group, self.repetitions.finish_many(once, now, remembers=registration.remembers)
         if self._asked_in:
             for caller, payload in finished:
                 asked_in = self._group_of(caller, registration)
@@ -175,6 +186,26 @@ class Service:
         """Say that the handler of a started request raised."""
         self._finish(execution, packets.FAILURE, packets.encode_failure(error), now)
 
+    def fail_as(self, execution: Execution, type: str, text: str, now: float) -> None:  # noqa: A002 - of an exception
+        """Say of a started request that a handler elsewhere raised, by the name of the exception's class and its text."""
+        self._finish(execution, packets.FAILURE, packets.encode_failure_of(type, text), now)
+
+    def reject(self, execution: Execution, reason: packets.Rejection, now: float) -> None:
+        """Say that a started request was not executed after all, or with ``LOST`` that nobody knows whether it was."""
+        self._count_rejection(reason, execution.group)
+        self._finish(execution, packets.REJECTION, b"", now, reason)
+
+    def drop(self, execution: Execution, now: float) -> None:
+        """End a started request without an answer: its time is over, as its callers find themselves."""
+        registration = execution.registration
+        registration.running -= 1
+        if execution.identity:
+            for caller in self.repetitions.finish(execution.identity, None, now):
+                self._asked_in.pop(caller, None)
+        else:
+            self._forget(execution)
+        self._start_waiting(registration, now)
+
     def decline(self, execution: Execution, now: float) -> None:
         """Say that the handler of a started survey has nothing to say."""
         self._finish(execution, packets.DECLINE, b"", now)
@@ -185,13 +216,13 @@ class Service:
         """Return the registration that is to serve another tunnel, or why none is."""
         registrations = self._serving(group)
         if not registrations:
-            return self._count_rejection(packets.Rejection.NOT_A_MEMBER)
+            return self._count_rejection(packets.Rejection.NOT_A_MEMBER, group)
         serving = [registration for registration in registrations if registration.tunnels]
         if not serving:
-            return self._count_rejection(packets.Rejection.NO_TUNNELS)
+            return self._count_rejection(packets.Rejection.NO_TUNNELS, group)
         registration = min(serving, key=lambda each: each.tunnels_open / each.tunnels)
         if registration.tunnels_open >= registration.tunnels:
-            return self._count_rejection(packets.Rejection.OVERLOADED)
+            return self._count_rejection(packets.Rejection.OVERLOADED, group)
         return registration
 
     def tunnel_begun(self, registration: Registration) -> None:
@@ -239,6 +270,7 @@ class Service:
         key, caller, deadline = group.subject + identity, (peer, request_id), now + time_left_ms / 1000
         reply = self.repetitions.reply_to(key, now)
         if reply is not None:
+            registration.counts.repeated += 1
             self.out.append(PeerMessage(group, peer, packets.REPLY, request_id, 0, reply))
             return
         execution = self.repetitions.underway(key)
@@ -249,6 +281,7 @@ class Service:
             self._admit(execution, now)
         elif self.repetitions.attach(key, caller):
             execution.deadline = max(execution.deadline, deadline)
+            registration.counts.repeated += 1
             self._note_group(caller, group, execution.registration)
         else:
             self._reject(group, peer, request_id, packets.Rejection.OVERLOADED)
@@ -275,7 +308,7 @@ class Service:
             ):
                 key = subject + identity if identity else b""
                 deadline = now + time_left_ms / 1000
-                execution = Execution(registration, group, peer, request_id, payload, deadline, 0, key, headers)
+                execution = Execution(registration, group, peer, request_id, payload, deadline, 0, key, headers, False, now)
                 if not identity:
                     self._executions[caller] = execution
                 if not identity or repetitions.begin(key, execution, caller):
@@ -289,6 +322,10 @@ class Service:
         if started:
             assert registration is not None
             self.executed += len(started)
+            registration.counts.queue_wait.at_once += len(started)
+            handling = registration.counts.handling
+            if len(handling.recent) >= RECENT_MAX:  # not more end than begin
+                handling.settle()
             self.events.append(RequestsStarted(registration, started))
 
     def receive_survey(
@@ -301,10 +338,13 @@ class Service:
         now: float,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        """Admit a survey to every registration, within the bounds of each."""
+        """Admit a survey to every registration, within the bounds of each. A stand-in declines: it answers for nobody."""
         registrations = self._serving(group)[: packets.SURVEYED_REGISTRATIONS_MAX]
         if not registrations:
             self._reject(group, peer, survey_id, packets.Rejection.NOT_A_MEMBER, 1)
+            return
+        if registrations[0].rank:  # and so all are
+            self.out.append(PeerMessage(group, peer, packets.DECLINE, survey_id, packets.encode_answer(1)))
             return
         if self._early_cancels and (peer, survey_id) in self._early_cancels:
             del self._early_cancels[peer, survey_id]
@@ -336,8 +376,11 @@ class Service:
         self._remember_cancel(peer, request_id)
 
     def receive_broadcast(self, group: Group, peer: Peer, sequence: int, payload: bytes, headers: Headers = NO_HEADERS) -> None:
-        """Hand a broadcast to every registration of the cluster."""
+        """Hand a broadcast to every registration of the cluster; a stand-in, which a tree may reach, takes none."""
         for registration in self._serving(group):
+            if registration.rank:
+                return
+            registration.counts.broadcasts += 1
             self.events.append(BroadcastReceived(registration, peer, sequence, payload, headers))
 
     def peer_lost(self, peer: Peer) -> None:
@@ -400,24 +443,35 @@ class Service:
         if execution.deadline <= now:  # it may have waited, at another registration
             self._turn_away(execution, packets.Rejection.EXPIRED, now)
         elif registration.running < registration.concurrency:
-            self._start(execution)
+            execution.since = now
+            self._start(execution, now)
         elif registration.has_room(execution.size):
+            execution.since = now
             registration.add(execution)
         else:
             self._turn_away(execution, packets.Rejection.OVERLOADED, now)
 
-    def _start(self, execution: Execution) -> None:
-        execution.registration.running += 1
+    def _start(self, execution: Execution, now: float) -> None:
+        registration = execution.registration
+        registration.running += 1
+        counts = registration.counts
+        if execution.since == now:
+            counts.queue_wait.at_once += 1
+        else:
+            counts.queue_wait.observe(now - execution.since)
+        if len(counts.handling.recent) >= RECENT_MAX:
+            counts.handling.settle()
+        execution.since = now
         self.executed += 1
         if execution.surveyed:
             self._surveys.setdefault((execution.peer, execution.id), []).append(execution)
         elif not execution.identity:
             self._executions[execution.peer, execution.id] = execution
         last = self.events[-1] if self.events else None
-        if isinstance(last, RequestsStarted) and last.registration is execution.registration:
+        if isinstance(last, RequestsStarted) and last.registration is registration:
             last.executions.append(execution)
         else:
-            self.events.append(RequestsStarted(execution.registration, [execution]))
+            self.events.append(RequestsStarted(registration, [execution]))
 
     def _forget(self, execution: Execution) -> bool:
         """Take an execution that ended from the table; returns whether somebody waits for its answer."""
@@ -451,18 +505,21 @@ class Service:
         if len(self._early_cancels) > EARLY_CANCELS_MAX:
             del self._early_cancels[next(iter(self._early_cancels))]
 
-    def _finish(self, execution: Execution, kind: int, payload: bytes, now: float) -> None:
+    def _finish(self, execution: Execution, kind: int, payload: bytes, now: float, reason: int = 0) -> None:
         registration = execution.registration
         registration.running -= 1
+        if reason == 0:  # else it was not executed after all
+            registration.counts.handling.observe(now - execution.since)
+            registration.counts.failed += kind == packets.FAILURE
         # A cancelled execution is no longer in the table: its handler ended, and nobody waits for what it says.
         if execution.identity:
-            self._fail_once(execution, kind, payload, now)
+            self._fail_once(execution, kind, payload, now, reason)
         elif self._forget(execution):
-            argument = packets.encode_answer(execution.surveyed)
+            argument = packets.encode_answer(execution.surveyed, reason)
             self.out.append(PeerMessage(execution.group, execution.peer, kind, execution.id, argument, payload))
         self._start_waiting(registration, now)
 
-    def _fail_once(self, execution: Execution, kind: int, payload: bytes, now: float) -> None:
+    def _fail_once(self, execution: Execution, kind: int, payload: bytes, now: float, reason: int) -> None:
         """Tell everybody who waits for an idempotent request that it was not done."""
         callers = self.repetitions.finish(execution.identity, None, now)
         if callers and execution.is_cancelled:
@@ -471,7 +528,7 @@ class Service:
             return
         for caller in callers:
             group = self._group_of(caller, execution.registration)
-            self.out.append(PeerMessage(group, caller[0], kind, caller[1], 0, payload))
+            self.out.append(PeerMessage(group, caller[0], kind, caller[1], packets.encode_answer(0, reason), payload))
 
     def _start_waiting(self, registration: Registration, now: float) -> None:
         """There is room: start what has waited for longest."""
@@ -480,7 +537,7 @@ class Service:
             if waiting.deadline <= now:
                 self._turn_away(waiting, packets.Rejection.EXPIRED, now)
             else:
-                self._start(waiting)
+                self._start(waiting, now)
         self._maybe_drained(registration)
 
     def _execute_again(self, execution: Execution, callers: list[Caller], now: float) -> None:
@@ -549,11 +606,13 @@ class Service:
         yield from self._draining
 
     def _reject(self, group: Group, peer: Peer, request_id: int, reason: packets.Rejection, surveyed: int = 0) -> None:
-        self._count_rejection(reason)
+        self._count_rejection(reason, group)
         argument = packets.encode_answer(surveyed, reason)
         self.out.append(PeerMessage(group, peer, packets.REJECTION, request_id, argument))
 
-    def _count_rejection(self, reason: packets.Rejection) -> packets.Rejection:
+    def _count_rejection(self, reason: packets.Rejection, group: Group) -> packets.Rejection:
         name = reason.name.lower()
-        self.rejected[name] = self.rejected.get(name, 0) + 1
+        count_in(self.rejected, name)
+        if group.counts.service is not None:
+            count_in(group.counts.service.rejected, name)
         return reason

@@ -8,16 +8,20 @@ from __future__ import annotations
 from itertools import count, repeat
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from iris_py.observe.histogram import Histogram
 from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.events import RoomMade, SubscriptionReady
 from iris_py.patterns.topic.names import Tokens, TopicTrie, group_name, parse_topic, prefixes
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, decode_headers
-from iris_py.wire.packets import HEADED, NUMBERED
+from iris_py.wire.imported import decode_imported
+from iris_py.wire.packets import CROSSED, HEADED, NUMBERED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from iris_overlay.ids import NodeId
     from iris_py.patterns.topic.events import TopicEvent
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
+    from iris_py.wire.imported import Imported
 
 #: Topics whose subscriptions are remembered. Forgetting one costs looking them up again.
 TOPICS_MAX = 4096
@@ -33,6 +38,9 @@ TOPICS_MAX = 4096
 MISSED_MAX = 4096
 #: Numbered publications that are remembered, of all publishers together: as many as arrive while a node changes its groups.
 NUMBERS_MAX = 8192
+#: Ways that publications of other clouds come by: gateways, and the group that each publishes under. Forgetting one costs gaps
+#: that may be none. As many as there are groups and publishers of which gaps are known, for a way is as good as these.
+WAYS_MAX = MISSED_MAX
 #: Publishers that wait for subscriptions, one for each group that they publish under. Beyond, another one is not asked to wait:
 #: what a full queue has no slack for is dropped, and counted. Too small: of so many some lose messages. Too large: memory, for
 #: whoever has ever new ids is one publisher with each.
@@ -52,28 +60,33 @@ class Deliveries:
 
     Attributes:
         received: Publications of others that were taken.
+        queues: The subscriptions, in the order in which they began.
+        lags: How long the messages of all subscriptions waited, also of those that have ended.
     """
 
     def __init__(self, outbound: Outbound, local: Peer, count_drop: Callable[..., int], events: list[TopicEvent]) -> None:
         self.received = 0
+        self.lags = Histogram()
         self._outbound = outbound
         self._local = local
         self._count_drop = count_drop
         self._events = events
         self._trie: TopicTrie[SubscriptionQueue] = TopicTrie()
-        self._queues: dict[SubscriptionQueue, None] = {}  # all that are in it
+        self.queues: dict[SubscriptionQueue, None] = {}
         self._matches: dict[bytes, tuple[str, list[SubscriptionQueue]]] = {}
         self._blocked: dict[tuple[Group, Peer], dict[SubscriptionQueue, None]] = {}  # publishers that wait for them
         self._pause_again_at: float | None = None
         self._numbers: dict[tuple[NodeId, bytes], None] = {}
         self._missed: dict[tuple[Group, NodeId], int] = {}
+        self._ways: dict[tuple[Group, NodeId], int] = {}
+        self._last_way = 0
 
     # -- subscriptions
 
     def add(self, queue: SubscriptionQueue) -> None:
         """Begin a subscription."""
         self._trie.add(queue.pattern, queue)
-        self._queues[queue] = None
+        self.queues[queue] = None
         self._matches.clear()
         if self._missed:
             names = {group_name(each) for each in prefixes(queue.prefix)}
@@ -83,7 +96,8 @@ class Deliveries:
         """End a subscription; returns whether there was one."""
         if not self._trie.remove(queue.pattern, queue):
             return False
-        del self._queues[queue]
+        del self.queues[queue]
+        queue.lag.settle()
         self._matches.clear()
         self.drained(queue, now)
         return True
@@ -143,7 +157,7 @@ class Deliveries:
             payloads: What was published; at least one.
             now: The time.
         """
-        last = group.last_sequence(peer.id)
+        last, begin = group.last_sequence(peer.id), sequence
         if sequence <= abs(last):
             late = abs(last) + 1 - sequence
             self._count_drop("late_publication", min(late, len(payloads)))
@@ -151,13 +165,19 @@ class Deliveries:
             if not payloads:
                 return
             sequence += late
-        elif last > 0 and sequence != last + 1:
-            self._note_gap(group, peer.id, min(sequence - last - 1, max(0, ordinal - 1)))
+        elif sequence != last + 1:
+            if last > 0:
+                self._note_gap(group, peer.id, min(sequence - last - 1, max(0, ordinal - 1)))
+            else:
+                self._ways.pop((group, peer.id), None)  # what is between was lost, or came another way
         group.note_sequence(peer.id, sequence + len(payloads) - 1)
         if flags & NUMBERED:
             number, head = head[: packets.NUMBER.size], head[packets.NUMBER.size :]
             if self._is_repeated(peer.id, number):
                 return
+        if flags & CROSSED:
+            self._receive_imported(group, peer, flags, sequence - begin, head, payloads, now)
+            return
         headers = NO_HEADERS
         if flags & HEADED:
             split = _take_headers(head)
@@ -174,6 +194,7 @@ class Deliveries:
             self._count_drop("publication_unwanted", len(payloads))
             return
         self.received += len(payloads)
+        group.counts.received += len(payloads)
         source = peer.name
         if headers is NO_HEADERS:
             run = list(map(Message, payloads, repeat(source), count(sequence), repeat(""), repeat(topic)))
@@ -182,7 +203,15 @@ class Deliveries:
         self.hand_out(run, sum(map(len, payloads)), queues, group, peer, now)
 
     def hand_out(
-        self, run: list[Message], size: int, queues: list[SubscriptionQueue], group: Group, peer: Peer, now: float
+        self,
+        run: list[Message],
+        size: int,
+        queues: Sequence[SubscriptionQueue],
+        group: Group,
+        peer: Peer,
+        now: float,
+        *,
+        is_imported: bool = False,
     ) -> None:
         """Give messages of one publisher to subscriptions.
 
@@ -193,8 +222,9 @@ class Deliveries:
             group: Under which they came.
             peer: Who published them; maybe this node.
             now: The time.
+            is_imported: Whether they are of another cloud, and have the gap that they shall have.
         """
-        missed = self._missed.get((group, peer.id), 0) if self._missed else 0
+        missed = self._missed.get((group, peer.id), 0) if self._missed and not is_imported else 0
         for queue in queues:
             if queue.is_cut:
                 continue
@@ -205,7 +235,8 @@ class Deliveries:
                 queue.missed[group, peer.id] = missed
                 first = Message(first.payload, first.source, first.sequence, "", first.topic, gap, first.headers)
                 own = [first, *run[1:]]
-            dropped = queue.put_all(own, size)
+            dropped = queue.put_all(own, size, group)
+            queue.mark(now)
             if dropped:
                 self._count_drop(f"subscription_{queue.policy}", dropped)
             if not queue.is_ready:
@@ -214,8 +245,53 @@ class Deliveries:
             if queue.is_blocking and queue.is_full:
                 self._block(queue, group, peer, now)
 
+    def hand_out_imported(
+        self,
+        imported: Imported,
+        topic: str,
+        payloads: list[bytes],
+        headers: Headers,
+        queues: list[SubscriptionQueue],
+        group: Group,
+        peer: Peer,
+        now: float,
+    ) -> None:
+        """Give messages that came from another cloud to subscriptions, to each what it has not had.
+
+        Args:
+            imported: Where they come from.
+            topic: The topic.
+            payloads: The messages, in order; at least one.
+            headers: What stands beside each of them.
+            queues: The subscriptions.
+            group: Under which they came.
+            peer: The gateway that published them here; maybe this node.
+            now: The time.
+        """
+        key = group, peer.id
+        way, missed = self._way(key), imported.missed + self._missed.get(key, 0)
+        source = imported.origin.hex()
+        stream = imported.stream + imported.cloud.encode()  # one cloud must not be able to count on for another one
+        numbers = count(imported.number)
+        run = [Message(each, source, next(numbers), "", topic, 0, headers, imported.cloud) for each in payloads]
+        for queue in queues:
+            if not queue.takes_imported:
+                self._count_drop("imported_not_exported", len(run))
+                continue
+            late, gap = queue.fence.take(imported.origin, stream, way, imported.number, len(run), missed)
+            if late:
+                self._count_drop("federation_late", late)
+            own = run[late:]
+            if own:
+                if gap:
+                    own[0] = msgspec.structs.replace(own[0], gap=gap)
+                size = sum([len(message.payload) for message in own])
+                self.hand_out(own, size, (queue,), group, peer, now, is_imported=True)
+
     def forget(self, group: Group) -> None:
         """A group was forgotten."""
+        for key in [key for key in self._ways if key[0] is group]:
+            del self._ways[key]
         for key in [key for key in self._missed if key[0] is group]:
             self._forget_missed(key)
 
@@ -238,6 +314,45 @@ class Deliveries:
 
     # --
 
+    def _receive_imported(
+        self, group: Group, peer: Peer, flags: int, late: int, head: bytes, payloads: list[bytes], now: float
+    ) -> None:
+        """Take publications of another cloud, of which the first ones were ``late`` and are not among the payloads."""
+        decoded = decode_imported(head, late + len(payloads))
+        if decoded is None:
+            self._count_drop("malformed", len(payloads))
+            return
+        imported, head = decoded
+        headers = NO_HEADERS
+        if flags & HEADED:
+            split = _take_headers(head)
+            if split is None:
+                self._count_drop("malformed_headers", len(payloads))
+                return
+            headers, head = split
+        match = self._matches.get(head) or self._match(head)
+        if match is None:
+            self._count_drop("malformed", len(payloads))
+            return
+        topic, queues = match
+        if not queues:
+            self._count_drop("publication_unwanted", len(payloads))
+            return
+        self.received += len(payloads)
+        group.counts.received += len(payloads)
+        self.hand_out_imported(imported.after(late), topic, payloads, headers, queues, group, peer, now)
+
+    def _way(self, key: tuple[Group, NodeId]) -> int:
+        """Return the number of a way that publications of other clouds come by; another one when it was interrupted."""
+        ways = self._ways
+        way = ways.get(key)
+        if way is None:
+            if len(ways) >= WAYS_MAX:
+                del ways[next(iter(ways))]
+            self._last_way += 1
+            way = ways[key] = self._last_way
+        return way
+
     def _match(self, head: bytes) -> tuple[str, list[SubscriptionQueue]] | None:
         try:
             topic = head.decode()
@@ -257,6 +372,7 @@ class Deliveries:
         elif (group, peer) not in queue.blocked:
             queue.blocked[group, peer] = None
             self._blocked.setdefault((group, peer), {})[queue] = None
+            group.counts.pauses_asked += 1
             self._send_pause(group, peer, now)
 
     def _send_pause(self, group: Group, peer: Peer, now: float) -> None:
@@ -271,11 +387,13 @@ class Deliveries:
         if key not in missed and len(missed) >= MISSED_MAX:
             self._forget_missed(next(iter(missed)))
         missed[key] = missed.get(key, 0) + gap
+        group.counts.gaps += gap
 
     def _forget_missed(self, key: tuple[Group, NodeId]) -> None:
         """Forget what was missed of a publisher, here and in the subscriptions, which know of a part of it at most."""
         del self._missed[key]
-        for queue in self._queues:
+        self._ways.pop(key, None)  # which is told by what was missed
+        for queue in self.queues:
             queue.missed.pop(key, None)
 
     def _is_repeated(self, sender: NodeId, number: bytes) -> bool:

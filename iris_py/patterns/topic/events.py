@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from iris_py.patterns.topic.queue import SubscriptionQueue
+import msgspec
+
+from iris_py.patterns.topic.queue import SubscriptionQueue
 
 
-@dataclass(slots=True)
-class RoomMade:
+class RoomMade(msgspec.Struct):
     """A link that was congested has room again, or is gone: who waited for room may try again."""
 
 
-@dataclass(slots=True)
-class SubscriptionReady:
+class SubscriptionReady(msgspec.Struct):
     """Something has arrived for a subscription, or it was cut off."""
 
     queue: SubscriptionQueue
 
 
-@dataclass(slots=True)
-class SubscriptionTold:
+class SubscriptionTold(msgspec.Struct):
     """Every publisher knows of a subscription."""
 
     queue: SubscriptionQueue

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Generic, TypeAlias, TypeVar
 
+from iris_py.wire.names import check_own_name
+
 Value = TypeVar("Value")
 #: The tokens of a name, or those that it begins with.
 Tokens: TypeAlias = tuple[str, ...]
@@ -80,6 +82,7 @@ def _split(name: str, what: str) -> Tokens:
         raise ValueError(f"a {what} has at most {TOPIC_BYTES_MAX} bytes in UTF-8, this one has {size}. Choose a shorter one.")
     if "\0" in name:
         raise ValueError(f"the {what} {name!r} has the character U+0000. Leave it out.")
+    check_own_name(name)
     tokens = tuple(name.split("."))
     if not all(tokens):
         raise ValueError(f"the {what} {name!r} has an empty token. Write something between its dots, and none at the ends.")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import deque
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias, get_args
 
+from iris_py.observe.histogram import Histogram
 from iris_py.patterns.messages import Message
+from iris_py.patterns.topic.fence import Fence
 from iris_py.peers.group import SENDERS_MAX
 from iris_py.wire.headers import NO_HEADERS, Headers
 
@@ -23,11 +25,16 @@ BLOCK_SLACK_BYTES: Final = 64 * 1024 * 1024
 #: Counted for each message beyond the bounds, besides its bytes: what it costs to hold an empty one.
 BLOCK_MESSAGE_BYTES: Final = 256
 
+#: Runs of which it is known when they came. Too small: of a long queue the lag of the rest is not; too large: memory.
+MARKS_MAX: Final = 1024
+
 #: What who iterates over a subscription takes out of the queue at once. Too small: looking at the queue is paid more often; too
 #: large: so much more than the queue may hold, and old when it is looked at.
 TAKEN_BYTES_MAX: Final = 1024 * 1024
 
-POLICIES: Final = ("drop_oldest", "drop_newest", "block", "disconnect")
+#: What happens when the queue of a subscription is full.
+OverflowPolicy: TypeAlias = Literal["drop_oldest", "drop_newest", "block", "disconnect"]
+POLICIES: Final = get_args(OverflowPolicy)
 
 
 class SubscriptionQueue:
@@ -41,6 +48,7 @@ class SubscriptionQueue:
         policy: One of ``POLICIES``: what happens when it is full.
         messages_max: How many messages it holds.
         bytes_max: How many bytes of payload and headers it holds.
+        lags: Where the node counts the lag of all subscriptions.
 
     Attributes:
         waiting: The messages, the oldest first.
@@ -53,9 +61,16 @@ class SubscriptionQueue:
         blocked: The publishers that were asked to wait, and under which group.
         missed: By group and publisher, how many missed messages it knows of (:class:`~iris_py.patterns.topic.pubsub.PubSub`).
         prefix: The literal prefix of the pattern.
+        taken: How many messages have left it, dropped ones of those that had been kept among them.
+        marks: Of some runs, the oldest first: how many messages had left the queue when all of it has, and when it came.
+        lag: How long runs waited until all of them was taken.
     """
 
+    #: Whether it is for what came from other clouds, too.
+    takes_imported: ClassVar[bool] = True
+
     __slots__ = (
+        "_fence",
         "blocked",
         "bytes",
         "bytes_max",
@@ -64,17 +79,29 @@ class SubscriptionQueue:
         "is_blocking",
         "is_cut",
         "is_ready",
+        "lag",
         "lost",
+        "marks",
         "messages_max",
         "missed",
         "name",
         "pattern",
         "policy",
         "prefix",
+        "taken",
         "waiting",
     )
 
-    def __init__(self, pattern: Tokens, prefix: Tokens, name: str, policy: str, messages_max: int, bytes_max: int) -> None:
+    def __init__(
+        self,
+        pattern: Tokens,
+        prefix: Tokens,
+        name: str,
+        policy: str,
+        messages_max: int,
+        bytes_max: int,
+        lags: Histogram | None = None,
+    ) -> None:
         self.pattern = pattern
         self.prefix = prefix
         self.name = name
@@ -90,7 +117,19 @@ class SubscriptionQueue:
         self.blocked: dict[tuple[Group, Peer], None] = {}
         self.missed: dict[tuple[Group, NodeId], int] = {}
         self.headed_bytes = 0
+        self.taken = 0
+        self.marks: deque[tuple[int, float]] = deque()
+        self.lag = Histogram(lags)
+        self._fence: Fence | None = None  # until something comes from another cloud
         self.lost: dict[str, int] = {}  # dropped from here since the last message that was kept or taken, by source
+
+    @property
+    def fence(self) -> Fence:
+        """Knows what it has had of other clouds."""
+        fence = self._fence
+        if fence is None:
+            fence = self._fence = Fence()
+        return fence
 
     @property
     def is_full(self) -> bool:
@@ -113,12 +152,13 @@ class SubscriptionQueue:
         self._append(message, size)
         return 0
 
-    def put_all(self, messages: list[Message], size: int) -> int:
+    def put_all(self, messages: list[Message], size: int, group: Group | None = None) -> int:
         """Take messages, in order; returns how many were dropped for them. Once it is cut off nothing is taken, nor counted.
 
         Args:
             messages: What arrived.
             size: Of their payloads together, in bytes.
+            group: Under which they came, which an application is not told.
         """
         waiting = self.waiting
         if (
@@ -146,9 +186,25 @@ class SubscriptionQueue:
             dropped += self.put(message)
         return dropped
 
+    def mark(self, now: float) -> None:
+        """Note when a run has come, behind :meth:`put` or :meth:`put_all`; of many that wait not of each."""
+        if len(self.marks) < MARKS_MAX:
+            self.marks.append((self.taken + len(self.waiting), now))
+
+    def note_lag(self, now: float) -> None:
+        """Take in how long the runs waited that have been taken."""
+        marks = self.marks
+        while marks and marks[0][0] <= self.taken:
+            self.lag.observe(now - marks.popleft()[1])
+
+    def oldest_s(self, now: float) -> float:
+        """Return how long the oldest message has waited (seconds)."""
+        return now - self.marks[0][1] if self.waiting and self.marks else 0.0
+
     def pop(self) -> Message:
         """Take the oldest message, which is there."""
         message = self.waiting.popleft()
+        self.taken += 1
         self.bytes -= len(message.payload)
         if self.headed_bytes:
             self._forget_headers(message)
@@ -157,6 +213,7 @@ class SubscriptionQueue:
     def take(self) -> list[Message]:
         """Take all messages."""
         messages = list(self.waiting)
+        self.taken += len(messages)
         self.waiting.clear()
         self.bytes = self.headed_bytes = 0
         if self.lost and self.policy == "drop_oldest":
@@ -181,6 +238,7 @@ class SubscriptionQueue:
             size += len(message.payload)
             batch.append(message)
         self.bytes -= size - first
+        self.taken += len(batch) - 1
         return batch
 
     def clear(self, reason: str, taken: int = 0) -> int:
@@ -191,6 +249,8 @@ class SubscriptionQueue:
             taken: Messages that were taken before and are dropped as well.
         """
         count = len(self.waiting) + taken
+        self.taken += len(self.waiting)
+        self.marks.clear()
         self.waiting.clear()
         self.bytes = self.headed_bytes = 0
         self.lost.clear()
@@ -210,6 +270,7 @@ class SubscriptionQueue:
                 self._forget_headers(oldest)
                 self._lose(oldest.source, 1 + oldest.gap)
                 count += 1
+            self._pass_over(count)
             self._append(message, size)
             self._count("oldest", count)
             return count
@@ -240,11 +301,19 @@ class SubscriptionQueue:
             left -= len(oldest.payload)
             dropped.append(oldest)
         self.bytes = left
+        self._pass_over(len(dropped))
         for source, of_source in groupby(dropped, attrgetter("source")):
             self._lose(source, sum([1 + message.gap for message in of_source]))
         if dropped:
             self._count("oldest", len(dropped))
         return len(dropped)
+
+    def _pass_over(self, count: int) -> None:
+        """So many of the oldest messages were dropped: nobody took the runs that ended with one of them."""
+        self.taken += count
+        marks = self.marks
+        while marks and marks[0][0] <= self.taken:
+            marks.popleft()
 
     def _has_no_room(self, messages: list[Message]) -> bool:
         """Tell whether none of some messages without headers fits."""
@@ -285,9 +354,8 @@ class SubscriptionQueue:
         lost = self.lost.pop(message.source, 0)
         if not lost:
             return message
-        return Message(
-            message.payload, message.source, message.sequence, "", message.topic, message.gap + lost, message.headers
-        )
+        gap, cloud = message.gap + lost, message.cloud
+        return Message(message.payload, message.source, message.sequence, "", message.topic, gap, message.headers, cloud)
 
     def _count(self, reason: str, times: int) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + times

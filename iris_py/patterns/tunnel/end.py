@@ -1,91 +1,23 @@
-"""One end of a tunnel: messages in and out, in order, under credit; without input or output (docs/design.md section 11).
-
-Theory of operation. What the application writes becomes *pieces* of messages, which wait here until the way to the peer has
-room and asks for the next *chunk*: as many frames as fit ``CHUNK_BYTES``, sealed together. What arrives is opened, and its
-pieces wait until the application takes them, which gives the peer credit for as much again. A piece costs its bytes and
-``PIECE_CHARGE``, so that a window bounds memory and not only payload. Each direction goes through these states, as its sender
-sees it::
-
-    OPEN --END--> ENDED --DONE--> OVER
-      +------------DONE------------^      the receiver takes no more, though there may be more
-
-DONE says how much was taken, so the sender knows whether that was everything. The tunnel has ended cleanly when both
-directions are over. RESET, or the loss of the way, breaks it at any time.
-"""
+"""One end of a tunnel: a stream of messages whose chunks are sealed end to end (docs/design.md section 11)."""
 
 from __future__ import annotations
 
-import struct
-from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from iris_py.wire import packets
+from iris_py.patterns.tunnel.stream import StreamEnd
 from iris_py.wire.headers import NO_HEADERS
 from iris_security import RecordOpener, RecordSealer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from iris_py.patterns.request.registration import Registration
+    from iris_py.patterns.tunnel.stream import Way
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
     from iris_security import TransportKeys
 
-#: The frames in a chunk: type, then bytes of its body.
-MORE, LAST, CREDIT, END, DONE, RESET = range(6)
-FRAME = struct.Struct(">BI")
-_TOTAL = struct.Struct(">Q")
 
-#: A chunk is closed when it has grown to this, so that with all headers it fits one record of 32 KiB.
-CHUNK_BYTES = 31 * 1024
-PIECE_BYTES_MAX = CHUNK_BYTES - FRAME.size
-#: Counted for each piece besides its bytes, in credits: about what it costs to hold nothing.
-PIECE_CHARGE = 64
-#: Smaller, the messages that give credit would cost more than those that use it.
-WINDOW_BYTES_MIN = 4096
-#: The largest that a peer may claim, so that sums stay sane.
-WINDOW_BYTES_MAX = 1024 * 1024 * 1024
-#: Credit is given when it has grown to this share of the window: seldom enough to cost nothing, early enough that the sender
-#: does not run dry.
-CREDIT_SHARE = 4
-#: A piece from here on is not copied out of its chunk until it is taken; below it a copy is cheaper than a view.
-VIEW_BYTES_MIN = 4096
-
-Piece: TypeAlias = "bytes | memoryview"
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a tunnel broke."""
-
-    reason: str
-    """For people."""
-    type: str = ""
-    """The class of the exception that the other side's application ended with; empty if it was not that."""
-    text: str = ""
-    """The text of that exception."""
-
-
-class Way:
-    """A way between two ends: a link, or the ring.
-
-    Attributes:
-        ready: The ends that have a chunk, in the order of their turns.
-    """
-
-    def __init__(self, ready_ways: dict[Way, None]) -> None:
-        self.ready: dict[TunnelEnd, None] = {}
-        self._ready_ways = ready_ways
-
-    def add(self, end: TunnelEnd) -> None:
-        """Note that an end has a chunk."""
-        self.ready[end] = None
-        self._ready_ways[self] = None
-
-
-class TunnelEnd:
+class TunnelEnd(StreamEnd):
     """One end of a tunnel.
 
     Args:
@@ -95,23 +27,13 @@ class TunnelEnd:
         keys: Of the two directions.
         window_bytes: What the peer may send before any of it is taken.
         credit_bytes: What this side may send before the peer has taken any of it.
-        way: How its chunks travel.
+        way: How its chunks travel: a link, or the ring.
         changed: Where it notes that something changed which the application may wait for.
         registration: The member's handler; None at the caller.
         headers: What the caller gave when it opened it.
 
     Attributes:
-        on_changed: Is called when something changed that the application may wait for; None before somebody may.
-        credit: What may still be written. Invariant: 0 <= credit <= the peer's window.
-        written: What was written so far, in bytes and charges, as the peer counts it.
-        is_ready: Whether :meth:`next_chunk` would return something.
         is_confirmed: Whether the peer has shown that it holds the keys. Until then the member sends nothing.
-        is_ended: Whether this side sends no more: it said so, or the peer takes no more.
-        is_taken: Whether the peer took everything that was written. Only then a clean end of this direction is one.
-        is_peer_ended: Whether the peer sends no more.
-        is_over: Whether both directions have ended.
-        failure: Why it broke; None if it did not.
-        allowance: How many bytes it may still send in its turn; for who gives the turns.
     """
 
     def __init__(
@@ -123,188 +45,22 @@ class TunnelEnd:
         *,
         window_bytes: int,
         credit_bytes: int,
-        way: Way,
+        way: Way[TunnelEnd],
         changed: dict[TunnelEnd, None],
         registration: Registration | None = None,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        self.on_changed: Callable[[], None] | None = None
-        self.id = id
+        super().__init__(id, window_bytes=window_bytes, credit_bytes=credit_bytes, way=way, changed=changed, headers=headers)
         self.group = group
         self.peer = peer
         self.registration = registration
-        self.headers = headers
-        self.credit = credit_bytes
-        self.written = 0
-        self.is_ready = False
         self.is_confirmed = registration is None
-        self.is_ended = False
-        self.is_taken = False
-        self.is_peer_ended = False
-        self.failure: Failure | None = None
-        self.way = way
-        self._changed = changed
-        self._sealer, self._opener = RecordSealer(keys.send), RecordOpener(keys.receive)
-        self._granted = credit_bytes  # by the peer, in all
-        self._parts: list[Piece] = []
-        self._parts_bytes = 0
-        self._full: deque[list[Piece]] = deque()  # an entry is one chunk's worth of frames
-        self._is_in_message = False
-        self._is_end_due = False
-        self._is_refused = False  # the peer said DONE
-        self._window = window_bytes
-        self._pieces: deque[tuple[Piece, bool]] = deque()  # with whether it is the last of its message
-        self._received = 0
-        self._taken = 0
-        self._allowed = window_bytes  # what the peer may have sent in all
-        self._is_peer_in_message = False
-        self.allowance = 0
-        self._is_credit_due = False
-        self._is_done = False  # nothing more is taken
-        self._is_done_due = False
-        self._reset: bytes | None = None
-
-    # -- what the application does
-
-    def write(self, data: Piece, *, is_last: bool) -> int:
-        """Send a part of a message, as far as there is credit; returns how many bytes that was, or -1 for nothing at all.
-
-        Args:
-            data: It must not change any more.
-            is_last: Whether the message ends with it.
-        """
-        assert not self.is_ended
-        assert self.failure is None
-        size = len(data)
-        if size <= self.credit - PIECE_CHARGE and size <= PIECE_BYTES_MAX:
-            self._add(LAST if is_last else MORE, data, size)
-            return size
-        accepted, view = 0, memoryview(data)
-        while accepted < size and self.credit > PIECE_CHARGE:
-            piece_bytes = min(size - accepted, self.credit - PIECE_CHARGE, PIECE_BYTES_MAX)
-            is_end = is_last and accepted + piece_bytes == size
-            self._add(LAST if is_end else MORE, view[accepted : accepted + piece_bytes], piece_bytes)
-            accepted += piece_bytes
-        return accepted or -1
-
-    def end(self) -> None:
-        """Send no more; harmless if repeated. Not in the middle of a message: then :meth:`fail`."""
-        if not self.is_ended and self.failure is None:
-            assert not self._is_in_message
-            self.is_ended = self._is_end_due = True
-            self._become_ready()
-
-    def take(self) -> tuple[Piece, bool] | None:
-        """Take the next piece of a message, and whether it is the last of it; None while there is none."""
-        if not self._pieces:
-            return None
-        entry = self._pieces.popleft()
-        self._taken += len(entry[0]) + PIECE_CHARGE
-        if self.failure is not None:
-            return entry
-        if self.is_peer_ended:
-            if not self._pieces:
-                self.stop()
-        elif self._taken + self._window - self._allowed >= self._window // CREDIT_SHARE:
-            self._is_credit_due = True
-            self._become_ready()
-        return entry
-
-    def stop(self) -> None:
-        """Take no more, though there may be more; harmless if repeated."""
-        if not self._is_done and self.failure is None:
-            self._pieces.clear()
-            self._is_done = self._is_done_due = True
-            self._changed[self] = None
-            self._become_ready()
-
-    def fail(self, failure: Failure, *, is_told: bool, type: str = "", text: str = "") -> None:  # noqa: A002
-        """Break it; what has arrived can still be taken, here and there. Harmless if it has ended before.
-
-        Args:
-            failure: What became of it, for this side.
-            is_told: Whether the peer is to be told, after what was written before.
-            type: What the peer is told: the class of the exception.
-            text: Its text.
-        """
-        if self.failure is not None or self.is_over:
-            return
-        self.failure = failure
-        self._is_end_due = self._is_done_due = self._is_credit_due = False
-        self._changed[self] = None
-        if is_told:
-            self._reset = packets.encode_failure_of(type, text)
-            self._become_ready()
-        else:
-            self._discard()
-
-    # -- what it is
-
-    @property
-    def can_take(self) -> bool:
-        """Whether :meth:`take` would return something."""
-        return bool(self._pieces)
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether nothing more is taken."""
-        return self._is_done
-
-    @property
-    def is_in_message(self) -> bool:
-        """Whether a message was begun and not finished."""
-        return self._is_in_message
-
-    @property
-    def buffered_bytes(self) -> int:
-        """The bytes that arrived and were not taken, as credits count them. Invariant: at most the window."""
-        return self._received - self._taken if not self._is_done else 0
-
-    @property
-    def queued_bytes(self) -> int:
-        """The bytes that were written and are not in a chunk yet. Invariant: at most the peer's window and some headers."""
-        return self._parts_bytes + sum(len(part) for parts in self._full for part in parts)
-
-    @property
-    def is_over(self) -> bool:
-        return self._is_done and self._is_refused
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether it can be forgotten: it is over or broken, and the peer has been sent what it is to know of that."""
-        return (self.is_over or self.failure is not None) and not self.is_ready
-
-    # -- out
-
-    def next_chunk(self) -> bytes:
-        """Return the next sealed chunk; only while :attr:`is_ready`. Send the chunks in the order of these calls."""
-        if self._full:
-            frames = self._full.popleft()
-        else:
-            frames, self._parts, self._parts_bytes = self._parts, [], 0
-        if self._is_credit_due:
-            self._is_credit_due = False
-            self._allowed = self._taken + self._window
-            frames += (FRAME.pack(CREDIT, _TOTAL.size), _TOTAL.pack(self._allowed))
-        if self._is_done_due:
-            self._is_done_due = False
-            frames += (FRAME.pack(DONE, _TOTAL.size), _TOTAL.pack(self._taken))
-        self.is_ready = bool(self._full or self._parts)
-        if not self.is_ready:  # the last of all
-            if self._reset is not None:
-                frames += (FRAME.pack(RESET, len(self._reset)), self._reset)
-                self._reset = None
-            elif self._is_end_due:
-                self._is_end_due = False
-                frames.append(FRAME.pack(END, 0))
-        return self._sealer.seal(b"".join(frames))
+        self._seal = RecordSealer(keys.send).seal
+        self._opener = RecordOpener(keys.receive)
 
     def confirm(self) -> None:
         """Show the peer that this side holds the keys, by a first chunk."""
-        self._is_credit_due = True
-        self._become_ready()
-
-    # -- in
+        self.tell_credit()
 
     def receive_chunk(self, sealed: bytes | memoryview) -> None:
         """Take a chunk of the peer, in the order in which it was sealed.
@@ -317,90 +73,7 @@ class TunnelEnd:
             self.is_confirmed = True
             if self.is_ready:
                 self.way.add(self)
-        if self.failure is not None:
-            return
-        offset, end, unpack = 0, len(chunk), FRAME.unpack_from
-        self._changed[self] = None
-        while end - offset >= FRAME.size:
-            kind, length = unpack(chunk, offset)
-            start = offset + FRAME.size
-            offset = start + length
-            if offset > end:
-                break
-            if kind <= LAST:
-                self._received += length + PIECE_CHARGE
-                if self._received > self._allowed or self.is_peer_ended:
-                    self._violate("it sent more than its window" if not self.is_peer_ended else "it sent after its end")
-                    return
-                self._is_peer_in_message = kind == MORE
-                if not self._is_done:
-                    piece = chunk[start:offset] if length < VIEW_BYTES_MIN else memoryview(chunk)[start:offset]
-                    self._pieces.append((piece, kind == LAST))
-            elif not self._receive_control(kind, chunk[start:offset]):
-                return
-        if offset != end:
-            self._violate("it sent a malformed chunk")
-
-    def _receive_control(self, kind: int, body: bytes) -> bool:
-        """Take any frame but a piece; returns whether the tunnel goes on."""
-        if kind == RESET:
-            type_, text = packets.decode_failure(body)
-            self.fail(Failure("the other side broke it off", type_, text), is_told=False)
-        elif kind == END and not self._is_peer_in_message:
-            self.is_peer_ended = True
-            if not self._pieces:
-                self.stop()
-        elif kind in (CREDIT, DONE) and len(body) == _TOTAL.size:
-            (total,) = _TOTAL.unpack(body)
-            if kind == CREDIT:
-                self._receive_credit(total)
-            else:
-                self._receive_done(total)
-        else:
-            self._violate("it sent a malformed chunk")
-        return self.failure is None
-
-    def _receive_credit(self, total: int) -> None:
-        if not self._granted <= total <= self.written + WINDOW_BYTES_MAX:
-            self._violate("it gave credit that cannot be")
-        else:
-            self.credit += total - self._granted
-            self._granted = total
-
-    def _receive_done(self, total: int) -> None:
-        if total > self.written:
-            self._violate("it took more than it was sent")
-            return
-        self.is_ended = self._is_refused = True
-        self.is_taken = total == self.written and not self._is_in_message
-        self._is_end_due = False
-        self._discard()
-
-    def _discard(self) -> None:
-        """Forget what was written and is not in a chunk yet."""
-        self._parts, self._parts_bytes = [], 0
-        self._full.clear()
-
-    def _violate(self, what: str) -> None:
-        self._discard()
-        text = f"a violation of the protocol: {what}"
-        self.fail(Failure(f"the other side made {text}"), is_told=True, type="ProtocolError", text=text)
-
-    # --
-
-    def _add(self, kind: int, data: Piece, size: int) -> None:
-        parts_bytes = self._parts_bytes + FRAME.size + size
-        if parts_bytes > CHUNK_BYTES:
-            self._full.append(self._parts)
-            self._parts, parts_bytes = [], FRAME.size + size
-        self._parts += (FRAME.pack(kind, size), data)
-        self._parts_bytes = parts_bytes
-        charge = size + PIECE_CHARGE
-        self.credit -= charge
-        self.written += charge
-        self._is_in_message = kind == MORE
-        if not self.is_ready:
-            self._become_ready()
+        self.receive_frames(chunk, 0, len(chunk))
 
     def _become_ready(self) -> None:
         self.is_ready = True

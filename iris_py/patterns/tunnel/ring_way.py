@@ -8,14 +8,11 @@ the tunnel, as it could by dropping packets; chunks are sealed, in order, so it 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 from iris_py.link.lanes import TUNNEL
-from iris_py.patterns.tunnel.end import Failure, Way
+from iris_py.patterns.tunnel.end import TunnelEnd
+from iris_py.patterns.tunnel.stream import Failure, Way
 from iris_security import AuthenticationError
-
-if TYPE_CHECKING:
-    from iris_py.patterns.tunnel.end import TunnelEnd
 
 #: kind, tunnel, number of the chunk, number of the chunk that is expected next
 HEADER = struct.Struct(">BQQQ")
@@ -42,7 +39,7 @@ LINGER_S = 10.0
 LINGERING_MAX = 1024
 
 
-class RingWay(Way):
+class RingWay(Way[TunnelEnd]):
     """The way of one end through the ring.
 
     Args:
@@ -56,7 +53,7 @@ class RingWay(Way):
 
     end: TunnelEnd
 
-    def __init__(self, ready_ways: dict[Way, None], now: float) -> None:
+    def __init__(self, ready_ways: dict[Way[TunnelEnd], None], now: float) -> None:
         super().__init__(ready_ways)
         self.linger_until: float | None = None
         self._sent = 0  # the number of the last chunk
@@ -122,7 +119,7 @@ class RingWay(Way):
         """Do what is due; harmless if early."""
         silent_since = self._progress_at if self._unacknowledged else self._heard_at
         if now >= silent_since + SILENCE_S and self.linger_until is None:
-            self.end.fail(Failure(f"no progress through the ring for {SILENCE_S:g} s"), is_told=False)
+            self.end.fail(Failure(f"no progress through the ring for {SILENCE_S:g} s", kind="silence"), is_told=False)
             return
         if self._resend_at is not None and now >= self._resend_at:
             self._is_resend_due = True

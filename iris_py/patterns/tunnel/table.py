@@ -13,21 +13,24 @@ link has room: what cannot leave waits at its end, where it costs the credit of 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 from iris_overlay.timers import DeadlineTable
 from iris_py.link.link import NO_LINK
-from iris_py.patterns.tunnel.end import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, Failure, TunnelEnd, Way
+from iris_py.observe.counts import count_in
+from iris_py.patterns.tunnel.end import TunnelEnd
 from iris_py.patterns.tunnel.offer import FROM_MEMBER, OPEN, Offer, make_handshake, prologue_of
 from iris_py.patterns.tunnel.ring_way import HEADER, LINGER_S, LINGERING_MAX, RingWay
+from iris_py.patterns.tunnel.stream import Failure, Way, bounded_window
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
 from iris_security import AuthenticationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from iris_overlay.messages import NodeInfo
     from iris_py.link.link import Link
@@ -41,28 +44,22 @@ if TYPE_CHECKING:
 #: ``NO_LINK`` for the ring.
 _ACCEPT = struct.Struct(">Q8s")
 _ID = struct.Struct(">Q")
-#: What a tunnel may send over a link in its turn: more than a chunk. Counted in bytes (surplus round robin), for chunks are not
-#: always full.
-TURN_BYTES = 32 * 1024
 
 
-@dataclass(slots=True)
-class TunnelOpened:
+class TunnelOpened(msgspec.Struct):
     """A member has accepted the tunnel that was asked for with this token."""
 
     token: object
     end: TunnelEnd
 
 
-@dataclass(slots=True)
-class TunnelStarted:
+class TunnelStarted(msgspec.Struct):
     """Run the handler of the end's registration."""
 
     end: TunnelEnd
 
 
-@dataclass(slots=True)
-class TunnelChanged:
+class TunnelChanged(msgspec.Struct):
     """Something arrived, there is credit, or it ended."""
 
     end: TunnelEnd
@@ -71,10 +68,45 @@ class TunnelChanged:
 TunnelEvent: TypeAlias = TunnelOpened | TunnelStarted | TunnelChanged
 
 
-class LinkWay(Way):
+class TunnelCounts:
+    """The tunnels that one node has had.
+
+    Attributes:
+        opened: Those that it opened.
+        served: Those that its handlers were given.
+        ended: Those of both that ended as both sides wanted.
+        broken: The others, by the kind of their failure.
+        credit_waits: Times that somebody waited for credit at those that are over.
+        sent_bytes: Bytes and charges that were written to those that are over.
+        received_bytes: Bytes and charges that came through them.
+    """
+
+    __slots__ = ("broken", "credit_waits", "ended", "opened", "received_bytes", "sent_bytes", "served")
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.served = 0
+        self.ended = 0
+        self.broken: dict[str, int] = {}
+        self.credit_waits = 0
+        self.sent_bytes = 0
+        self.received_bytes = 0
+
+    def end(self, end: TunnelEnd) -> None:
+        """A tunnel is over or broken."""
+        self.credit_waits += end.credit_waits
+        self.sent_bytes += end.written
+        self.received_bytes += end.received
+        if end.failure is None:
+            self.ended += 1
+        else:
+            count_in(self.broken, end.failure.kind)
+
+
+class LinkWay(Way[TunnelEnd]):
     """Chunks go over a link."""
 
-    def __init__(self, ready_ways: dict[Way, None], link: Link) -> None:
+    def __init__(self, ready_ways: dict[Way[TunnelEnd], None], link: Link) -> None:
         super().__init__(ready_ways)
         self.link = link
         self.ends: dict[TunnelEnd, None] = {}
@@ -92,6 +124,7 @@ class Tunnels:
 
     Attributes:
         has_new_deadline: Whether :meth:`deadline` may have changed; the owner takes it back.
+        counts: How many tunnels there were, and what became of them.
         is_used: Whether a tunnel was ever asked for, here or by others. Before, the owner need not ask for work: a request must
             not pay for tunnels.
     """
@@ -106,6 +139,7 @@ class Tunnels:
     ) -> None:
         self.has_new_deadline = False
         self.is_used = False
+        self.counts = TunnelCounts()
         self._local = local
         self._entropy = entropy
         self._requester = requester
@@ -115,8 +149,8 @@ class Tunnels:
         self._live: dict[TunnelEnd, None] = {}  # those that have not ended
         self._running: dict[TunnelEnd, None] = {}  # those whose handler runs
         self._lingering: dict[TunnelEnd, None] = {}  # those that ended, whose ways through the ring stay for a while
-        self._ready_ways: dict[Way, None] = {}
-        self._within = Way(self._ready_ways)  # from this node to itself
+        self._ready_ways: dict[Way[TunnelEnd], None] = {}
+        self._within: Way[TunnelEnd] = Way(self._ready_ways)  # from this node to itself
         self._links: dict[Link, LinkWay] = {}
         self._deadlines: DeadlineTable[TunnelEnd] = DeadlineTable()
         self._changed: dict[TunnelEnd, None] = {}
@@ -138,7 +172,13 @@ class Tunnels:
     def close(self) -> None:
         """Break every tunnel, for this node is closed."""
         for end in list(self._live):
-            end.fail(Failure("this node was closed"), is_told=True, type="NodeClosed", text="the node was closed")
+            end.fail(
+                Failure("this node was closed", kind="closed"), is_told=True, type="NodeClosed", text="the node was closed"
+            )
+
+    def ends(self) -> Collection[TunnelEnd]:
+        """Return the ends of those that have not ended."""
+        return self._live.keys()
 
     def groups(self) -> set[Group]:
         """Return the groups with a tunnel."""
@@ -187,7 +227,7 @@ class Tunnels:
             peer,
             handshake.split(),
             window_bytes=registration.window_bytes,
-            credit_bytes=_sane(window_bytes),
+            credit_bytes=bounded_window(window_bytes),
             way=self._way_to(peer, now),
             changed=self._changed,
             registration=registration,
@@ -226,7 +266,7 @@ class Tunnels:
             peer,
             offer.handshake.split(),
             window_bytes=offer.window_bytes,
-            credit_bytes=_sane(window_bytes),
+            credit_bytes=bounded_window(window_bytes),
             way=self._way_to(peer, now),
             changed=self._changed,
             headers=offer.headers,
@@ -235,6 +275,7 @@ class Tunnels:
         end.confirm()
         if isinstance(end.way, RingWay):
             self._schedule(end, end.way.deadline())
+        self.counts.opened += 1
         self._events.append(TunnelOpened(token, end))
 
     def receive_cancel(self, peer: Peer, tunnel_id: int) -> bool:
@@ -242,7 +283,7 @@ class Tunnels:
         end = self._ends.get((peer, tunnel_id))
         if end is None or end.is_confirmed:
             return False
-        end.fail(Failure("the caller gave up"), is_told=False)
+        end.fail(Failure("the caller gave up", kind="cancelled"), is_told=False)
         self._retire(end)
         return True
 
@@ -265,7 +306,9 @@ class Tunnels:
             end.receive_chunk(sealed)
         except AuthenticationError:
             self._count_drop("unauthentic")
-            end.fail(Failure("a chunk could not be authenticated"), is_told=True, type="AuthenticationError")
+            end.fail(
+                Failure("a chunk could not be authenticated", kind="unauthentic"), is_told=True, type="AuthenticationError"
+            )
         if not was_confirmed:
             self._handle_confirmed(end)
 
@@ -292,13 +335,13 @@ class Tunnels:
         """A link is gone, and its tunnels with it."""
         way = self._links.get(link)
         for end in list(way.ends) if way is not None else ():
-            end.fail(Failure(f"the link to the other side ended: {reason}"), is_told=False)
+            end.fail(Failure(f"the link to the other side ended: {reason}", kind="link"), is_told=False)
             self._retire(end)
 
     def peer_died(self, peer: Peer) -> None:
         """A peer is dead: tunnels to it through the ring break."""
         for end in [end for end in self._live if end.peer is peer and isinstance(end.way, RingWay)]:
-            end.fail(Failure("the other side is dead"), is_told=False)
+            end.fail(Failure("the other side is dead", kind="death"), is_told=False)
             self._retire(end)
 
     def handle_timeout(self, now: float) -> None:
@@ -306,7 +349,12 @@ class Tunnels:
         for end in self._deadlines.expired(now):
             way = end.way
             if end in self._live and not end.is_confirmed:
-                end.fail(Failure("the caller did not take the offer"), is_told=True, type="TimeoutError", text="too late")
+                end.fail(
+                    Failure("the caller did not take the offer", kind="untaken"),
+                    is_told=True,
+                    type="TimeoutError",
+                    text="too late",
+                )
             elif isinstance(way, RingWay):
                 if way.linger_until is not None and now >= way.linger_until:
                     self._forget(end)
@@ -394,7 +442,7 @@ class Tunnels:
         elif isinstance(end.way, RingWay):
             end.way.end = end
 
-    def _way_to(self, peer: Peer, now: float) -> Way:
+    def _way_to(self, peer: Peer, now: float) -> Way[TunnelEnd]:
         link = peer.link
         if peer.is_local:
             return self._within
@@ -410,6 +458,7 @@ class Tunnels:
         if end in self._live:
             self._schedule(end, None)
             self._running[end] = None
+            self.counts.served += 1
             self._events.append(TunnelStarted(end))
 
     def _fill_link(self, way: LinkWay, now: float) -> bool:
@@ -417,19 +466,10 @@ class Tunnels:
         if not link.has_tunnel_room:
             return False
         while ready and link.has_tunnel_room:
-            end = next(iter(ready))
-            if end.allowance <= 0:
-                end.allowance += TURN_BYTES
-            chunk = end.next_chunk()
-            end.allowance -= len(chunk)
+            end, chunk = way.take_turn()
             link.send_tunnel(_ID.pack(end.id), chunk, now)
             if not end.is_ready:
-                del ready[end]
-                end.allowance = min(0, end.allowance)
                 self._maybe_retire(end, now)
-            elif end.allowance <= 0:
-                del ready[end]
-                ready[end] = None  # behind all others
         return True
 
     def _fill_ring(self, way: RingWay, now: float) -> None:
@@ -441,7 +481,7 @@ class Tunnels:
         if end.is_confirmed or way.linger_until is not None:
             self._schedule(end, way.deadline())
 
-    def _carry_within(self, way: Way, now: float) -> None:
+    def _carry_within(self, way: Way[TunnelEnd], now: float) -> None:
         while way.ready:
             end = next(iter(way.ready))
             del way.ready[end]
@@ -469,6 +509,7 @@ class Tunnels:
         if self._live.pop(end, end) is not None:
             return
         end.peer.awaited -= 1
+        self.counts.end(end)
         if end.registration is not None and end not in self._running:
             self._service.tunnel_over(end.registration)
         if not isinstance(end.way, RingWay) or end.way.linger_until is None:
@@ -486,8 +527,3 @@ class Tunnels:
             way.ends.pop(end, None)
             if not way.ends:
                 self._links.pop(way.link, None)
-
-
-def _sane(window_bytes: int) -> int:
-    """Bound the window that a peer claims."""
-    return max(WINDOW_BYTES_MIN, min(window_bytes, WINDOW_BYTES_MAX))

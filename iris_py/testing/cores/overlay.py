@@ -64,7 +64,7 @@ class OverlaySimulation:
     ) -> None:
         self.nodes: dict[int, SimulatedNode] = {}
         self.hint = ""
-        self.packets_received = 0
+        self.packets_received: int = 0
         self._seed = seed
         self._config = config if config is not None else OverlayConfig()
         self._rng = random.Random(seed)
@@ -74,7 +74,7 @@ class OverlaySimulation:
         self._crashed_at: list[float] = []
         self._casts = 0
         self._is_checked = is_checked
-        self.checks = Checks(self)
+        self.checks: Checks = Checks(self)
         self._heap.schedule(CHECK_INTERVAL_S, self._check)
 
     @property

@@ -62,7 +62,6 @@ class FaultSchedule:
         hidden: The share of the nodes that cannot be dialled.
         duration_s: When the last fault is over.
         steps: The faults, by time.
-        is_cut: Whether the duration was chosen, not drawn.
     """
 
     seed: int
@@ -73,7 +72,6 @@ class FaultSchedule:
     hidden: float
     duration_s: float
     steps: tuple[Fault, ...]
-    is_cut: bool = False
 
     @classmethod
     def draw(cls, seed: int, nodes: int = 50, duration_s: float | None = None) -> FaultSchedule:
@@ -89,7 +87,6 @@ class FaultSchedule:
             datagram_delay_s_max=rng.choice([0.0, 0.05]),
             break_delay_s=(0.0, rng.choice([0.001, 0.2])),
         )
-        is_cut = duration_s is not None
         duration_s = rng.choice([30.0, 60.0, 120.0]) if duration_s is None else duration_s
         beacons = rng.random() < 0.7
         start_s = rng.choice([0.0, 0.0, 3.0, 15.0])
@@ -101,7 +98,7 @@ class FaultSchedule:
         while (when := when + rng.expovariate(1.0 / pause_s)) < duration_s:
             numbers = (rng.randrange(1 << 30), rng.randrange(1 << 30), rng.randrange(1 << 30))
             steps.append(Fault(when, rng.choices(kinds, weights)[0], numbers, rng.choice([0.3, 1.0, 2.5, 5.0, 20.0])))
-        return cls(seed, nodes, network, beacons, start_s, hidden, duration_s, tuple(steps), is_cut)
+        return cls(seed, nodes, network, beacons, start_s, hidden, duration_s, tuple(steps))
 
 
 @dataclass(slots=True)
@@ -137,10 +134,6 @@ class Run:
     def __init__(self, schedule: FaultSchedule, *, is_checked: bool = True) -> None:
         self.schedule = schedule
         self.simulation = OverlaySimulation(schedule.seed, faults=schedule.network, is_checked=is_checked)
-        again = f"python -m iris_py.testing.soak --seed {schedule.seed} --nodes {schedule.nodes}"
-        if schedule.is_cut:
-            again += f" --duration {schedule.duration_s:g}"
-        self.simulation.hint = f"; again: {again}"
         self.report = Report(schedule.seed, schedule.nodes)
         self._rng = random.Random(schedule.seed + 1)
         self._seeds = () if schedule.beacons else tuple(self.simulation.address_of(index) for index in range(3))
@@ -370,17 +363,3 @@ _FAULTS: Final[dict[str, Callable[[Run, Fault], bool]]] = {
     "connect": Run._reach,
     "send": Run._reach,
 }
-
-
-def run_schedule(seed: int, nodes: int = 50, duration_s: float | None = None) -> Report:
-    """Draw a schedule and live through it.
-
-    Args:
-        seed: Decides everything.
-        nodes: How many there are.
-        duration_s: When the last fault is over, in virtual seconds; None lets the seed decide.
-
-    Raises:
-        AssertionError: Something that is promised does not hold; the text says when, and how to see it again.
-    """
-    return Run(FaultSchedule.draw(seed, nodes, duration_s)).run()

@@ -38,7 +38,7 @@ SILENCE_S: Final = (1.5, 2.25)
 PORT: Final = 7000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
     """Say how bad the network is all the time. Probabilities are below 1."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from iris_overlay.events import DialRequested
 from iris_py.link.config import LinkConfig
+from iris_py.link.handshake import LinkHandshake
 from iris_py.link.lanes import SEALED_KINDS
 from iris_py.link.link import Link, LinkState
 from iris_security import Identity
@@ -119,22 +120,28 @@ class LinkPair:
         self.identities = Identity(b"\x01" * 32), Identity(b"\x02" * 32)
         self.initiator = End(
             Link(
-                initiator=True,
-                keyring=keyring,
-                identity=self.identities[0],
-                hello=hello,
-                ephemeral_private=b"\x01" * 32,
+                handshake=LinkHandshake(
+                    initiator=True,
+                    keyring=keyring,
+                    identity=self.identities[0],
+                    hello=hello,
+                    ephemeral_private=b"\x01" * 32,
+                    offer=config.offer,
+                ),
                 now=0.0,
                 config=config,
             )
         )
         self.responder = End(
             Link(
-                initiator=False,
-                keyring=responder_keyring or keyring,
-                identity=self.identities[1],
-                hello=b"responder",
-                ephemeral_private=b"\x02" * 32,
+                handshake=LinkHandshake(
+                    initiator=False,
+                    keyring=responder_keyring or keyring,
+                    identity=self.identities[1],
+                    hello=b"responder",
+                    ephemeral_private=b"\x02" * 32,
+                    offer=config.offer,
+                ),
                 now=0.0,
                 config=config,
             )

@@ -235,6 +235,11 @@ class Detector:
         if self._tick_at is not None and self._tick_at <= now:
             self._begin_period(now)
 
+    @property
+    def round_trips(self) -> tuple[list[int], float]:
+        """Return the round trips of probes: how many have so many microseconds in binary digits, and how long all took."""
+        return self._probing.round_trips, self._probing.round_trips_s
+
     def deadline(self) -> float | None:
         """Return when `handle_timeout` is due, None if never."""
         first = self._probing.timers.deadline()

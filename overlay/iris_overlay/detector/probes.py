@@ -11,7 +11,7 @@ The right-hand neighbour, and who is checked, accused or beside one that fell si
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from iris_overlay.detector.config import LOSSY_PART, LOST_GAIN, NEAREST_ASKED, SUSPICION_ROUNDS
 from iris_overlay.detector.events import Alive, Dead, Suspected
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from iris_overlay.detector.order import ProbeOrder
     from iris_overlay.ids import NodeId
     from iris_overlay.rng import Rng
+
+#: Binary digits of a round trip in microseconds. No probe is answered directly that waits for longer than seconds.
+ROUND_TRIPS_DIGITS: Final = 64
 
 
 class Probing:
@@ -45,6 +48,8 @@ class Probing:
         "events",
         "health",
         "lost_part",
+        "round_trips",
+        "round_trips_s",
         "timers",
         "watches",
     )
@@ -52,6 +57,9 @@ class Probing:
     def __init__(self, local: NodeId, config: DetectorConfig, rng: Rng, order: ProbeOrder, counters: DetectorCounters) -> None:
         self.datagrams: list[tuple[Address, bytes]] = []
         self.events: list[DetectorEvent] = []
+        # How many round trips have so many microseconds in binary digits, and how long all of them took.
+        self.round_trips = [0] * ROUND_TRIPS_DIGITS
+        self.round_trips_s = 0.0
         # Invariant: contacts, or checked. The neighbour is always among them.
         self.watches: dict[NodeId, PeerState] = {}
         # When the stage of a watch ends. Invariant: set exactly for those that are not IDLE.
@@ -235,6 +243,8 @@ class Probing:
         if watch.stage is Stage.DIRECT:
             # One ping was sent, so it is known which one was answered (Karn's rule, RFC 6298 section 3).
             rtt_s = now - watch.started_at
+            self.round_trips[int(rtt_s * 1e6).bit_length()] += 1
+            self.round_trips_s += rtt_s
             watch.rtt_mean_s, watch.rtt_deviation_s = smooth_rtt(watch.rtt_mean_s, watch.rtt_deviation_s, rtt_s)
             self.change_health(-1)
         elif watch.stage is Stage.SUSPECTED:

@@ -51,6 +51,9 @@ class GroupConfig:
     groups_watched_max: int = 4096
     """Groups watched at once; beyond, watching raises. Too small: gateways run out. Too large: memory."""
 
+    tells_counts: bool = True
+    """Whether a root tells any node that asks how many members and watchers a group has, though not which."""
+
     def resend_after_s(self, attempts: int) -> float:
         """Return how long to wait for an answer, after so many earlier attempts.
 

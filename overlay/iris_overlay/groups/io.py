@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
-from iris_overlay.groups.messages import encode_group_message
+from iris_overlay.groups.messages import FindRoot, encode_group_message
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
 
@@ -38,6 +38,8 @@ class RouteTo(msgspec.Struct, frozen=True):
     """The message."""
     around: NodeId | None = None
     """A node that it is not for, nor for the local node: the nearest other one gets it, another way than usual."""
+    is_timed: bool = False
+    """Whether `GroupLayer.delivered` wants to know there how long each node on the way kept it."""
 
 
 class SendTo(msgspec.Struct, frozen=True):
@@ -121,7 +123,7 @@ class Outbox:
             if isinstance(target, NodeInfo):
                 outputs.append(SendTo(target, data))
             elif isinstance(target, bytes):
-                outputs.append(RouteTo(target, data))
+                outputs.append(RouteTo(target, data, is_timed=isinstance(message, FindRoot)))
             else:
                 outputs.append(AnswerTo(target, data))
         return outputs, loopback

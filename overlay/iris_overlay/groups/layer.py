@@ -14,6 +14,7 @@ from iris_overlay.errors import InfoError, MessageError, StateError, TooManyGrou
 from iris_overlay.events import Departed, ProtocolViolated
 from iris_overlay.groups.casts import Casts
 from iris_overlay.groups.death_reports import REPORTERS, DeathReports
+from iris_overlay.groups.finding import Finding
 from iris_overlay.groups.followers import FollowerKind
 from iris_overlay.groups.io import HandoverDone, Outbox
 from iris_overlay.groups.looks import Looks
@@ -35,12 +36,14 @@ from iris_overlay.groups.messages import (
     Doubt,
     Drop,
     Entrust,
+    FindRoot,
     Forgotten,
     GroupMessage,
     Later,
     Look,
     Moved,
     Register,
+    RootFound,
     Seen,
     Told,
     Unregister,
@@ -51,7 +54,7 @@ from iris_overlay.groups.messages import (
 )
 from iris_overlay.groups.roots import Roots
 from iris_overlay.groups.watches import Watches
-from iris_overlay.ids import NodeId
+from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo, check_membership
 from iris_overlay.wall_clock import WallClock
 
@@ -62,7 +65,6 @@ if TYPE_CHECKING:
     from iris_overlay.events import Event, ViewChanged
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import GroupOutput, Path, Ring
-    from iris_overlay.ids import GroupId
     from iris_overlay.rng import Rng
     from iris_overlay.signing import Signer
 
@@ -85,6 +87,7 @@ class GroupLayer:
         "_counters",
         "_death_reports",
         "_departs_at",
+        "_finding",
         "_is_active",
         "_is_leaving",
         "_local",
@@ -130,6 +133,7 @@ class GroupLayer:
         self._casts = Casts(local, config, self._outbox, counters, signer, self._clock)
         self._death_reports = DeathReports(self._outbox)
         self._roots = Roots(local, config, rng, ring, self._outbox, counters, signer)
+        self._finding = Finding(local, config, ring, self._roots, self._outbox, counters)
 
     # Inputs
 
@@ -147,10 +151,13 @@ class GroupLayer:
         self._entrust_groups(now)
         self._finish_turn(now)
 
-    def delivered(self, key: bytes, payload: bytes, source: NodeInfo, path: Path, now: float) -> None:
+    def delivered(
+        self, key: bytes, payload: bytes, source: NodeInfo, path: Path, now: float, held: tuple[int, ...] = ()
+    ) -> None:
         """Handle a routed message whose root is the local node."""
         message = self._decode(source, payload)
         if message is not None:
+            self._finding.held = held if isinstance(message, FindRoot) else ()
             self._handle(message, source, path or (self._local.id,), now)
             self._finish_turn(now)
 
@@ -300,6 +307,16 @@ class GroupLayer:
         self._casts.cast(group, payload, root, now)
         self._finish_turn(now)
 
+    def find_root(self, key: bytes, number: int, now: float) -> None:
+        """Ask the root of a key who it is; `RootLocated` follows, or nothing.
+
+        Raises:
+            InfoError: The key has the wrong size.
+        """
+        check_membership(GroupId(key))
+        self._finding.ask(key, number)
+        self._finish_turn(now)
+
     def leave(self, now: float) -> None:
         """Leave all groups. `Departed` follows when everybody was told, or the bound passed. Harmless when called again.
 
@@ -329,11 +346,13 @@ class GroupLayer:
             *self._violations,
             *self._views.values(),
             *self._casts.events,
+            *self._finding.events,
             *self._memberships.completions,
         ]
         self._violations.clear()
         self._views.clear()
         self._casts.events.clear()
+        self._finding.events.clear()
         self._memberships.completions.clear()
         if self._departs_at is not None and (self._now >= self._departs_at or self._is_told()):
             self._departs_at = None
@@ -514,6 +533,7 @@ _SPEAKERS: dict[type, Callable[[Any], NodeId]] = {
     Check: lambda message: message.root.id,
     View: lambda message: message.root.id,
     Children: lambda message: message.root.id,
+    RootFound: lambda message: message.root.id,
 }
 
 _HANDLERS: dict[type, Callable[..., None]] = {
@@ -549,4 +569,6 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     Later: GroupLayer._handle_later,
     Forgotten: lambda layer, message, source, path, now: layer._watches.forgotten(source.id, message.group, now),
     Moved: GroupLayer._handle_moved,
+    FindRoot: lambda layer, message, source, path, now: layer._finding.answer(message, path, now),
+    RootFound: lambda layer, message, source, path, now: layer._finding.found(message),
 }

@@ -5,7 +5,8 @@ of a group, which answers `Applied` when all who have to know were told. Watcher
 `View` (all of it) and `Change` (since a version), acknowledged by `Told`. The root keeps copies of its directory on its
 neighbours by `Copy`, acknowledged by `Copied`, and a tree of the members by `Children`, acknowledged by `Adopted`. Members
 entrust their neighbours with the list of their groups (`Entrust`), who accuse them at the roots when they die. Casts go up
-to the root (`CastUp`), which answers `CastTaken`, and down the tree of the members (`CastDown`).
+to the root (`CastUp`), which answers `CastTaken`, and down the tree of the members (`CastDown`). Any node may ask a root who
+it is (`FindRoot`, `RootFound`).
 
 **Stamps** order what is said about a membership: `incarnation << 32 | sequence`. A node counts a sequence with each change, and
 a new incarnation whenever it hears that it was declared dead, as in SWIM (Das, Gupta, Motivala 2002, section 4.2). The highest
@@ -38,7 +39,7 @@ from iris_overlay.messages import (
     NodeInfo,
     is_of_unknown_kind,
 )
-from iris_overlay.ring.messages import PAYLOAD_BYTES_MAX
+from iris_overlay.ring.messages import LEAVES_TOLD_MAX, PATH_LENGTH_MAX, PAYLOAD_BYTES_MAX
 from iris_overlay.signing import SIGNATURE_BYTES_MAX
 
 #: Members in a view: enough for two choices among the live and near, and a copy of everything to all of them is cheap.
@@ -71,6 +72,7 @@ _GroupId: TypeAlias = Annotated[GroupId, Meta(min_length=ID_BYTES, max_length=ID
 _Attributes: TypeAlias = Annotated[bytes, Meta(max_length=ATTRIBUTES_BYTES_MAX)]
 _Number: TypeAlias = Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)]
 _Signature: TypeAlias = Annotated[bytes, Meta(max_length=SIGNATURE_BYTES_MAX)]
+_Counts: TypeAlias = Annotated[tuple[_Number, ...], Meta(max_length=2)]
 _Groups: TypeAlias = Annotated[list[_GroupId], Meta(max_length=GROUPS_PER_NODE_MAX)]
 
 
@@ -413,6 +415,34 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, tag=25):
     """Members, VIEW_MAX at most; each has its permit, which the asker checks."""
 
 
+class FindRoot(msgspec.Struct, frozen=True, array_like=True, tag=26):
+    """Ask the root of a key who it is. It changes nothing there."""
+
+    key: _GroupId
+    """A group, or any other place in the ring."""
+    number: _Number
+    """A random number, for the answer: nobody but those on this way can have it."""
+
+
+class RootFound(msgspec.Struct, frozen=True, array_like=True, tag=27):
+    """Tell the asker who the root of a key is, its neighbours, and the way that the question took."""
+
+    root: NodeInfo
+    """The root, and the sender."""
+    key: _GroupId
+    """As it was asked."""
+    number: _Number
+    """As it was asked."""
+    path: Annotated[tuple[_NodeId, ...], Meta(max_length=PATH_LENGTH_MAX)]
+    """The nodes that the question passed, the asker first, the root not among them."""
+    held: Annotated[tuple[_Number, ...], Meta(max_length=PATH_LENGTH_MAX)]
+    """How long each of them kept it (microseconds); nothing if one did not say so."""
+    leaves: Annotated[list[NodeInfo], Meta(max_length=LEAVES_TOLD_MAX)]
+    """The leaf set of the root."""
+    counts: _Counts = ()
+    """How many members and how many watchers a group has; nothing if there is no directory of it, or the root does not tell."""
+
+
 GroupMessage: TypeAlias = (
     Register
     | Unregister
@@ -440,6 +470,8 @@ GroupMessage: TypeAlias = (
     | Later
     | Look
     | Seen
+    | FindRoot
+    | RootFound
 )
 
 _ENCODER = msgspec.msgpack.Encoder()

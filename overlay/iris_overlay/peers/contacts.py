@@ -7,7 +7,6 @@ back when it cannot be reached, so that they can go another way. Links that nobo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
@@ -30,7 +29,8 @@ ADDRESSES_RESTING_MAX: Final = 1024
 RESTING_MAX: Final = 1024
 
 #: Peers that there was a link to, of which it is remembered: their addresses are no hearsay. Of more the one whose link opened
-#: first is forgotten. Too small: one that went and comes back soon is reached the long way; too large: memory.
+#: first is forgotten. Too small: one that went and comes back soon is reached the long way; too large: memory. As many of those
+#: that a dial from here has reached: if too few, the death of one is left to the detector.
 MET_MAX: Final = 4096
 
 
@@ -50,13 +50,12 @@ class ContactFailed(msgspec.Struct, frozen=True):
 ContactEvent: TypeAlias = ContactFailed | LinkReleased
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct):
     """A peer that is being dialled. Invariant: position <= len(addresses)."""
 
     info: NodeInfo
     addresses: list[str]
-    messages: list[bytes] = field(default_factory=list)
+    messages: list[bytes] = []
     position: int = 0
     dialled: str | None = None
     """The address whose dial is under way, or whose link is about to open."""
@@ -86,6 +85,7 @@ class Contacts:
         "_messages",
         "_met",
         "_patience",
+        "_reached",
         "_requests",
         "_resting",
         "_resting_addresses",
@@ -115,6 +115,7 @@ class Contacts:
         self._last_used: dict[NodeId, float] = {}  # of every open link
         self._idle: DeadlineTable[NodeId] = DeadlineTable()
         self._met: dict[NodeId, None] = {}
+        self._reached: dict[NodeId, None] = {}
         self._messages: list[tuple[NodeId, bytes]] = []
         self._requests: list[DialRequested] = []
         self._events: list[ContactEvent] = []
@@ -165,10 +166,7 @@ class Contacts:
         self._last_used[peer] = now
         self._idle.set(peer, now + self._config.link_idle_s)
         self._resting.cancel(peer)
-        self._met.pop(peer, None)
-        if len(self._met) >= MET_MAX:
-            del self._met[next(iter(self._met))]
-        self._met[peer] = None
+        _remember(self._met, peer)
         waiting = self._waiting.get(peer)
         if waiting is not None:
             self._messages.extend((peer, message) for message in waiting.messages)
@@ -182,6 +180,7 @@ class Contacts:
 
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:
         """Handle that a dial reached somebody: a link is about to open, unless it was somebody else."""
+        _remember(self._reached, peer)
         for node in list(self._dialling.get(address, ())):
             if node != peer:
                 self._let_rest(address, now)
@@ -257,6 +256,10 @@ class Contacts:
     def waiting_count(self) -> int:
         """Return how many peers messages wait for."""
         return len(self._waiting)
+
+    def has_reached(self, peer: NodeId) -> bool:
+        """Return whether a dial from here has reached a peer before: its addresses are true, and can be dialled from here."""
+        return peer in self._reached
 
     # The parts
 
@@ -340,3 +343,10 @@ class Contacts:
             if not dialling:
                 del self._dialling[waiting.dialled]
             waiting.dialled = None
+
+
+def _remember(peers: dict[NodeId, None], peer: NodeId) -> None:
+    peers.pop(peer, None)
+    if len(peers) >= MET_MAX:
+        del peers[next(iter(peers))]
+    peers[peer] = None

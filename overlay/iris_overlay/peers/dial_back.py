@@ -7,8 +7,9 @@ rather than refuse them, and a dial takes seconds to fail. If neither can dial t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from iris_overlay.errors import InfoError
 from iris_overlay.events import ConnectFailed, PacketReceived
@@ -42,8 +43,7 @@ PACKET: Final = b"\x00"
 DIAL_BACK: Final = b"\x01"
 
 
-@dataclass(slots=True)
-class _Wanted:
+class _Wanted(msgspec.Struct):
     """A node that the owner wants a link to."""
 
     info: NodeInfo

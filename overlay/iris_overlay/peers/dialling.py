@@ -11,8 +11,9 @@ Nobody who belongs to the same ring is dialled: links within it are the business
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
 
 from iris_overlay.errors import AddressError
 from iris_overlay.events import DialRequested
@@ -78,8 +79,7 @@ def redial_delay_s(failures: int, config: OverlayConfig, rng: Rng) -> float:
     return min(limit, config.redial_delay_s_max) * rng.uniform(0.5, 1.0)
 
 
-@dataclass(slots=True)
-class _Candidate:
+class _Candidate(msgspec.Struct):
     key: Key
     addresses: list[str]
     peer: NodeId | None
@@ -95,10 +95,9 @@ class _Candidate:
     due: float = 0.0
 
 
-@dataclass(slots=True)
-class _Dial:
+class _Dial(msgspec.Struct):
     is_retry: bool
-    candidates: dict[Key, None] = field(default_factory=dict)
+    candidates: dict[Key, None] = {}
 
 
 class Dialler:

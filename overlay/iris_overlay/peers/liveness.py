@@ -1,8 +1,10 @@
 """Liveness of the other nodes: the detector is fed with those that matter, and its verdicts are acted upon.
 
 A broken link is no death, but a reason to look at once: the peer is dialled again and asked by datagram. A refused dial is
-proof that the process is gone; silence is for the detector to judge, and who fell silent is looked for, since it may only stand
-still, or be beyond a partition.
+proof that the process is gone where a dial from here has reached it before, or its link just broke. Else the address may be
+wrong: that of a container on another machine, or one that an address translator passes on to nobody. So the node is asked
+through the ring, where those answer that have links to their neighbours. Silence is for the detector to judge, and who fell
+silent is looked for, since it may only stand still, or be beyond a partition.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from iris_overlay.detector.config import CHECKS_MAX
 from iris_overlay.detector.detector import Detector
 from iris_overlay.detector.events import Alive, Contact, Dead, Pinged, Suspected
 from iris_overlay.errors import AddressError
-from iris_overlay.events import PeerDied
+from iris_overlay.events import PeerDied, PeerSuspected
 from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.dialling import parse_address
 from iris_overlay.peers.silence_search import SilenceSearch
+from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
     from iris_overlay.config import OverlayConfig
@@ -36,6 +39,14 @@ BURIED_S: Final = 5.0
 
 #: Deaths remembered for that; the oldest is forgotten first, and then at worst reported again.
 BURIED_MAX: Final = 512
+
+
+#: How long a node that may have a wrong address has to answer through the ring. Too small: one across an ocean is taken for
+#: dead until it answers; too large: who joins beside one that is gone waits as long.
+DOUBT_S: Final = 0.3
+
+#: Nodes that are in doubt in this way; further ones are left to the detector.
+DOUBTED_MAX: Final = 512
 
 
 def datagram_address(info: NodeInfo) -> Address | None:
@@ -80,6 +91,9 @@ class Liveness:
         self._known: dict[NodeId, tuple[NodeInfo, Contact]] = {}
         # Whose link broke, until it is known whether they live: most of them the ring does not know.
         self._checked: dict[NodeId, NodeInfo] = {}
+        # Whose address refused a dial and may be wrong, until they answer through the ring or are dead.
+        self._doubted: dict[NodeId, NodeInfo] = {}
+        self._doubts: DeadlineTable[NodeId] = DeadlineTable()
         self._buried: dict[NodeId, float] = {}
         # Those of them whose processes are surely gone.
         self._gone: dict[NodeId, None] = {}
@@ -113,7 +127,7 @@ class Liveness:
 
     def heard_from(self, peer: NodeId, now: float) -> None:
         """Handle that a message came over a link."""
-        if self._buried:
+        if self._buried or self._doubted:
             self._unbury(peer)
         self.detector.heard_from(peer, now)
 
@@ -131,9 +145,20 @@ class Liveness:
         """Handle that nobody listens where a node did; return whether it is dead."""
         if is_loopback(info) and not self._is_local_loopback:
             return False  # That was our own machine.
+        if not (self._contacts.has_reached(info.id) or info.id in self._checked):
+            self._doubt(info, now)
+            return False
         self.detector.refused(info.id, now)
         self.bury(info, now, is_silent=False)
         return True
+
+    def _doubt(self, info: NodeInfo, now: float) -> None:
+        """Have a node whose address may be wrong show through the ring that it lives."""
+        peer = info.id
+        if peer not in self._doubted and peer not in self._buried and len(self._doubted) < DOUBTED_MAX:
+            self._doubted[peer] = info
+            self._doubts.set(peer, now + DOUBT_S)
+            self._ring.ask(info, now)
 
     def left(self, peer: NodeId, now: float) -> None:
         """Handle that a node left: the ring knows already."""
@@ -146,6 +171,7 @@ class Liveness:
         ring = self._ring
         if isinstance(event, Suspected):
             ring.peer_doubtful(event.peer, True, now)
+            self.events.append(PeerSuspected(event.peer))
             # Where a firewall drops datagrams, only the link tells, or the ring. That may not know the peer any more, if there
             # was an idle link to it; it is asked nevertheless, or the detector would take it for dead.
             ring.ask(self._info_of(event.peer), now)
@@ -204,6 +230,8 @@ class Liveness:
     def _unbury(self, peer: NodeId) -> None:
         self._buried.pop(peer, None)
         self._gone.pop(peer, None)
+        if self._doubted.pop(peer, None) is not None:
+            self._doubts.cancel(peer)
 
     def wanted(self, info: NodeInfo, now: float) -> bool:
         """Handle that the owner wants a link to a node. Return False if that is dead, which is reported then.
@@ -235,10 +263,12 @@ class Liveness:
         if self._refresh_at is not None and now >= self._refresh_at:
             self.refresh(now)
         self.detector.handle_timeout(now)
+        for peer in self._doubts.expired(now):
+            info = self._doubted.pop(peer)
+            self.detector.refused(peer, now)
+            self.bury(info, now, is_silent=True)
 
     def deadline(self) -> float | None:
         """Return the earliest time to call `handle_timeout`."""
-        deadline = self.detector.deadline()
-        if deadline is None or (self._refresh_at is not None and self._refresh_at < deadline):
-            return self._refresh_at
-        return deadline
+        deadlines = (self.detector.deadline(), self._doubts.deadline(), self._refresh_at)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)

@@ -34,6 +34,8 @@ class Delivered(msgspec.Struct, frozen=True):
     """The node that called `Pastry.route`, perhaps the local one."""
     path: tuple[NodeId, ...]
     """The nodes it passed, the source first, the local node not among them. Pass it to `Pastry.answer`."""
+    held: tuple[int, ...] = ()
+    """How long each of them kept it (microseconds), if the source wants to know and all of them said so."""
 
 
 class Received(msgspec.Struct, frozen=True):

@@ -27,10 +27,11 @@ HOP_TIMES_MAX: Final = 256
 class Pending:
     """Remember a message that this node takes care of."""
 
-    __slots__ = ("attempts", "held_since", "hop", "message", "refusals", "sent_at", "tried")
+    __slots__ = ("attempts", "held_since", "hop", "message", "refusals", "sent_at", "taken_at", "tried")
 
-    def __init__(self, message: Routed, tried: tuple[NodeId, ...] = ()) -> None:
+    def __init__(self, message: Routed, tried: tuple[NodeId, ...] = (), taken_at: float | None = None) -> None:
         self.message = message
+        self.taken_at = taken_at  # When it came, if its source wants to know how long it stays.
         self.attempts = 0
         self.refusals = 0  # In a row: nothing could be given to so many hops.
         self.held_since: float | None = None  # When it was first held.

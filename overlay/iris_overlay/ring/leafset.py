@@ -105,6 +105,12 @@ class LeafSet:
         """Return the clockwise side, the nearest first."""
         return [self._infos[(self._local + distance) % RING] for distance in self._right.distances]
 
+    @property
+    def extent(self) -> int | None:
+        """Return the length of the arc from the farthest member on the left to the farthest on the right; None without both."""
+        left, right = self._left.distances, self._right.distances
+        return (left[-1] + right[-1]) % RING if left and right else None
+
     def get(self, place: int) -> NodeInfo | None:
         """Return the member at a position."""
         return self._infos.get(place)

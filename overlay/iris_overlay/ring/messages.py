@@ -43,6 +43,7 @@ _Key: TypeAlias = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES
 _Number: TypeAlias = Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)]
 _Path: TypeAlias = Annotated[tuple[_NodeId, ...], Meta(min_length=1, max_length=PATH_LENGTH_MAX)]
 _Excluded: TypeAlias = Annotated[tuple[_NodeId, ...], Meta(max_length=EXCLUDED_MAX)]
+_Times: TypeAlias = Annotated[tuple[_Number, ...], Meta(max_length=PATH_LENGTH_MAX)]
 _WayBack: TypeAlias = Annotated[tuple[_NodeId, ...], Meta(max_length=PATH_LENGTH_MAX)]
 _Leaves: TypeAlias = Annotated[list[NodeInfo], Meta(max_length=LEAVES_TOLD_MAX)]
 _Rows: TypeAlias = Annotated[list[NodeInfo], Meta(max_length=ROWS_TOLD_MAX)]
@@ -109,6 +110,9 @@ class Routed(msgspec.Struct, frozen=True, array_like=True, tag=18):
     """For a join: the rows that the hops added."""
     signature: _Signature = b""
     """Of the source, for all that it said: see `signed_part`. What the hops add is theirs."""
+    held: _Times = ()
+    """How long each node of the path kept it (microseconds), if the source wants to know; else, and behind a hop that does not
+    say so, nothing."""
 
 
 class Got(msgspec.Struct, frozen=True, array_like=True, tag=19):

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.errors import InfoError, MessageError, UnknownMessageError
-from iris_overlay.ids import ID_BYTES, RING, NodeId, clockwise, is_nearer, position
+from iris_overlay.ids import ID_BYTES, RING, NodeId, is_nearer, position
 from iris_overlay.messages import NodeInfo, check_info
 from iris_overlay.ring.core import Core
 from iris_overlay.ring.events import PeerViolated, Received
@@ -90,6 +90,10 @@ class Pastry:
     def intern_infos(self, intern: Callable[[NodeInfo], NodeInfo]) -> None:
         """Let tables keep the info that a function returns for an equal one: many nodes in one process share them then."""
         self._ring.intern = intern
+
+    def use_clock(self, clock: Callable[[], float]) -> None:
+        """Let a clock show how long a turn takes already, for `Delivered.held`; without it, time stands still within a turn."""
+        self._ring.clock = clock
 
     def start_alone(self, now: float) -> None:
         """Begin a ring of one. Active at once."""
@@ -243,7 +247,14 @@ class Pastry:
         self._core.finish_turn(now)
 
     def route(
-        self, key: bytes, payload: bytes, now: float, *, exclude_self: bool = False, around: NodeId | None = None
+        self,
+        key: bytes,
+        payload: bytes,
+        now: float,
+        *,
+        exclude_self: bool = False,
+        around: NodeId | None = None,
+        is_timed: bool = False,
     ) -> None:
         """Send to the root of a key. `Delivered` follows there, which may be here; `Undeliverable` here when it is given up.
 
@@ -254,6 +265,7 @@ class Pastry:
             exclude_self: Deliver at the nearest node other than the local one.
             around: A node that does not count as root, and is not on the way as far as the local node can see to it; nor is the
                 first hop that the message would take otherwise.
+            is_timed: Whether `Delivered.held` is wanted.
 
         Raises:
             InfoError: The key or the payload has a wrong size.
@@ -263,7 +275,7 @@ class Pastry:
         tried: tuple[NodeId, ...] = ()
         if around is not None:
             excludes, tried = (*excludes, around), (around, *self._core.router.usual_hop(key))
-        self._core.router.originate(RoutedKind.PAYLOAD, key, payload, now, excludes=excludes, tried=tried)
+        self._core.router.originate(RoutedKind.PAYLOAD, key, payload, now, excludes=excludes, tried=tried, is_timed=is_timed)
         self._core.finish_turn(now)
 
     def send(self, peer: NodeInfo, payload: bytes, now: float) -> None:
@@ -364,10 +376,9 @@ class Pastry:
         The relative standard deviation is about 1 / sqrt(16), a quarter.
         """
         leaves = self._ring.leaves
-        if leaves.is_complete or not leaves.left or not leaves.right or len(leaves) < self._ring.config.leaf_half:
+        if leaves.is_complete or leaves.extent is None or len(leaves) < self._ring.config.leaf_half:
             return len(leaves) + 1  # Two that are left of a damaged leaf set may lie side by side.
-        span = clockwise(position(leaves.left[-1].id), position(leaves.right[-1].id))
-        return min(SIZE_MAX, max(len(leaves) + 1, round(len(leaves) * RING / max(1, span))))
+        return min(SIZE_MAX, max(len(leaves) + 1, round(len(leaves) * RING / max(1, leaves.extent))))
 
     def state_sizes(self) -> dict[str, int]:
         """Return how many entries the tables have that grow with the network or its traffic, by name: for metrics and tests."""

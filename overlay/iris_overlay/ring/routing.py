@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_overlay.ids import NodeId, is_nearer, position, shared_digits
+from iris_overlay.messages import SEQUENCE_MAX
 from iris_overlay.ring.events import Delivered, Undeliverable
 from iris_overlay.ring.hops import Hops, Pending
 from iris_overlay.ring.messages import (
@@ -95,6 +96,7 @@ class Router:
         excludes: tuple[NodeId, ...] = (),
         first: NodeInfo | None = None,
         tried: tuple[NodeId, ...] = (),
+        is_timed: bool = False,
     ) -> None:
         """Route something that starts here.
 
@@ -106,11 +108,12 @@ class Router:
             excludes: See `Routed`.
             first: The first hop, instead of the one that the local tables tell.
             tried: Nodes not to go through.
+            is_timed: Whether each node of the path says how long it kept it.
         """
         ring = self._ring
         message = Routed(0, kind, key, ring.local, self.next_number(), (), excludes, payload)
         message = msgspec.structs.replace(message, signature=ring.signer.sign(signed_part(message)))
-        pending = Pending(message, tried)
+        pending = Pending(message, tried, ring.read_clock(now) if is_timed else None)
         if first is not None:
             self._forward(pending, first, now)
         else:
@@ -151,7 +154,7 @@ class Router:
         if len(message.path) >= PATH_LENGTH_MAX:
             ring.counters.hop_limit_reached += 1
             return
-        self._dispatch(Pending(message), now)
+        self._dispatch(Pending(message, taken_at=ring.read_clock(now) if message.held else None), now)
 
     def hop_timed_out(self, sequence: int, now: float) -> None:
         """Handle that a hop was silent: go another way, or ask the root again."""
@@ -337,8 +340,10 @@ class Router:
         ring = self._ring
         if message.path and not self.is_genuine(message, now):  # Without a path it never left this node.
             return
+        ring.counters.delivered += bool(message.path)
+        ring.counters.hops += len(message.path)
         if message.kind is RoutedKind.PAYLOAD:
-            ring.emit(Delivered(message.key, message.payload, message.source, message.path))
+            ring.emit(Delivered(message.key, message.payload, message.source, message.path, message.held))
         else:
             self.arrived.append(message)
 
@@ -347,6 +352,7 @@ class Router:
         message = pending.message
         sequence = self.hops.next_sequence()
         nodes = self._with_rows(message) if message.kind is RoutedKind.JOIN else message.nodes
+        ring.counters.relayed += bool(message.path)
         path = (*message.path, ring.local.id)
         data = encode_ring_message(
             Routed(
@@ -360,10 +366,18 @@ class Router:
                 message.payload,
                 nodes,
                 message.signature,
+                () if pending.taken_at is None else self._times_with_own(message, pending.taken_at, now),
             )
         )
         ring.tell_bytes(hop, data)
         self.hops.watch(pending, hop, sequence, now)
+
+    def _times_with_own(self, message: Routed, taken_at: float, now: float) -> tuple[int, ...]:
+        """Return how long each node kept a message, the local one too; nothing if one of those before did not say so."""
+        if len(message.held) != len(message.path):
+            return ()
+        kept_s = self._ring.read_clock(now) - taken_at
+        return (*message.held, min(SEQUENCE_MAX, max(0, round(kept_s * 1e6))))
 
     def _with_rows(self, message: Routed) -> list[NodeInfo]:
         """Return the rows collected by a join, with those of this node that the joiner can use."""

@@ -86,6 +86,12 @@ class PastryCounters:
     """Relayed messages whose receiver is not in the ring."""
     pending_dropped: int = 0
     """Routed messages no longer watched over because too many were unacknowledged."""
+    relayed: int = 0
+    """Routed messages of others that were passed on."""
+    delivered: int = 0
+    """Routed messages of others that arrived here, at their root."""
+    hops: int = 0
+    """Hops that those had taken, all together."""
 
 
 class Ring:
@@ -95,6 +101,7 @@ class Ring:
         "_outbox",
         "_told_leaves",
         "_told_version",
+        "clock",
         "config",
         "counters",
         "dead",
@@ -137,9 +144,15 @@ class Ring:
         self.events: list[PastryEvent] = []
         # A simulation of many nodes in one process keeps one copy of each info; see `Pastry.intern_infos`.
         self.intern: Callable[[NodeInfo], NodeInfo] | None = None
+        # What shows how long a turn takes already; without it, time stands still within a turn.
+        self.clock: Callable[[], float] | None = None
         self._outbox: list[tuple[NodeInfo, bytes]] = []
         self._told_leaves: dict[NodeId, NodeInfo] = {}
         self._told_version = 0
+
+    def read_clock(self, now: float) -> float:
+        """Return what the clock shows; without one, the time of this turn."""
+        return now if self.clock is None else self.clock()
 
     def tell(self, to: NodeInfo, message: RingMessage) -> None:
         """Queue a message."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from iris_py.config import CLUSTERS_MAX, Config, default_secret, load_config, make_keyring
+from iris_py.config import CLUSTERS_MAX, Config, default_secret, load_config, make_keyring, secret_paths
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import read_secret_file, user_secret, write_secret_file
 from iris_py.net.addresses import format_address, is_loopback, parse_address
@@ -79,6 +79,7 @@ def test_every_variable(environ: dict[str, str]) -> None:
         "IRIS_SECRET": f" {SECRET.text}\n",
         "IRIS_LISTEN": "0.0.0.0:4711",
         "IRIS_SEEDS": "a.example:1, [::1]:2,,a.example:1",
+        "IRIS_ADVERTISE": "203.0.113.5, listen",
         "IRIS_ZONE": "eu-west/a",
         "IRIS_DISCOVERY": "Off",
         "IRIS_MAX_MESSAGE_BYTES": "33554432",
@@ -87,6 +88,7 @@ def test_every_variable(environ: dict[str, str]) -> None:
     assert (config.network, config.secret, config.listen) == ("n", SECRET, "0.0.0.0:4711")
     assert (config.seeds, config.zone, config.discovery) == (("a.example:1", "[::1]:2"), "eu-west/a", False)
     assert config.max_message_bytes == 32 << 20
+    assert config.advertise == ("203.0.113.5", "listen")
     assert not config.is_zero_configuration
 
 
@@ -94,13 +96,13 @@ def test_every_key_of_the_file(environ: dict[str, str]) -> None:
     path = write_file(
         environ,
         'network = "n"\nsecret_file = "key"\nlisten = "[::]:4711"\nseeds = ["a:1"]\nzone = "z"\ndiscovery = true\n'
-        "max_message_bytes = 1024\n"
+        'max_message_bytes = 1024\nadvertise = ["db.example:80"]\n'
         f'[clusters]\npayroll = "{OTHER.text}"\n',
     )
     write_secret_file(path.parent / "key", SECRET)
     config = load_config(environ=environ)
     assert (config.network, config.secret, config.listen, config.seeds) == ("n", SECRET, "[::]:4711", ("a:1",))
-    assert config.max_message_bytes == 1024
+    assert (config.max_message_bytes, config.advertise) == (1024, ("db.example:80",))
     assert config.clusters == {"payroll": OTHER}
     assert load_config(config=path, environ={"HOME": "/nowhere"}).secret == SECRET
     assert load_config(environ={"HOME": "/nowhere", "IRIS_CONFIG": str(path)}).secret == SECRET
@@ -163,6 +165,10 @@ def test_a_secret_is_in_no_repr(environ: dict[str, str]) -> None:
         ({"seeds": b"a:1"}, "list of host:port"),
         ({"seeds": 7}, "list of host:port"),
         ({"seeds": [f"a:{n}" for n in range(1, 258)]}, "257 entries"),
+        ({"advertise": "0.0.0.0"}, "advertise '0.0.0.0' means every address"),
+        ({"advertise": [7]}, "advertise must be text"),
+        ({"advertise": [f"a{n}" for n in range(9)]}, "9 entries, and 8 are allowed"),
+        ({"advertise": ["203.0.113.5:4711"]}, "listen=127.0.0.1:0 takes any free port"),
         ({"zone": "x" * 65}, "65 bytes"),
         ({"discovery": "maybe"}, "neither yes nor no"),
         ({"busy_poll": 0.1}, "busy_poll is 0.1, neither yes nor no"),
@@ -712,3 +718,41 @@ def test_a_keyring_brings_its_own_administrator() -> None:
         load_config(keyring=keyring, administrator=KEY.administrator_text, environ={})
     with pytest.raises(ValueError, match="32 bytes"):
         Keyring(Secret(bytes(32)), administrator=b"short")
+
+
+@pytest.mark.parametrize(
+    ("listen", "advertise", "is_told"),
+    [
+        ("127.0.0.1:4711", ["203.0.113.5"], True),
+        ("[::1]:4711", ["listen", "db.example"], True),
+        ("127.0.0.1:4711", ["127.0.0.1:4712", "listen"], False),
+        ("0.0.0.0:4711", ["203.0.113.5"], False),
+    ],
+)
+def test_what_others_are_told_and_cannot_reach_is_warned_of(
+    environ: dict[str, str], caplog: pytest.LogCaptureFixture, listen: str, advertise: list[str], is_told: bool
+) -> None:
+    load_config(secret=SECRET, listen=listen, advertise=advertise, environ=environ)
+    assert [record.getMessage() for record in caplog.records if "which they cannot reach" in record.getMessage()] == (
+        [caplog.messages[0]] if is_told else []
+    )
+
+
+def test_the_files_with_secrets_are_those_that_a_node_reads(environ: dict[str, str], tmp_path: Path) -> None:
+    own = tmp_path / "config" / "iris" / "secret"
+    assert secret_paths(environ=environ) == ()
+    own.parent.mkdir(parents=True)
+    own.write_text(SECRET.text)
+    assert secret_paths(environ=environ) == (own,)
+    named, clusters = tmp_path / "named", tmp_path / "clusters"
+    clusters.mkdir()
+    for path in (named, clusters / "databases", clusters / ".hidden"):
+        path.write_text(OTHER.text)
+    assert secret_paths(environ=environ, secret_file=named, secret=None) == (named,)
+    assert secret_paths(environ=environ | {"IRIS_SECRET": OTHER.text}) == ()
+    assert secret_paths(environ=environ | {"IRIS_SECRET_FILE": str(tmp_path / "missing")}) == ()
+    found = secret_paths(environ=environ | {"IRIS_CLUSTERS_DIRECTORY": str(clusters)})
+    assert found == (own, clusters / "databases")
+    file = write_file(environ, 'secret_file = "relative"\n[clusters]\nbooks = "no secret, and not looked at"\n')
+    (file.parent / "relative").write_text(SECRET.text)
+    assert secret_paths(environ=environ) == (file.parent / "relative", file)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from iris_py.errors import (
+    CloudUnavailable,
     IrisError,
     MemberLost,
     MessageTooLarge,
     NoMembers,
+    NotExported,
     Overloaded,
     RemoteError,
     RequestTimeout,
@@ -105,6 +107,22 @@ def test_a_cluster_or_a_topic_is_full() -> None:
 def test_the_facts_are_in_the_text(error: IrisError, texts: tuple[str, ...]) -> None:
     for text in texts:
         assert text in str(error)
+
+
+def test_errors_about_another_cloud_name_it() -> None:
+    for error in (CloudUnavailable("d@eu"), NotExported("d@eu")):
+        assert isinstance(error, NoMembers)
+        assert (error.cloud, error.cluster, error.nodes, error.elsewhere, error.zone) == ("eu", "d@eu", 0, 0, "")
+    assert "reaches the cloud 'eu', so nothing was sent to 'd@eu'" in str(CloudUnavailable("d@eu"))
+    assert "the cloud 'eu' exports no 'd' to this one" in str(NotExported("d@eu"))
+    assert "nobody serves the cluster 'd@eu' (says the cloud 'eu')" in str(NoMembers("d@eu", 0))
+    assert "the limit for 'd@eu' is reached" in str(Overloaded("d@eu", retry_after_s=0.5))
+    assert "the limit for 't@eu' is reached" in str(Overloaded(topic="t@eu", retry_after_s=0.5))
+    assert "(the gateway 01234567 held it)" in str(RequestTimeout("d@eu", 1.0, None, gateway=MEMBER))
+    assert "the gateway 01234567 on the way to 'd@eu' went away" in str(MemberLost("d@eu", "", gateway=MEMBER))
+    assert "a gateway on the way to 'd@eu' went away" in str(MemberLost("d@eu", ""))
+    assert "the handler of 'd@eu' failed with KeyError: x" in str(RemoteError("d@eu", "", "KeyError", "x"))
+    assert "over the limit of 10 on the way to 'd@eu'" in str(MessageTooLarge(11, 10, cluster="d@eu"))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import tomllib
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iris_py import extras
@@ -33,6 +35,22 @@ def test_an_extra_brings_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(metadata, "requires", lambda _distribution: lines)
     assert extras.install_command("a") == "pip install 'pack>=1' 'x[y]<2,>=1'"
     assert extras.install_command("b") == "pip install 'pack>=1'"
+
+
+#: Extras for whoever works on Iris.
+OURS = {"all", "bench", "dev", "docs", "fuzz", "mutants", "release"}
+
+
+def test_one_extra_is_all_that_a_user_may_want() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted, found = ["all"], set()
+    while wanted:
+        for text in extras[wanted.pop()]:
+            if text.startswith("iris-messaging["):
+                wanted += text.partition("[")[2].removesuffix("]").split(",")
+                found.update(wanted)
+    assert found == set(extras) - OURS
 
 
 def test_where_iris_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from iris_overlay.events import (
@@ -19,12 +17,11 @@ from iris_overlay.events import (
     ViewChanged,
 )
 from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.config import ContactsConfig
 from iris_overlay.peers.dial_back import DIAL_BACK_S, PACKET_BYTES_MAX
+from iris_overlay.peers.liveness import DOUBT_S
 from tests.unit.overlay.overlays import CONFIG, GROUP, Owners, make_info
-
-if TYPE_CHECKING:
-    from iris_overlay.messages import NodeInfo
 
 ONE, TWO, THREE = make_info(10), make_info(120), make_info(200)
 HIDDEN, HIDDEN_TOO = make_info(60, is_dialable=False), make_info(160, is_dialable=False)
@@ -187,9 +184,33 @@ def test_connecting_opens_a_link() -> None:
 
 def test_connecting_to_the_dead_fails_at_once_and_they_are_reported_dead() -> None:
     owners = start(ONE, TWO)
+    owners.nodes[ONE.id].dial_succeeded(THREE.addresses[0], THREE.id, owners.now)
     owners.nodes[ONE.id].connect(THREE, owners.now)
     owners.settle()
     assert owners.logs[ONE.id][-2:] == [PeerDied(THREE.id), ConnectFailed(THREE.id)]
+
+
+def test_whoever_is_named_at_a_wrong_address_is_not_dead() -> None:
+    owners = start(ONE, TWO, THREE)
+    owners.unlink(ONE.id, THREE.id, is_closed=True)
+    owners.nodes[ONE.id].connect(NodeInfo(THREE.id, make_info(240).addresses), owners.now)
+    owners.advance(DIAL_BACK_S)
+    assert (ONE.id, make_info(240).addresses[0]) in owners.dials
+    assert owners.of(ONE, PeerDied) == []
+    assert owners.of(ONE, ConnectFailed) == []
+    assert owners.is_linked(ONE, THREE)  # it has dialled back
+
+
+def test_whoever_is_named_where_nobody_listens_and_does_not_answer_through_the_ring_is_dead() -> None:
+    owners = start(ONE, TWO)
+    owners.nodes[ONE.id].connect(THREE, owners.now)
+    owners.advance(DOUBT_S / 2)
+    assert owners.of(ONE, PeerDied) == []
+    assert owners.of(ONE, ConnectFailed) == []
+    owners.advance(DOUBT_S)
+    assert owners.of(ONE, PeerDied) == [PeerDied(THREE.id)]
+    owners.advance(DIAL_BACK_S)
+    assert owners.of(ONE, ConnectFailed) == [ConnectFailed(THREE.id)]
 
 
 def test_who_cannot_be_dialled_is_asked_to_dial() -> None:

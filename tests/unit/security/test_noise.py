@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from iris_security import AuthenticationError, Handshake, TransportKeys
 from iris_security.aead import TAG_BYTES
-from iris_security.noise import EPHEMERAL_BYTES, MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, PROTOCOL_NAME
+from iris_security.noise import PROTOCOL_NAME
+from iris_security.symmetric import DH_KEY_BYTES, MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX
 
 PSK = bytes(range(100, 132))
 PROLOGUE = b"IRIS and more"
@@ -138,10 +139,10 @@ class TestCompleted:
     def test_payloads(self, payload: bytes) -> None:
         one, two = initiator(), responder()
         first = one.write_message(payload)
-        assert len(first) == EPHEMERAL_BYTES + len(payload) + TAG_BYTES
+        assert len(first) == DH_KEY_BYTES + len(payload) + TAG_BYTES
         assert two.read_message(first) == payload
         second = two.write_message(payload)
-        assert len(second) == EPHEMERAL_BYTES + len(payload) + TAG_BYTES
+        assert len(second) == DH_KEY_BYTES + len(payload) + TAG_BYTES
         assert one.read_message(second) == payload
 
     def test_fresh_ephemerals_make_fresh_keys(self) -> None:
@@ -215,7 +216,7 @@ class TestRefused:
     def test_a_point_of_low_order_in_message_2(self, point: bytes) -> None:
         script = Script()
         one = initiator()
-        script.message(one.write_message()[:EPHEMERAL_BYTES])
+        script.message(one.write_message()[:DH_KEY_BYTES])
         with pytest.raises(AuthenticationError):
             one.read_message(script.message(point, bytes(32)))
 

@@ -51,6 +51,14 @@ def test_rekeyed_as_noise_says() -> None:
     assert records(3, rekey_records=2)[2] == AESGCM(key).encrypt(bytes(11) + b"\x02", b"record 2", b"")
 
 
+@pytest.mark.parametrize(("count", "rekeys"), [(0, 0), (1, 0), (3, 0), (4, 1), (6, 1), (7, 2)])
+def test_records_and_rekeys_are_counted_at_both_ends(count: int, rekeys: int) -> None:
+    sealer, opener = RecordSealer(KEY, rekey_records=3), RecordOpener(KEY, rekey_records=3)
+    for _ in range(count):
+        opener.open(sealer.seal(b"x"))
+    assert (sealer.records, sealer.rekeys) == (opener.records, opener.rekeys) == (count, rekeys)
+
+
 @given(st.lists(st.binary(max_size=100), max_size=30), st.integers(1, 5))
 def test_round_trip_over_any_rekey(plaintexts: list[bytes], rekey_records: int) -> None:
     sealer, opener = RecordSealer(KEY, rekey_records=rekey_records), RecordOpener(KEY, rekey_records=rekey_records)

@@ -23,6 +23,13 @@ def test_seeds_may_be_none_one_or_several() -> None:
         assert list(Network(seeds=seeds).seeds) == seeds
 
 
+def test_nodes_of_tasks_advertise_what_the_settings_say() -> None:
+    assert Network(advertise=["203.0.113.5"]).arguments()["advertise"] == ("203.0.113.5",)
+    assert Network().arguments()["advertise"] is None
+    with pytest.raises(ConfigurationError, match="advertise"):
+        Network(advertise="203.0.113.5")
+
+
 def test_nodes_of_tasks_know_the_administrator() -> None:
     administrator = AdministrationKey(b"a" * 32).administrator_text
     assert Network(administrator=administrator).arguments()["administrator"] == administrator

@@ -17,7 +17,7 @@ def test_a_handler_may_have_no_queue_and_no_tunnels(bounds: dict[str, int]) -> N
     async def main() -> None:
         async with NodeSimulation(1) as simulation:
             node = await simulation.start_node()
-            await node.join("echo", answer, **bounds)  # type: ignore[arg-type] # all of them are integers
+            await node.join("echo", answer, **bounds)  # type: ignore[call-overload] # all of them are integers
             assert await node.request("echo", b"x") == b"x"
 
     run(main())
@@ -29,6 +29,6 @@ def test_less_than_that_is_refused(bounds: dict[str, int]) -> None:
         async with NodeSimulation(1) as simulation:
             node = await simulation.start_node()
             with pytest.raises(iris.ConfigurationError, match="at least"):
-                node.join("echo", answer, **bounds)  # type: ignore[arg-type] # all of them are integers
+                node.join("echo", answer, **bounds)  # type: ignore[call-overload] # all of them are integers
 
     run(main())

@@ -29,12 +29,12 @@ class World:
         self.begun = 0
         self.cancelled: list[int] = []
         self.drops: list[str] = []
-        self.survey = Survey(self.begin, self.cancelled.append, self.drops.append)
+        self.survey = Survey(self.begin, self.drops.append)
 
-    def begin(self, survey: Survey) -> int:
+    def begin(self, survey: Survey) -> Callable[[], object]:
         self.begun += 1
         survey.handle_event(SurveyAsked(survey, PEERS, len(PEERS)))
-        return 7
+        return lambda: self.cancelled.append(7)
 
     def answer(self, peer: Peer, kind: int = REPLY, payload: bytes = b"") -> None:
         self.survey.handle_event(SurveyAnswered(self.survey, peer, kind, payload, True))

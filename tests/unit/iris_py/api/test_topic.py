@@ -17,8 +17,8 @@ def test_the_queue_of_a_subscription_may_hold_one_and_no_less(bound: str) -> Non
         async with NodeSimulation(1) as simulation:
             node = await simulation.start_node()
             with pytest.raises(iris.ConfigurationError, match="at least 1"):
-                node.subscribe("t", **{bound: 0})  # type: ignore[arg-type] # both are integers
-            async with node.subscribe("t", **{bound: 1}) as subscription:  # type: ignore[arg-type] # both are integers
+                node.subscribe("t", **{bound: 0})  # type: ignore[call-overload] # both are integers
+            async with node.subscribe("t", **{bound: 1}) as subscription:  # type: ignore[call-overload] # both are integers
                 assert await node.publish("t", b"x") == 1
                 assert (await anext(subscription)).payload == b"x"
 
@@ -32,17 +32,17 @@ def test_whatever_holds_bytes_is_published_as_it_is_at_that_moment(headers: dict
             node = await simulation.start_node()
             async with node.subscribe("t") as subscription:
                 payload = bytearray(b"before")
-                await node.publish("t", payload, headers=headers)  # type: ignore[arg-type] # it is taken all the same
-                node.try_publish("t", payload, headers=headers)  # type: ignore[arg-type]
+                await node.publish("t", payload, headers=headers)  # type: ignore[call-overload] # it is taken all the same
+                node.try_publish("t", payload, headers=headers)  # type: ignore[call-overload]
                 payload[:] = b"behind"
-                await node.publish("t", memoryview(payload), headers=headers)  # type: ignore[arg-type]
+                await node.publish("t", memoryview(payload), headers=headers)  # type: ignore[call-overload]
                 taken = [(await anext(subscription)).payload for _ in range(3)]
                 assert taken == [b"before", b"before", b"behind"]
                 assert {type(each) for each in taken} == {bytes}
                 with pytest.raises(TypeError, match="not str"):
-                    await node.publish("t", "text", headers=headers)  # type: ignore[arg-type]
+                    await node.publish("t", "text", headers=headers)  # type: ignore[call-overload]
                 with pytest.raises(TypeError, match="not str"):
-                    node.try_publish("t", "text", headers=headers)  # type: ignore[arg-type]
+                    node.try_publish("t", "text", headers=headers)  # type: ignore[call-overload]
 
     run(main())
 

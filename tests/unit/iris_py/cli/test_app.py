@@ -7,38 +7,25 @@ import stat
 import subprocess
 import sys
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from typer.main import get_command
 
-from iris_py.cli.app import run
+from iris_py.cli import commands
+from iris_py.cli.app import make_app, run
 from iris_py.cli.settings import Settings
 from iris_py.errors import ConfigurationError
-from iris_security import AdministrationKey, Secret, parse_administrator
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from iris_security import AdministrationKey, CloudKey, Secret, parse_administrator
 
 #: No key of anybody.
 KEY = AdministrationKey(b"a" * 32)
-COMMANDS = [
-    "node",
-    "join",
-    "request",
-    "broadcast",
-    "survey",
-    "tunnel",
-    "publish",
-    "subscribe",
-    "members",
-    "demo",
-    "keys",
-    "version",
-]
+NAMES = [name for names in commands.COMMANDS.values() for name in names]
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["-h"], ["keys", "-h"], *([command, "--help"] for command in COMMANDS), ["keys", "new", "--help"]]
+    "arguments", [["--help"], ["-h"], ["keys", "-h"], *([command, "--help"] for command in NAMES), ["keys", "new", "--help"]]
 )
 def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == 0
@@ -48,7 +35,7 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["node", "join", "request", "broadcast", "survey", "tunnel", "publish", "subscribe", "members"]
+    "command", ["node", "join", "request", "broadcast", "survey", "tunnel", "publish", "subscribe", "gateway", "members"]
 )
 def test_common_options_and_exit_codes_are_in_every_help(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -65,6 +52,7 @@ def test_common_options_and_exit_codes_are_in_every_help(
         "--zone",
         "--no-discovery",
         "--config",
+        "--context",
         "--verbose",
         "--json",
     ):
@@ -75,10 +63,23 @@ def test_common_options_and_exit_codes_are_in_every_help(
 
 def test_modules_are_imported_when_they_are_needed() -> None:
     """A request from a shell is not to wait for what draws progress bars."""
-    program = "import iris_py.cli.app, iris_py.cli.calling, sys; print(*sys.modules)"
+    program = "import sys, iris_py.cli.app as app; app.run(['request', 'a', 'b', '--listen', 'c']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert not loaded & {"rich", "rich.progress", "iris_py.cli.demo.command", "iris_py.cli.serving"}
+    assert {"iris_py.cli.calling", "iris_py.cli.commands.request"} <= loaded
+    assert not loaded & {"rich", "rich.progress", "iris_py.cli.commands.demo", "iris_py.cli.serving"}
+
+
+def test_each_command_is_the_module_of_its_name() -> None:
+    """And so each module there is a command: none is left out of the table."""
+    folder = Path(commands.__file__).parent
+    assert sorted(NAMES) == sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
+    found: dict[str, Any] = cast("Any", get_command(make_app())).commands
+    assert list(found) == NAMES
+    for name, command in found.items():
+        alone: dict[str, Any] = cast("Any", get_command(make_app([name]))).commands
+        assert list(alone) == [name]
+        assert [each.name for each in alone[name].params] == [each.name for each in command.params]
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
@@ -97,9 +98,10 @@ def test_nothing_asked_shows_help(arguments: list[str], capsys: pytest.CaptureFi
     ("arguments", "words"),
     [
         (["frob"], "No such command 'frob'. See `iris --help`."),
+        (["nod"], "Did you mean 'node', 'nodes'? See `iris --help`."),
         (["--frob"], "See `iris --help`."),
         (["request"], "Missing argument 'NAME'. See `iris request --help`."),
-        (["request", "a"], "Missing argument 'TEXT'"),
+        (["request", "a"], "there is nothing to send: give TEXT"),
         (["request", "a", "b", "c"], "unexpected extra argument"),
         (["request", "a", "b", "--timeout", "soon"], "'--timeout'"),
         (["request", "a", "b", "--timeout", "0"], "'--timeout'"),
@@ -113,6 +115,8 @@ def test_nothing_asked_shows_help(arguments: list[str], capsys: pytest.CaptureFi
         (["keys", "rotate", "FILE", "--administration-key", "KEY"], "leave it or FILE out"),
         (["keys", "list", "FILE", "--running"], "'--running': a file does not run"),
         (["keys", "retire", "--administration-key", KEY.text], "is a secret, and the path"),
+        (["keys", "public", "nowhere"], "FILE: nowhere cannot be read"),
+        (["keys", "public", CloudKey(b"c" * 32).text], "is a secret, and the path"),
         (["keys", "retire", "--administration-key", "nowhere"], "--administration-key: nowhere cannot be read"),
     ],
 )
@@ -124,6 +128,7 @@ def test_mistakes_are_one_line(arguments: list[str], words: str, capsys: pytest.
     assert captured.err.count("\n") == 1
 
 
+@pytest.mark.shows_secrets
 def test_new_secret(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(["keys", "new"]) == 0
     first = capsys.readouterr().out
@@ -138,6 +143,7 @@ def test_new_secret(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "exists already" in capsys.readouterr().err
 
 
+@pytest.mark.shows_secrets
 def test_new_administration_key(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(["keys", "administrator"]) == 0
     key, public = capsys.readouterr().out.splitlines()
@@ -161,12 +167,73 @@ def test_new_administration_key(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         assert key not in said
 
 
+@pytest.mark.shows_secrets
+def test_new_key_of_a_cloud(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["keys", "identity"]) == 0
+    captured = capsys.readouterr()
+    key = CloudKey.parse(captured.out)
+    assert captured == (f"{key.text}\n", f"{key.public_text}\n")
+    assert run(["keys", "identity", "--json"]) == 0
+    captured = capsys.readouterr()
+    said = json.loads(captured.out)
+    assert CloudKey.parse(said["identity"]).public_text == said["public"] != key.public_text
+    assert captured.err == ""
+    path = tmp_path / "us.identity"
+    assert run(["keys", "identity", "-o", str(path)]) == 0
+    key = CloudKey.parse(path.read_text())
+    assert capsys.readouterr() == (f"{key.public_text}\n", "")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert run(["keys", "identity", "-o", str(path)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert CloudKey.parse(path.read_text()) == key
+
+
+def test_the_public_half_of_the_key_of_a_cloud(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    key, path = CloudKey(b"c" * 32), tmp_path / "us.identity"
+    path.write_text(f"# of us\n{key.text}\n")
+    path.chmod(0o600)
+    assert run(["keys", "public", str(path)]) == 0
+    assert capsys.readouterr() == (f"{key.public_text}\n", "")
+    assert run(["keys", "public", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "kind": "public",
+        "public": key.public_text,
+        "cloud": key.cloud_id.hex(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (Secret(b"s" * 32).text, 'starts with "irisidp1."'),
+        (KEY.text, 'starts with "irisidp1."'),
+        (CloudKey(b"c" * 32).public_text, "this is the public half"),
+        (CloudKey(b"c" * 32).text[:-1], "has 48 characters"),
+        (f"{CloudKey(b'c' * 32).text}\n" * 2, "holds 2 lines"),
+        ("", "holds 0 lines"),
+    ],
+    ids=["a secret", "an administration key", "a public key", "cut off", "two of them", "nothing"],
+)
+def test_a_file_without_the_key_of_a_cloud(
+    content: str, words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "us.identity"
+    path.write_text(content)
+    path.chmod(0o600)
+    assert run(["keys", "public", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert words in captured.err
+    assert "iris keys identity" in captured.err
+    assert not content or content not in captured.err
+
+
 def test_path_of_the_secret(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert run(["keys", "path"]) == 0
     assert capsys.readouterr().out == f"{tmp_path}/iris/secret\n"
     assert run(["keys", "path", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"path": f"{tmp_path}/iris/secret", "exists": False}
+    assert json.loads(capsys.readouterr().out) == {"kind": "path", "path": f"{tmp_path}/iris/secret", "exists": False}
     assert list(tmp_path.iterdir()) == []
 
 

@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from iris_py.cli.settings import Settings
 
 
-def run_members(monkeypatch: pytest.MonkeyPatch, cluster: str | None, shown: int, total: int, *, as_json: bool) -> int:
-    """Run `iris members` at a node that sees so many of so many."""
-    found = tuple(Member(f"{number:032x}", "10.0.0.1:7400", "eu") for number in range(shown))
+def run_members(
+    monkeypatch: pytest.MonkeyPatch, cluster: str | None, found: tuple[Member, ...], total: int, *, as_json: bool
+) -> int:
+    """Run `iris members` at a node that sees some of so many."""
 
     async def wait() -> None:
         return None
 
-    own = Member("f" * 32, "10.0.0.2:7400", "eu")
+    own = Member(id="f" * 32, address="10.0.0.2:7400", zone="eu")
     node = SimpleNamespace(
         id=own.id,
         network="lab",
@@ -65,8 +66,26 @@ def test_members_says_when_it_shows_a_part_and_of_how_many(
     said: str,
     as_json: bool,
 ) -> None:
-    assert run_members(monkeypatch, cluster, 32, total, as_json=as_json) == ExitCode.OK
+    found = tuple(Member(id=f"{number:032x}", address="10.0.0.1:7400", zone="eu") for number in range(32))
+    assert run_members(monkeypatch, cluster, found, total, as_json=as_json) == ExitCode.OK
     out, error = capsys.readouterr()
-    assert len(json.loads(out) if as_json else out.splitlines()) == 32
+    lines = out.splitlines()
+    if as_json:
+        summary = json.loads(lines.pop())
+        assert (summary["kind"], summary["shown"], summary["total"]) == ("summary", 32, total)
+    assert len(lines) == 32
     assert said in error
     assert bool(error) is bool(said)
+
+
+def test_stand_ins_are_shown_where_there_are_some(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    member, stand_in = (
+        Member(id="01", address="host:1", zone="eu"),
+        Member(id="02", address="host:2", zone="", is_stand_in=True),
+    )
+    for found, shown in (
+        ((member,), "01  host:1  eu\n"),
+        ((member, stand_in), "01  host:1  eu  member\n02  host:2  -   stand-in\n"),
+    ):
+        assert run_members(monkeypatch, "work", found, len(found), as_json=False) == ExitCode.OK
+        assert capsys.readouterr().out == shown

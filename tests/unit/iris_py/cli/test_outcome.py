@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from typer.main import get_command
 
 from iris_py import errors
-from iris_py.cli.app import app, run
+from iris_py.cli.app import make_app, run
 from iris_py.cli.outcome import ExitCode, execute, exit_code, explain, one_line
 
 if TYPE_CHECKING:
@@ -28,9 +28,21 @@ CASES = [
     (errors.RequestTimeout("upper", 5.0, "ab" * 16), ExitCode.TIMEOUT, "abababab"),
     (errors.Overloaded("upper", 3), ExitCode.OVERLOADED, "--timeout"),
     (errors.HandshakeError("127.0.0.1:1", "no answer"), ExitCode.HANDSHAKE, "127.0.0.1:1"),
+    (errors.SealError("upper"), ExitCode.HANDSHAKE, "same secret"),
+    (errors.RemoteError("upper", "ab" * 16, "SealError", "refused"), ExitCode.HANDSHAKE, "refused"),
     (errors.MemberLost("upper", "ab" * 16), ExitCode.FAILED, "--idempotent"),
     (errors.RemoteError("upper", "ab" * 16, "CommandFailed", "exit status 1\n\x1b[31mred"), ExitCode.FAILED, "\\x1b[31mred"),
     (errors.MessageTooLarge(5, 4), ExitCode.FAILED, "limit of 4"),
+    (
+        errors.CloudUnavailable("upper@eu"),
+        ExitCode.NO_MEMBERS,
+        "[cloud.eu], or see `iris federation status`. Or wait for a way",
+    ),
+    (errors.NotExported("upper@eu"), ExitCode.NO_MEMBERS, "See `iris federation explain upper@eu`"),
+    (errors.NoMembers("upper@eu", 0), ExitCode.NO_MEMBERS, "Start a member in that cloud"),
+    (errors.Overloaded("upper@eu", retry_after_s=0.25), ExitCode.OVERLOADED, "Try again in 0.25 s"),
+    (errors.RequestTimeout("upper@eu", 5.0, None, gateway="ab" * 16), ExitCode.TIMEOUT, "the gateway abababab held"),
+    (errors.MemberLost("upper@eu", ""), ExitCode.FAILED, "a gateway on the way to 'upper@eu'"),
     (FileNotFoundError(2, "No such file", "x"), ExitCode.FAILED, "No such file"),
     (ZeroDivisionError("division"), ExitCode.FAILED, "This is a bug in Iris"),
 ]
@@ -70,7 +82,7 @@ def test_advice_fits_the_command_line() -> None:
         assert "idempotent=" not in explain(error)
 
 
-COMMANDS: dict[str, Any] = cast("Any", get_command(app)).commands
+COMMANDS: dict[str, Any] = cast("Any", get_command(make_app())).commands
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
@@ -89,8 +101,8 @@ def test_a_command_is_told_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
         told[arguments[0]] = options
         return 0
 
-    monkeypatch.setattr("iris_py.cli.app.execute", execute)
     for arguments in (["request", "upper", "x"], ["broadcast", "upper", "x"], ["tunnel", "upper"]):
+        monkeypatch.setattr(f"iris_py.cli.commands.{arguments[0]}.execute", execute)
         assert run(arguments) == 0
     assert {"--timeout", "--idempotent"} <= set(told["request"])
     assert not {"--timeout", "--idempotent", "--name", "--text"} & set(told["broadcast"])

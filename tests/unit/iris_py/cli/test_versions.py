@@ -24,10 +24,11 @@ def test_the_versions_are_those_of_iris_of_python_and_of_all_that_iris_needs(cap
     assert run(["version", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     needed = {Requirement(each).name for each in PROJECT["dependencies"]}
-    assert printed.keys() == {"iris", platform.python_implementation(), *needed}
+    assert printed.keys() == {"kind", "iris", "python", "packages"}
+    assert printed["packages"].keys() == needed
     assert printed["iris"] == PROJECT["version"]
-    assert printed[platform.python_implementation()].startswith(platform.python_version())
-    assert printed["msgspec"] == version("msgspec")
+    assert printed["python"].startswith(f"{platform.python_implementation()} {platform.python_version()} on ")
+    assert printed["packages"]["msgspec"] == version("msgspec")
 
 
 def test_each_version_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:

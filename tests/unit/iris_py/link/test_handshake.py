@@ -14,10 +14,9 @@ from iris_py.link.handshake import (
     MAGIC,
     VERSION_MAX,
     LinkHandshake,
+    NodeIntroduction,
     Offer,
     ProtocolError,
-    introduce,
-    read_introduction,
 )
 from iris_security import SIGNATURE_BYTES, AuthenticationError, Handshake, Identity, Keyring, Purpose, Secret, Suite
 
@@ -311,13 +310,14 @@ def test_what_is_no_signature(signature: bytes) -> None:
     with pytest.raises(AuthenticationError):
         shake(make(initiator=True), hostile_responder(Repeating(signature)))
     with pytest.raises(AuthenticationError):
-        read_introduction(b"h" * 32, signature)
+        NodeIntroduction(RESPONDER, b"").read_introduction(b"h" * 32, signature)
 
 
 def test_an_initiator_introduces_itself_for_one_handshake() -> None:
-    introduction = introduce(INITIATOR, b"h" * 32, b"hello")
-    assert read_introduction(b"h" * 32, introduction) == (INITIATOR.node_id, b"hello")
+    said = make(initiator=True).introduction.introduce(b"h" * 32)
+    reader = make(initiator=False).introduction
+    assert reader.read_introduction(b"h" * 32, said) == (INITIATOR.node_id, b"hello")
     with pytest.raises(AuthenticationError):
-        read_introduction(b"g" * 32, introduction)
+        reader.read_introduction(b"g" * 32, said)
     with pytest.raises(AuthenticationError):  # what a responder has signed is no introduction
-        read_introduction(b"h" * 32, RESPONDER.sign(Purpose.RESPONDER, b"h" * 32) + b"hello")
+        reader.read_introduction(b"h" * 32, RESPONDER.sign(Purpose.RESPONDER, b"h" * 32) + b"hello")

@@ -10,6 +10,7 @@ from iris_py.link.lanes import (
     BODY,
     BULK_BYTES,
     BULK_EVERY,
+    CLOSE,
     CONTROL,
     FRAGMENT,
     FRAGMENT_BYTES,
@@ -96,9 +97,13 @@ def test_what_waits_is_counted_by_lane_and_forgotten_with_it() -> None:
     add(lanes, LARGE)
     large = 1 + len(GROUP) + len(NONCE) + LARGE
     assert counts(lanes) == (small + large, large, 13)
+    lanes.add_signal(CLOSE, b"x")  # a frame of the link itself is none of what waits
     lanes.add_pong(b"")
+    assert lanes.queued_by_lane() == (7, small - 7, large, 13)
+    assert sum(lanes.queued_by_lane()) == lanes.queued_bytes + lanes.tunnel_bytes
     lanes.clear()
     assert counts(lanes) == (0, 0, 0)
+    assert lanes.queued_by_lane() == (0, 0, 0, 0)
     assert not lanes.has_frames()
 
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from iris_py.link import link as link_module
 from iris_py.link.config import LinkConfig
 from iris_py.link.events import CloseReason, LinkClosed, LinkDrained, LinkOpened, LinkVerified, PeerIdentified
-from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, Offer
+from iris_py.link.handshake import DEFAULT_OFFER, HANDSHAKE_BYTES_MAX, LinkHandshake, Offer
 from iris_py.link.lanes import (
     BULK_EVERY,
     CLOSE,
@@ -182,25 +182,36 @@ def test_chunks_of_any_size_tell_the_same(size: int) -> None:
 # -- refusal
 
 
-def responder() -> End:
-    return End(
-        Link(
-            initiator=False,
-            keyring=KEYRING,
-            identity=IDENTITY,
-            hello=b"me",
-            ephemeral_private=b"\x02" * 32,
-            now=0.0,
-            config=CONFIG,
-        )
+def make_link(*, initiator: bool, offer: Offer = DEFAULT_OFFER) -> Link:
+    handshake = LinkHandshake(
+        initiator=initiator,
+        keyring=KEYRING,
+        identity=IDENTITY,
+        hello=b"me",
+        ephemeral_private=(b"\x01" if initiator else b"\x02") * 32,
+        offer=offer,
     )
+    return Link(handshake=handshake, now=0.0, config=CONFIG)
 
 
-FIRST = b"".join(
-    Link(
-        initiator=True, keyring=KEYRING, identity=IDENTITY, hello=b"me", ephemeral_private=b"\x01" * 32, now=0.0, config=CONFIG
-    ).data_to_send(1)
-)
+def test_bytes_are_counted_as_they_pass() -> None:
+    pair = LinkPair(KEYRING, chunk_bytes=lambda: 7)
+    pair.drive()
+    for size in (0, 10, 3 * RECORD_BYTES):
+        pair.initiator.link.send_packet(UNICAST, GROUP, NONCE, bytes(16 + size))
+        pair.initiator.link.wake(pair.now)
+        pair.drive()
+        for end in (pair.initiator, pair.responder):
+            written = sum(map(len, end.written))
+            assert pair.other(end).link.received_bytes == written
+            assert end.link.sent_bytes == written - len(end.written[0])  # the message of the handshake is no record
+
+
+def responder() -> End:
+    return End(make_link(initiator=False))
+
+
+FIRST = b"".join(make_link(initiator=True).data_to_send(1))
 
 
 @pytest.mark.parametrize(
@@ -499,18 +510,9 @@ def test_frames_of_newer_versions_are_counted_and_change_nothing(content: bytes)
 
 @pytest.mark.parametrize("preferred", list(itertools.product(Suite, Suite)))
 def test_chacha_is_taken_if_either_side_prefers_it(preferred: tuple[Suite, Suite]) -> None:
-    configs = [dataclasses.replace(CONFIG, offer=Offer(preferred=each)) for each in preferred]
     links = [
-        Link(
-            initiator=initiator,
-            keyring=KEYRING,
-            identity=IDENTITY,
-            hello=b"me",
-            ephemeral_private=bytes((number,)) * 32,
-            now=0.0,
-            config=configs[number],
-        )
-        for number, initiator in enumerate((True, False))
+        make_link(initiator=initiator, offer=Offer(preferred=each))
+        for initiator, each in zip((True, False), preferred, strict=True)
     ]
     answered = b"".join(links[0].data_to_send(1 << 20))
     links[1].receive_data(memoryview(answered), 0.0)
@@ -1269,7 +1271,7 @@ def test_abort_loses_what_is_queued() -> None:
     pair.initiator.link.abort("because")
     pair.initiator.link.abort("again")
     pair.drive()
-    assert closed(pair.initiator) == LinkClosed(clean=False, reason="because")
+    assert closed(pair.initiator) == LinkClosed(clean=False, reason="because", kind="other")
     assert not closed(pair.responder).clean
     assert not pair.responder.packets
 

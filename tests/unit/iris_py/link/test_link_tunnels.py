@@ -128,7 +128,7 @@ def test_a_link_that_closes_takes_no_more_chunks_and_sends_those_that_it_has() -
 @pytest.mark.parametrize(
     ("kind", "content"),
     [
-        (TUNNEL, bytes(8 + 15)),
+        (TUNNEL, bytes(7)),
         (TUNNEL, b""),
         (TAKEN, b""),
         (TAKEN, struct.pack(">Q", 1)),

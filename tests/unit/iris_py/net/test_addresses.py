@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from iris_py.net.addresses import advertised_addresses, parse_address
+from iris_py.errors import ConfigurationError
+from iris_py.net.addresses import advertised_addresses, parse_address, parse_advertised
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,3 +74,46 @@ def test_the_longest_name_and_the_largest_port_are_addresses() -> None:
     assert parse_address(f"{host}:65535") == (host, 65_535)
     assert parse_address("a:0") == ("a", 0)
     assert parse_address("a:1", port_min=1) == ("a", 1)
+
+
+@pytest.mark.parametrize(
+    ("advertise", "told"),
+    [
+        (["203.0.113.5"], ("203.0.113.5:4711",)),
+        (["203.0.113.5:80", "db.example.org"], ("203.0.113.5:80", "db.example.org:4711")),
+        (
+            ["2001:db8::5", "[2001:db8::6]", "[2001:db8::7]:80"],
+            ("[2001:db8::5]:4711", "[2001:db8::6]:4711", "[2001:db8::7]:80"),
+        ),
+        (["203.0.113.5", "listen"], ("203.0.113.5:4711", "10.9.9.9:4711")),
+        (["listen", "10.9.9.9", "10.9.9.9:4711"], ("10.9.9.9:4711",)),
+    ],
+)
+def test_what_is_to_be_advertised_takes_the_place_of_what_is_listened_on(
+    machine: Machine, advertise: list[str], told: tuple[str, ...]
+) -> None:
+    machine({socket.AF_INET: "10.9.9.9"})
+    assert advertised_addresses("0.0.0.0", 4711, advertise) == told
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0.0.0.0:4711", "every address of a machine"),
+        ("::", "every address of a machine"),
+        ("239.1.2.3", "a group of machines"),
+        ("[ff02::1]:4711", "a group of machines"),
+        ("fe80::1", "something else on each machine"),
+        ("[fe80::1%eth0]:4711", "something else on each machine"),
+        ("bücher.example:4711", "xn--"),
+        ("db:0", "1 to 65535"),
+        ("db:", "1 to 65535"),
+        ("a b", "no valid host"),
+        ("", "not host:port"),
+    ],
+)
+def test_what_nobody_can_dial_is_not_advertised(text: str, words: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_advertised(text, "IRIS_ADVERTISE")
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("IRIS_ADVERTISE")

@@ -510,7 +510,7 @@ def test_what_has_ended_is_not_kept() -> None:
 def test_a_process_without_descriptors_says_so_now_and_then(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def refuse(*_arguments: object) -> Any:
+    async def refuse(*_arguments: object, own: object) -> Any:
         raise OSError(errno.EMFILE, "Too many open files")
 
     async def main() -> None:

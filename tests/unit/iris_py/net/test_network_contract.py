@@ -1,4 +1,4 @@
-"""One contract for every network: sockets on asyncio, sockets on uvloop, and memory on the virtual clock."""
+"""One contract for every network: sockets on asyncio and uvloop, those for long lines, and memory on the virtual clock."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import uvloop
 
 from iris_py.net.network import DATAGRAM_BYTES_MAX, DATAGRAMS_RECEIVED_MAX
 from iris_py.net.sockets import SocketNetwork
+from iris_py.net.wan import WanNetwork
 from iris_py.testing import clock
 from iris_py.testing.network import MemoryNetwork
 
@@ -102,14 +103,14 @@ class World:
         factory = uvloop.new_event_loop if self.name == "uvloop" else asyncio.SelectorEventLoop
         with warnings.catch_warnings(), asyncio.Runner(loop_factory=factory) as runner:
             try:
-                runner.run(scenario(SocketNetwork()))
+                runner.run(scenario(WanNetwork() if self.name == "wan" else SocketNetwork()))
             except BaseException:
                 # What a failed scenario leaves open is not the news; and uvloop hangs when this warning becomes an error.
                 warnings.simplefilter("ignore", ResourceWarning)
                 raise
 
 
-@pytest.fixture(params=["asyncio", "uvloop", "memory"])
+@pytest.fixture(params=["asyncio", "uvloop", "wan", "memory"])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         # A port that stays taken, outside of the groups, keeps runs apart that happen at once.

@@ -13,6 +13,7 @@ import uvloop
 
 from iris_py.net import datagrams, sockets
 from iris_py.net.datagrams import DATAGRAMS_SENT_MAX
+from iris_py.net.network import OwnAddressError
 from iris_py.net.sockets import ACCEPTS_MAX, SocketNetwork
 
 if TYPE_CHECKING:
@@ -169,6 +170,34 @@ def test_of_several_addresses_the_preferred_one_is_listened_on(run: Run, monkeyp
     run(main())
 
 
+def test_the_addresses_of_a_name_are_dialled_in_a_random_order_of_each_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[Any] = [(socket.AF_INET6, ("::1", 9)), (socket.AF_INET, ("10.0.0.1", 9)), (socket.AF_INET, ("10.0.0.2", 9))]
+    assert {tuple(sockets._mix(list(names))) for _ in range(100)} == {tuple(names), (names[0], names[2], names[1])}
+
+
+def test_a_name_that_means_this_node_too_leads_to_another(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        network = SocketNetwork()
+        accepted, accept = make_door()
+        listener = await network.listen(accept, HERE, 0)
+        own = await network.listen(Peer, HERE, 0)
+        resolve_to(monkeypatch, own.address, listener.address)
+        for _ in range(10):
+            dialled = await network.dial(Peer, "example", 0, own={own.address})
+            assert dialled.transport.get_extra_info("peername") == listener.address
+            dialled.transport.abort()
+            await dialled.lost.wait()
+            theirs = await accepted.get()
+            await theirs.lost.wait()
+        resolve_to(monkeypatch, own.address)
+        with pytest.raises(OwnAddressError, match="this node itself"):
+            await network.dial(Peer, "example", 0, own={own.address})
+        listener.close()
+        own.close()
+
+    run(main())
+
+
 def test_an_address_that_refuses_is_passed_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         network = SocketNetwork()
@@ -189,6 +218,7 @@ def test_a_dead_address_does_not_hold_up_the_next(run: Run, monkeypatch: pytest.
         accepted, accept = make_door()
         listener = await network.listen(accept, HERE, 0)
         resolve_to(monkeypatch, ("192.0.2.1", 9), listener.address)
+        monkeypatch.setattr(sockets, "_shuffle", list.reverse)  # they are dialled as the resolver has them
         fates = hang_at(monkeypatch, ("192.0.2.1", 9))
         assert await dial_and_close(network, accepted, "example", 0) == listener.address
         assert fates == ["cancelled"]
@@ -347,7 +377,7 @@ def test_a_socket_that_reached_itself_is_a_refusal(monkeypatch: pytest.MonkeyPat
 def test_without_the_group_port_single_addresses_are_still_reached(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(_group: object, _interface: object) -> socket.socket:
+    def refuse(*_arguments: object) -> socket.socket:
         raise OSError("no multicast here")
 
     monkeypatch.setattr(datagrams, "_shared_socket", refuse)
@@ -375,14 +405,19 @@ def test_without_the_group_port_single_addresses_are_still_reached(
 def test_ipv6_datagrams_reach_single_addresses(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         network = SocketNetwork()
-        ends = [await network.open_datagrams("::1", 0, group=GROUP, group_port=9) for _ in range(2)]
+        ends = [await network.open_datagrams("::1", 0, group_port=9) for _ in range(2)]
         assert not any(end.has_multicast for end in ends)
         ends[0].send(b"hello", ends[1].address)
         async with asyncio.timeout(PATIENCE_S):
             assert await ends[1].receive() == (b"hello", ends[0].address)
         ends[0].send(b"x", (HERE, 9))
-        ends[0].send(b"x", None)
-        assert ends[0].dropped == {"unreachable": 2}
+        ends[0].send(b"x", None)  # Linux has no multicast of IPv6 on loopback
+        for scope in ("", "eth0", "1" * 10):
+            ends[0].send(b"x", (f"fe80::1%{scope}", 9))
+        assert ends[0].dropped == {"unreachable": 5}
+        of_other_family = await network.open_datagrams("::1", 0, group=GROUP, group_port=9)
+        assert not of_other_family.has_multicast
+        of_other_family.close()
         for end in ends:
             end.close()
 

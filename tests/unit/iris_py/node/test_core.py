@@ -175,7 +175,7 @@ def test_a_burst_of_large_requests_waits_for_room() -> None:
         one.service.reply(execution, b"", net.now)
     net.cores.drive()
     assert list(net.outcomes(other).values()) == [b""] * 40
-    assert other.requester.retries == 0  # who waited for room was not tried before
+    assert other.requester.counts.retries == 0  # who waited for room was not tried before
 
 
 def test_the_largest_message_is_a_setting() -> None:
@@ -208,7 +208,7 @@ def test_a_payload_over_the_limit() -> None:
     for act in acts:
         with pytest.raises(MessageTooLarge):
             act()
-    assert core.requester.sent == 0
+    assert core.requester.last_id == 0
     assert not core.groups.by_id
 
 
@@ -293,7 +293,7 @@ def test_cancelling_the_caller_cancels_the_handler() -> None:
     one.service.reply(execution, b"late", net.now)
     net.cores.drive()
     assert not net.outcomes(caller)
-    assert caller.requester.late == 0
+    assert caller.requester.counts.late == 0
 
 
 def test_cancelling_a_large_request_in_the_same_turn() -> None:
@@ -484,7 +484,7 @@ def test_a_request_that_crossed_the_leave_is_given_to_another() -> None:
     one.leave(registration, net.now)
     one.service.close(registration)
     net.cores.drive()
-    assert one.service.rejected["not_a_member"] == caller.requester.retries > 0
+    assert one.service.rejected["not_a_member"] == caller.requester.counts.retries > 0
     assert net.serve(two) == 20
     assert set(net.outcomes(caller).values()) == {b"re:question"}
 
@@ -568,7 +568,7 @@ def test_idempotent_survives_the_death_of_its_member() -> None:
     net.kill(one)
     assert net.serve(two) == 20
     assert set(net.outcomes(caller).values()) == {b"re:question"}
-    assert caller.requester.retries == held
+    assert caller.requester.counts.retries == held
 
 
 def test_idempotent_waits_for_the_next_member_without_hammering() -> None:
@@ -581,7 +581,7 @@ def test_idempotent_waits_for_the_next_member_without_hammering() -> None:
     assert not net.outcomes(caller)
     net.cores.drive_until(net.now + 1.0)
     assert caller.requester._waiting  # once the view is empty, nobody is there to be tried
-    assert caller.requester.retries < 10
+    assert caller.requester.counts.retries < 10
     net.join(two)
     assert net.serve(two) == 1
     assert net.outcome(caller) == b"re:question"

@@ -198,7 +198,7 @@ def test_what_waits_for_long_goes_to_a_member_with_a_link() -> None:
     net.cores.drive_until(net.now + 0.02)
     assert net.serve(second) == 1
     assert net.outcome(caller) == b"re:question"
-    assert caller.requester.retries == 0
+    assert caller.requester.counts.retries == 0
     assert not len(caller._outbound._reviews)
 
 
@@ -377,7 +377,7 @@ def test_a_request_that_crosses_the_release_is_executed_once(released_by_caller:
     net.cores.drive()
     assert net.serve(member) == 1
     assert net.outcome(caller) == b"re:question"
-    assert caller.requester.retries == 0
+    assert caller.requester.counts.retries == 0
     assert member.service.executed == 2
     assert member.drops == ({} if released_by_caller else {"request_on_idle_link": 1})
     assert len(caller.peers.links()) == len(member.peers.links()) == 1

@@ -12,6 +12,7 @@ from iris_py.node.memberships import Memberships
 from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.request.service import Service
 from iris_py.peers.groups import Groups
+from iris_py.peers.member import rank_of
 from iris_security import Keyring, Secret
 from tests.unit.iris_py.identities import node_id
 
@@ -28,12 +29,14 @@ class FakeOverlay:
     def __init__(self, groups_max: int = 100) -> None:
         self.groups_max = groups_max
         self.joined: set[bytes] = set()
+        self.attributes: dict[bytes, bytes] = {}
 
-    def join_group(self, group: GroupId, _attributes: bytes, _now: float) -> None:
-        assert group not in self.joined
+    def join_group(self, group: GroupId, attributes: bytes, _now: float) -> None:
+        assert group not in self.joined or attributes != self.attributes[group]
         if len(self.joined) >= self.groups_max:
             raise OverlayError("too many groups")
         self.joined.add(group)
+        self.attributes[group] = attributes
 
     def leave_group(self, group: GroupId, _now: float) -> None:
         self.joined.discard(group)
@@ -49,12 +52,14 @@ class Fixture:
         overlay: Overlay = self.overlay  # type: ignore[assignment]
         self.memberships = Memberships(node_id(1), self.groups, overlay, self.service)
 
-    def registration(self, name: str = "cluster", weight: float = 1.0) -> Registration:
+    def registration(
+        self, name: str = "cluster", weight: float = 1.0, rank: int = 0, *, takes_overflow: bool = False
+    ) -> Registration:
         group = self.groups.find(name)
         if group is None:
             group = self.groups.make(name)
             self.groups.add(group)
-        return Registration(group, 1, 0, weight=weight)
+        return Registration(group, 1, 0, weight=weight, rank=rank, takes_overflow=takes_overflow)
 
     def rekey(self, keyring: Keyring) -> None:
         left = self.groups.rekey(keyring)
@@ -108,3 +113,26 @@ def test_a_node_has_one_weight_in_a_cluster() -> None:
     fixture.memberships.join(fixture.registration(weight=2.0), 0.0)
     with pytest.raises(ConfigurationError, match="weight=2 already"):
         fixture.memberships.join(fixture.registration(weight=1.0), 0.0)
+
+
+def test_a_stand_in_has_its_rank_in_every_generation_and_one_rank_in_a_cluster() -> None:
+    fixture = Fixture(Keyring(OLD))
+    fixture.memberships.join(fixture.registration(rank=3, takes_overflow=True), 0.0)
+    fixture.rekey(Keyring(OLD, accepted=[NEW]))
+    assert {rank_of(attributes) for attributes in fixture.overlay.attributes.values()} == {(3, True)}
+    assert fixture.overlay.attributes.keys() == ids(OLD, NEW)
+    assert not fixture.memberships.join(fixture.registration(rank=3, takes_overflow=True), 0.0)
+    for other in (fixture.registration(), fixture.registration(rank=2, takes_overflow=True), fixture.registration(rank=3)):
+        with pytest.raises(ConfigurationError, match="rank 3 already"):
+            fixture.memberships.join(other, 0.0)
+
+
+def test_a_stand_in_says_anew_with_which_rank() -> None:
+    fixture = Fixture(Keyring(OLD, accepted=[NEW]))
+    registration = fixture.registration(rank=1)
+    assert fixture.memberships.join(registration, 0.0)
+    registration.rank, registration.takes_overflow = 2, True
+    assert fixture.memberships.join(registration, 0.0)
+    assert {rank_of(attributes) for attributes in fixture.overlay.attributes.values()} == {(2, True)}
+    assert fixture.overlay.joined == ids(OLD, NEW)
+    assert fixture.service.leave(registration), "it is registered once"

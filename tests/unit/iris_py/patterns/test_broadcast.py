@@ -159,3 +159,29 @@ def test_what_comes_to_a_node_that_is_no_member_is_counted() -> None:
     sender.receive(sender.group.members[0].peer, 1)
     assert not sender.handled()
     assert sender.drops == {"broadcast_to_no_member": 1}
+
+
+def test_a_stand_in_is_told_nothing_and_not_counted() -> None:
+    sender = Sender(2)
+    assert sender.group.members is not None
+    ordinary, stand_in = sender.group.members
+    stand_in.rank = 1
+    sender.group.members = [ordinary, stand_in]
+    sender.links[1].congested = True  # nothing is sent over it
+    assert sender.broadcast() == 1
+    assert [member.peer for member in sender.group.targets] == [ordinary.peer]
+    sender.group.members = [stand_in]
+    assert sender.broadcast() == 0
+    assert len(sender.outbound.sent) == 1
+
+
+def test_a_stand_in_that_is_told_down_a_tree_or_tells_others_handles_nothing() -> None:
+    sender = Sender(1)
+    assert sender.group.members is not None
+    (ordinary,) = sender.group.members
+    sender.service.register(Registration(sender.group, 1, 1, rank=1))
+    sender.receive(ordinary.peer, 1)
+    assert sender.broadcast() == 1
+    assert not sender.handled()
+    assert not sender.drops
+    assert len(sender.outbound.sent) == 1

@@ -52,7 +52,7 @@ class Asker:
         return self.surveyor.survey(self.group, b"question", timeout_s, stop_after, "token", now)
 
     def answer(self, peer: Peer, survey_id: int, kind: int = REPLY, *, of: int = 1, reason: int = 0) -> None:
-        self.surveyor.receive_answer(self.group, peer, kind, survey_id, encode_answer(of, reason), b"")
+        self.surveyor.receive_answer(self.group, peer, kind, survey_id, encode_answer(of, reason), b"", 0.0)
 
     def multicasts(self) -> list[tuple[list[Peer] | None, int, int]]:
         return [(multicast.peers, multicast.kind, multicast.id) for multicast in self.surveyor.multicasts_to_send()]
@@ -394,10 +394,46 @@ def test_answers_of_strangers_do_not_count() -> None:
     asker.answer(asker.peer(9), survey_id)
     asker.answer(asker.peers[0], survey_id + 1)
     other = Group("other", KEYRING.cluster("other"), LOCAL, 1)
-    asker.surveyor.receive_answer(other, asker.peers[0], REPLY, survey_id, 0, b"")
+    asker.surveyor.receive_answer(other, asker.peers[0], REPLY, survey_id, 0, b"", 0.0)
     assert asker.surveyor.late == 3
     asker.answer(asker.peers[0], survey_id)
     asker.answer(asker.peers[0], survey_id)
     assert asker.surveyor.late == 4
     assert not asker.is_over
     assert asker.surveyor.groups_pending() == {asker.group}
+
+
+def stand_ins(asker: Asker, *indices: int) -> None:
+    """Let some members be stand-ins."""
+    members = asker.group.members
+    assert members is not None
+    for index in indices:
+        members[index].rank = 1
+    asker.group.members = members
+
+
+def test_stand_ins_are_not_asked() -> None:
+    asker = Asker(3)
+    stand_ins(asker, 1)
+    survey_id = asker.ask()
+    ordinary = [asker.peers[0], asker.peers[2]]
+    assert asker.multicasts() == [(ordinary, SURVEY, survey_id)]
+    assert asker.events() == [SurveyAsked("token", ordinary, 2)]
+    for peer in ordinary:
+        asker.answer(peer, survey_id)
+    assert asker.end() is None
+
+
+def test_stand_ins_alone_are_nobody() -> None:
+    asker = Asker(2)
+    stand_ins(asker, 0, 1)
+    asker.ask()
+    assert isinstance(asker.end(), NoMembers)
+    assert not asker.multicasts()
+
+
+def test_a_sample_of_stand_ins_is_not_everybody() -> None:
+    asker = Asker(2, size=40)
+    stand_ins(asker, 0, 1)
+    survey_id = asker.ask()
+    assert asker.multicasts() == [(None, SURVEY, survey_id)]

@@ -25,6 +25,7 @@ from iris_py.peers.balancer import (
     SPILL_IN_FLIGHT_MIN,
     MemberLoad,
     by_distance,
+    by_rank,
     choose_near,
     is_in_zone,
     is_less_loaded,
@@ -572,3 +573,22 @@ def test_to_wait_for_a_reply_is_neither_a_failure_nor_a_success() -> None:
     assert (member.failed, member.service_time_s) == (failed, 1.0)
     member.observe_silence(0.5)
     assert member.service_time_s == 1.0, "that it takes longer than this is known"
+
+
+def test_ranks_come_in_order_and_their_members_in_that_of_the_view() -> None:
+    members = loads(5)
+    for member, rank in zip(members, (2, 0, 1, 0, 2), strict=True):
+        member.rank = rank
+    assert by_rank(members) == [[members[1], members[3]], [members[2]], [members[0], members[4]]]
+    assert by_rank(members[1:2]) == [[members[1]]]
+    assert by_rank(()) == []
+
+
+def test_a_member_is_known_to_be_full_for_some_time_and_as_long_as_it_has_what_it_takes() -> None:
+    member = load(3, 0.1)
+    assert not member.is_known_full(0.0)
+    member.limit, member.full_until = 3.0, 5.0
+    assert member.is_known_full(4.9)
+    assert not member.is_known_full(5.0)
+    member.in_flight = 2
+    assert not member.is_known_full(4.9)

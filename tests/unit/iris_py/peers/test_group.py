@@ -21,7 +21,7 @@ from iris_py.peers.group import (
     Group,
 )
 from iris_py.peers.keyed import slot_of
-from iris_py.peers.member import WEIGHT_MAX, WEIGHT_MIN, membership_attributes
+from iris_py.peers.member import OWN_ONLY, WEIGHT_MAX, WEIGHT_MIN, Placement, membership_attributes
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_security import AuthenticationError, Keyring, ReplayError, Secret
@@ -53,10 +53,18 @@ class View:
         self.members: dict[NodeId, GroupMember] = {}
         self.peers: dict[NodeId, Peer] = {}
 
-    def add(self, number: int, zone: str = "", weight: float = 1.0, attributes: bytes | None = None) -> None:
+    def add(
+        self,
+        number: int,
+        zone: str = "",
+        weight: float = 1.0,
+        attributes: bytes | None = None,
+        rank: int = 0,
+        takes_overflow: bool = False,
+    ) -> None:
         info = NodeInfo(node(number), (), zone)
         if attributes is None:
-            attributes = membership_attributes(KEYS, info.id, weight)
+            attributes = membership_attributes(KEYS, info.id, weight, rank, takes_overflow=takes_overflow)
         self.members[info.id] = GroupMember(info, attributes)
 
     def take(self) -> tuple[list[Member], int]:
@@ -116,14 +124,63 @@ def test_weights_out_of_bounds_count_as_the_nearest(weight: float, taken: float)
     assert costs[0] / costs[1] == pytest.approx(taken)
 
 
+def test_the_members_of_the_lowest_rank_are_asked_and_ordinary_ones_are_told() -> None:
+    view = View()
+    view.add(1, "eu/a", rank=2, takes_overflow=True)
+    view.add(2, "us/a")
+    view.add(3, "eu/a", rank=1)
+    view.add(4, "eu/a")
+    view.take()
+    group = view.group
+    assert group.members is not None
+    second, far, first, near = group.members
+    assert group.lowest == group.targets == [far, near]
+    assert group.higher == group.candidates_after(None) == group.candidates_after(Placement("us", "")) == [[first], [second]]
+    assert group.levels == [[near], [far]]
+    assert group.placed_levels(Placement("us", "")) == [[far], [near]]
+    assert group.spills
+    assert group.candidates(None) == group.candidates(OWN_ONLY) == [far, near]
+    assert group.candidates(Placement("", "eu")) == [near], "nobody knows where a stand-in has it done"
+    assert group.candidates_after(OWN_ONLY) == group.candidates_after(Placement("", "eu")) == []
+    assert [group.has_others(rank) for rank in (0, 1)] == [True, True]
+    for number in (2, 4):
+        del view.members[node(number)]
+    view.take()
+    assert group.lowest == [first]
+    assert group.higher == [[second]]
+    assert group.levels == [[first]]
+    assert group.targets == group.candidates(OWN_ONLY) == []
+    assert group.placed_levels(OWN_ONLY) == []
+    assert [group.has_others(rank) for rank in (0, 1)] == [False, True]
+    view.add(1, rank=2)  # it takes no overflow any more
+    view.take()
+    assert [group.spills] == [False]
+    view.add(3)
+    view.add(1)
+    view.take()
+    assert group.lowest is group.targets is group.members
+    assert group.higher == []
+    group.forget_view()
+    assert group.lowest == group.targets == []
+    assert group.levels == []
+
+
+def test_weights_count_within_a_rank() -> None:
+    view = View()
+    for number, weight, rank in ((1, 1.0, 0), (2, 3.0, 0), (3, 100.0, 1)):
+        view.add(number, weight=weight, rank=rank)
+    view.take()
+    assert [member.cost for member in view.group.members or ()] == [2.0, pytest.approx(2 / 3), 1.0]
+
+
 def test_candidates_are_those_of_the_zone_that_is_required() -> None:
     view = View()
     view.add(1, "eu/a")
     view.add(2, "us/a")
     view.take()
-    assert [member.peer.info.zone for member in view.group.candidates(("", "us"))] == ["us/a"]
-    assert len(view.group.candidates(None)) == len(view.group.candidates(("us", ""))) == 2
-    assert [[member.peer.info.zone for member in level] for level in view.group.placed_levels(("us", ""))] == [
+    assert [member.peer.info.zone for member in view.group.candidates(Placement("", "us"))] == ["us/a"]
+    assert len(view.group.candidates(None)) == len(view.group.candidates(Placement("us", ""))) == 2
+    assert [[member.peer.info.zone for member in level] for level in view.group.placed_levels(Placement("us", ""))] == [
         ["us/a"],
         ["eu/a"],
     ]
@@ -134,18 +191,18 @@ def test_levels_of_placements_are_kept_until_the_view_changes_and_within_a_bound
     view = View()
     view.add(1, "eu/a")
     view.take()
-    levels = view.group.placed_levels(("us", ""))
-    assert view.group.placed_levels(("us", "")) is levels
+    levels = view.group.placed_levels(Placement("us", ""))
+    assert view.group.placed_levels(Placement("us", "")) is levels
     for number in range(PLACEMENTS_MAX):
-        view.group.placed_levels((f"zone{number}", ""))
+        view.group.placed_levels(Placement(f"zone{number}", ""))
     assert len(view.group._placed) <= PLACEMENTS_MAX
-    levels = view.group.placed_levels(("us", ""))
+    levels = view.group.placed_levels(Placement("us", ""))
     view.add(2, "us/a")
     view.take()
-    assert view.group.placed_levels(("us", "")) is not levels
+    assert view.group.placed_levels(Placement("us", "")) is not levels
 
 
-def test_a_key_goes_to_the_nearest_of_those_that_were_not_tried() -> None:
+def test_a_key_goes_to_the_nearest() -> None:
     view = View()
     view.add(1, "eu/a")
     view.add(2, "us/a")
@@ -155,11 +212,9 @@ def test_a_key_goes_to_the_nearest_of_those_that_were_not_tried() -> None:
     assert slot_of(key) == 7
     assert group.members is not None
     near, far, farther = group.members
-    assert group.keyed_member(key, None, None) is near
-    assert group.keyed_member(key, None, [near]) in (far, farther)
-    assert group.keyed_member(key, ("us/b", ""), None) is farther
-    assert group.keyed_member(key, ("us/b", ""), [farther]) is far
-    assert group.keyed_member(key, None, [near, far, farther]) is None
+    assert group.keyed_member(key, None) is near
+    assert group.keyed_member(key, Placement("us/b", "")) is farther
+    assert group.keyed_member(key, Placement("", "us/a")) is far
 
 
 def test_a_large_group_is_cast_to_and_for_a_while_after_it_has_become_small() -> None:

@@ -136,9 +136,9 @@ def test_a_second_member_is_asked_and_its_answer_counts() -> None:
     assert caller.sent(CANCEL) == [first]
     assert second.service_time_s == pytest.approx(0.1)
     assert first.service_time_s == 0.5, "it took that long at least"
-    assert (caller.requester.hedged, caller.requester.late) == (1, 0)
+    assert (caller.requester.counts.hedged, caller.requester.counts.late) == (1, 0)
     caller.requester.receive_reply(first.peer, id_, b"late", 0.7)
-    assert caller.requester.late == 1
+    assert caller.requester.counts.late == 1
 
 
 def test_the_first_member_may_still_answer() -> None:
@@ -174,7 +174,7 @@ def test_a_rejection_of_one_leaves_it_to_the_other() -> None:
         rejecting, other = (first, second) if rejects_first else (second, first)
         caller.requester.receive_rejection(rejecting.peer, id_, Rejection.OVERLOADED, 0.6)
         assert rejecting.in_flight == 0
-        assert caller.requester.late == 0
+        assert caller.requester.counts.late == 0
         caller.requester.receive_reply(other.peer, id_, b"reply", 0.7)
         assert caller.outcome() == b"reply"
         assert not caller.sent()

@@ -32,8 +32,8 @@ def anchor(slot: int) -> bytes:
     return slot.to_bytes(2, "big") + bytes(14)
 
 
-def owners(group: Group, placement: Placement | None = None) -> list[Member | None]:
-    return [group.keyed_member(anchor(slot), placement, None) for slot in range(SLOTS)]
+def owners(group: Group, placement: Placement | None = None) -> list[Member]:
+    return [group.keyed_member(anchor(slot), placement) for slot in range(SLOTS)]
 
 
 def test_scores_are_the_same_everywhere() -> None:
@@ -45,8 +45,8 @@ def test_every_node_chooses_the_same_member_whatever_the_order_of_its_view() -> 
     members = [member(number) for number in range(1, 9)]
     one, other = cluster(members), cluster([member(number) for number in range(8, 0, -1)])
 
-    assert [owner.peer.id for owner in owners(one) if owner] == [owner.peer.id for owner in owners(other) if owner]
-    counts = Counter(owner.peer.id for owner in owners(one) if owner)
+    assert [owner.peer.id for owner in owners(one)] == [owner.peer.id for owner in owners(other)]
+    counts = Counter(owner.peer.id for owner in owners(one))
     assert len(counts) == 8
     assert min(counts.values()) > 0.8 * SLOTS / 8
     assert max(counts.values()) < 1.2 * SLOTS / 8
@@ -60,48 +60,55 @@ def test_only_the_keys_of_who_comes_or_goes_change_hands() -> None:
     after = owners(group)
 
     assert all(now is was for now, was in zip(after, before, strict=True) if was is not members[-1])
-    gone = Counter(now.peer.id for now, was in zip(after, before, strict=True) if now and was is members[-1])
+    gone = Counter(now.peer.id for now, was in zip(after, before, strict=True) if was is members[-1])
     assert len(gone) == 4, "what it had is shared by all others"
 
 
 def test_keys_are_shared_by_weight() -> None:
     heavy, light = member(1), member(2)
     heavy.cost, light.cost = 0.5, 1.5
-    counts = Counter(owner.peer.id for owner in owners(cluster([heavy, light])) if owner)
+    counts = Counter(owner.peer.id for owner in owners(cluster([heavy, light])))
     assert counts[heavy.peer.id] == pytest.approx(0.75 * SLOTS, rel=0.05)
 
 
 def test_the_nearest_zone_has_the_keys() -> None:
     near, far = [member(1), member(2)], [member(3, distance=1), member(4, distance=1)]
     group = cluster([*near, *far])
-    assert {owner.peer.id for owner in owners(group) if owner} == {each.peer.id for each in near}
-    assert group.keyed_member(anchor(7), None, near) in far
+    assert {owner.peer.id for owner in owners(group)} == {each.peer.id for each in near}
 
 
 def test_a_placement_has_owners_of_its_own() -> None:
     here, there = member(1, "eu"), member(2, "us")
     group = cluster([here, there])
     for slot in range(64):
-        assert group.keyed_member(anchor(slot), ("", "us"), None) is there
-        assert group.keyed_member(anchor(slot), ("eu", ""), None) is here
-    assert group.keyed_member(anchor(0), ("", "us"), [there]) is None
+        assert group.keyed_member(anchor(slot), Placement("", "us")) is there
+        assert group.keyed_member(anchor(slot), Placement("eu", "")) is here
 
 
-def test_who_did_not_take_it_is_left_out() -> None:
+def test_the_least_score_wins() -> None:
     members = [member(number) for number in range(1, 4)]
-    group = cluster(members)
-    tried: list[Member] = []
-    while (chosen := group.keyed_member(anchor(5), None, tried)) is not None:
-        tried.append(chosen)
-    assert tried == sorted(members, key=lambda each: score_of(each.peer.id, 5))
-    assert tried[0] is first_of(members, 5)
+    assert first_of(members, 5) is min(members, key=lambda each: score_of(each.peer.id, 5))
+
+
+def test_stand_ins_have_keys_only_while_nobody_of_a_lower_rank_is_there() -> None:
+    ordinary, first, second = [member(number) for number in (1, 2)], member(3), member(4)
+    first.rank, second.rank = 1, 2
+    first.takes_overflow = True
+    group = cluster([second, *ordinary, first])
+    before = owners(group)
+    assert set(before) == set(ordinary)
+    assert before == owners(cluster(ordinary))
+    group.members = [second, first]
+    assert set(owners(group)) == {first}
+    group.members = [second]
+    assert set(owners(group)) == {second}
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed, "KEPT_MAX", 10)
     group = cluster([member(1), member(2)])
-    found = owners(group, ("eu", ""))
+    found = owners(group, Placement("eu", ""))
     assert 0 < len(group.keyed._placed) <= 10
-    assert owners(group, ("eu", "")) == found
+    assert owners(group, Placement("eu", "")) == found
     owners(group)
     assert len(group.keyed.usual) == keyed.SLOTS

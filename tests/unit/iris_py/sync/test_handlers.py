@@ -108,6 +108,7 @@ def test_a_function_may_return_its_result_or_something_to_wait_for() -> None:
         functions: list[Callable[[object], Any]] = [lambda _given: b"reply", lambda _given: reply()]
         for function in functions:
             handler, callback = adapt(function, loop, inline=False), adapt_callback(function, loop)
+            assert callable(handler)
             assert not isinstance(handler, AsyncHandler)
             assert callback is not None
             for called in (handler(REQUEST), callback(cast("Message", "message"))):

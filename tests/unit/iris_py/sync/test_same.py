@@ -23,10 +23,10 @@ TWINS = sorted(name for name in iris_py.sync.__all__ if getattr(iris_py.sync, na
 
 #: How types read here.
 TYPES = (
-    (r"Opening\[(\w+)\]", r"\1"),
+    (r"Opening\[(\w+(\[\w+\])?)\]", r"\1"),
     (r"\bAsyncIterator\b", "Iterator"),
     (r"\bReloading\b", "None"),
-    (r"\bHandler \| RequestFunction", "AnyHandler"),
+    (r"\bHandler\[Any, Any\] \| RequestFunction\[Any, Any\] \| Sealed", "AnyHandler[Any, Any]"),
     (r"AsyncIterable\[bytes\] \| Iterable\[bytes\]", "Iterable[bytes]"),
 )
 
@@ -138,6 +138,13 @@ def check_types(node: iris_py.sync.Node) -> None:  # never called: mypy reads it
     assert_type(node.request_future("a", b"").result(), bytes)
     assert_type(node.broadcast("a", b""), int)
     assert_type(node.publish("a", b""), int)
+    codec = iris_py.Codec(dict[str, int], list[int])
+    assert_type(codec, iris_py.Codec[dict[str, int], list[int]])
+    assert_type(node.request("a", {"b": 1}, codec=codec), list[int])
+    assert_type(node.request("a", [1], codec=list[int]), list[int])
+    assert_type(node.request_future("a", {"b": 1}, codec=codec).result(), list[int])
+    assert_type(node.survey("a", {"b": 1}, codec=codec).wait(), iris_py.Answers[list[int]])
+    assert_type(node.subscribe("a", codec=codec), iris_py.sync.Subscription[dict[str, int]])
     assert_type(node.members("a"), iris_py.sync.Members)
     assert_type(node.members("a").wait(), tuple[iris_py.Member, ...])
     assert_type(node.survey("a", b"").wait(), iris_py.Answers)

@@ -13,7 +13,8 @@ import pytest
 
 from iris_py.net.network import BEACON_GROUP, BEACON_PORT
 from iris_py.testing.clock import run
-from iris_py.testing.network import DIAL_TIMEOUT_S, LATENCY_S_MAX, LATENCY_S_MIN, NO_HOST_TIMEOUT_S, MemoryNetwork, Record
+from iris_py.testing.network import DIAL_TIMEOUT_S, LATENCY_S_MAX, LATENCY_S_MIN, NO_HOST_TIMEOUT_S, MemoryNetwork
+from iris_py.testing.sites import Record
 from iris_py.testing.streams import WINDOW_BYTES
 
 if TYPE_CHECKING:
@@ -581,7 +582,7 @@ async def tumult(seed: int) -> list[Record]:
         await asyncio.sleep(0.01)
     await asyncio.sleep(10)
     summary = [f"{ours.received!r} {theirs.received!r} {ours.log} {theirs.log} {ours.lost!r}" for ours, theirs in streams]
-    records.append(Record(now(), ("", 0), ("", 0), None, "\n".join(summary).encode()))
+    records.append(Record(time_s=now(), source=("", 0), target=("", 0), connection=None, data="\n".join(summary).encode()))
     return records
 
 

@@ -15,8 +15,10 @@ from iris_py.wire.headers import (
     NO_HEADERS,
     Headers,
     HeaderValue,
+    cloud_of,
     decode_headers,
     encode_headers,
+    visible_headers,
 )
 
 
@@ -142,3 +144,24 @@ def test_what_waits_holds_no_more_than_what_came() -> None:
     assert headers._values is None
     assert headers["int"] == -7
     assert headers._values is not None
+
+
+@pytest.mark.parametrize("name", ["iris-", "iris-cloud", "iris-op"])
+def test_those_of_iris_are_not_for_applications(name: str) -> None:
+    with pytest.raises(iris.ConfigurationError, match="begins with 'iris-'"):
+        encode_headers({name: "x"})
+    headers = encode_headers({"a": 1, name: "x", "iris-message-id": "m"}, is_internal=True)
+    assert headers[name] == "x"
+    assert dict(visible_headers(headers)) == {"a": 1, "iris-message-id": "m"}
+    assert visible_headers(encode_headers({name: "x"}, is_internal=True)) is NO_HEADERS
+
+
+def test_those_of_applications_are_seen_as_they_came() -> None:
+    for headers in (NO_HEADERS, encode_headers({"iris": 1, "Iris-cloud": "x"}), encode_headers({"a": "iris-cloud"})):
+        assert visible_headers(headers) is headers
+        assert cloud_of(headers) == ""
+
+
+def test_the_cloud_of_a_message_is_a_header_of_iris() -> None:
+    assert cloud_of(encode_headers({"iris-cloud": "eu"}, is_internal=True)) == "eu"
+    assert cloud_of(encode_headers({"iris-cloud": 7}, is_internal=True)) == ""

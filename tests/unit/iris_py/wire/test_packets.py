@@ -16,7 +16,7 @@ def test_a_message_is_twenty_bytes_and_its_payload() -> None:
 
 def test_kinds_index_a_table() -> None:
     answers = [packets.REPLY, packets.FAILURE, packets.REJECTION, packets.DECLINE]
-    publishing = [packets.PUBLICATION, packets.PAUSE, packets.RESUME]
+    publishing = [*packets.PUBLICATIONS, packets.PAUSE, packets.RESUME]
     tunnels = [packets.TUNNEL_OPEN, packets.TUNNEL_ACCEPT]
     kinds = [*packets.REQUESTS, packets.CANCEL, packets.BROADCAST, packets.SURVEY, *answers, *publishing, *tunnels]
     assert sorted(kinds) == list(range(1, packets.KINDS))

@@ -10,13 +10,13 @@ from iris_overlay.config import OverlayConfig
 from iris_overlay.counters import Counters
 from iris_overlay.detector.config import CHECKS_MAX
 from iris_overlay.detector.events import Alive, Dead, Pinged, Suspected
-from iris_overlay.events import Event, PeerDied
+from iris_overlay.events import Event, PeerDied, PeerSuspected
 from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.contacts import Contacts
 from iris_overlay.peers.dialling import Dialler
-from iris_overlay.peers.liveness import BURIED_MAX, BURIED_S, Liveness, datagram_address, is_loopback
+from iris_overlay.peers.liveness import BURIED_MAX, BURIED_S, DOUBT_S, Liveness, datagram_address, is_loopback
 from iris_overlay.ring.messages import LeafProbe, Leaving, Routed, decode_ring_message, encode_ring_message
 from iris_overlay.ring.pastry import Pastry
 from iris_py.testing.cores.signer import NamedSigner
@@ -52,8 +52,9 @@ class Harness:
         self.liveness.refresh(now)
 
     def take(self) -> list[Event]:
+        """Take what asks the owner to do something; a suspicion is only told."""
         events, self.liveness.events = self.liveness.events, []
-        return events
+        return [event for event in events if not isinstance(event, PeerSuspected)]
 
     def run(self, now: float, until: float) -> list[float]:
         """Let nobody answer; return when somebody died."""
@@ -137,6 +138,7 @@ def test_a_peer_whose_link_broke_and_that_answers_lives() -> None:
 def test_a_refused_dial_is_the_end_and_nobody_looks_for_it() -> None:
     harness = Harness()
     harness.add_leaf(ONE)
+    harness.contacts.dial_succeeded(ONE.addresses[0], ONE.id, 0.0)
     harness.dialler.look_for(ONE, 0.0)
     assert harness.liveness.refused(ONE, 1.0)
     assert harness.take() == [PeerDied(ONE.id)]
@@ -145,10 +147,38 @@ def test_a_refused_dial_is_the_end_and_nobody_looks_for_it() -> None:
     assert harness.run(1.0, 4.0) == []  # What the detector thinks of it comes too late.
 
 
+def test_an_address_where_nobody_was_reached_before_proves_nothing_unless_a_link_just_broke() -> None:
+    harness = Harness()
+    harness.add_leaf(ONE)  # it has dialled, and what it says of its addresses may be wrong
+    assert not harness.liveness.refused(ONE, 1.0)
+    assert harness.take() == []
+    assert harness.ring.leaves() == [ONE]
+    harness.liveness.heard_from(ONE.id, 1.1)  # it answers through the ring
+    harness.liveness.handle_timeout(1.0 + DOUBT_S)
+    assert harness.take() == []
+    harness.liveness.link_broke(ONE, 2.0)
+    assert harness.liveness.refused(ONE, 2.0)
+    assert harness.take() == [PeerDied(ONE.id)]
+
+
+def test_who_may_have_a_wrong_address_and_does_not_answer_through_the_ring_is_dead() -> None:
+    harness = Harness()
+    harness.add_leaf(ONE)
+    assert not harness.liveness.refused(ONE, 1.0)
+    harness.liveness.handle_timeout(1.0 + DOUBT_S - 0.01)
+    assert harness.take() == []
+    harness.liveness.handle_timeout(1.0 + DOUBT_S)
+    assert harness.take() == [PeerDied(ONE.id)]
+    assert harness.ring.leaves() == []
+
+
 def test_a_loopback_address_of_another_machine_proves_nothing() -> None:
     there = node(1, "127.0.0.1:7000")
-    assert not Harness().liveness.refused(there, 0.0)
+    distant = Harness()
+    distant.liveness.link_broke(there, 0.0)
+    assert not distant.liveness.refused(there, 0.0)
     here = Harness(node(500, "127.0.0.1:7001"))
+    here.liveness.link_broke(there, 0.0)
     assert here.liveness.refused(there, 0.0)
     assert here.take() == [PeerDied(there.id)]
 
@@ -297,3 +327,9 @@ def test_a_sign_of_life_ends_a_burial(how: str) -> None:
     assert not harness.liveness.is_buried(ONE.id)
     harness.liveness.bury(ONE, 1.2, is_silent=True)
     assert harness.take() == [PeerDied(ONE.id), PeerDied(ONE.id)]
+
+
+def test_each_suspicion_is_told() -> None:
+    harness = Harness()
+    harness.liveness.handle_detector(Suspected(ONE.id), 1.0)
+    assert harness.liveness.events == [PeerSuspected(ONE.id)]

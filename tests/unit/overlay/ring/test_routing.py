@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+
+import msgspec
 import pytest
 
 from iris_overlay.ids import NodeId, position, ring_distance
 from iris_overlay.ring.events import Delivered, Undeliverable
 from iris_overlay.ring.messages import PATH_LENGTH_MAX, Routed, RoutedKind, decode_ring_message, encode_ring_message
-from iris_py.testing.cores.signer import signed
+from iris_overlay.ring.pastry import Pastry
+from iris_py.testing.cores.signer import NamedSigner, signed
 from tests.unit.overlay.rings import CONFIG, Wires, make_info, make_key, make_ring
 
 
@@ -141,3 +146,59 @@ def test_where_there_is_no_other_node_a_message_around_one_comes_back() -> None:
     assert not wires.of(100, Delivered)
     assert not wires.of(10, Delivered)
     assert [event.payload for event in wires.of(10, Undeliverable)] == [b"x"]
+
+
+def timed(length: int, held: tuple[int, ...]) -> bytes:
+    """Return a message from elsewhere that passed so many nodes, and says how long those kept it."""
+    source = make_info(77)
+    path = tuple(NodeId(bytes([200 + number]) * 16) for number in range(length))
+    message = signed(Routed(length, RoutedKind.PAYLOAD, bytes(make_key(100)), source, length, path, (), b"x"))
+    return encode_ring_message(msgspec.structs.replace(message, held=held))
+
+
+def test_each_hop_adds_how_long_it_kept_a_message_whose_source_wants_to_know() -> None:
+    firsts = [5, 20, 40, 60, 80, 90, 100, 110, 120, 140, 160, 180, 200, 210, 220, 230, 240, 250, *range(6, 20), *range(21, 40)]
+    wires = make_ring(*firsts)
+    sender = wires.nodes[wires.infos[250].id]
+    wires.sent.clear()
+    sender.route(make_key(100), b"x", wires.now, is_timed=True)
+    wires.settle()
+    (event,) = wires.of(100, Delivered)
+    ways = [(source, to) for source, to, message in wires.sent if isinstance(message, Routed) and message.payload == b"x"]
+    assert event.path == tuple(source for source, _to in ways), "the way that it took"
+    assert ways[-1][1] == wires.infos[100].id
+    assert event.held == (0,) * len(event.path), "no time passes within a turn"
+
+
+def test_a_clock_shows_how_long_a_turn_takes() -> None:
+    wires = make_ring(10, 100)
+    info = make_info(30)
+    sender = Pastry(info, CONFIG, random.Random(1), NamedSigner(info.id))
+    ticks = itertools.count()
+    sender.use_clock(lambda: 7.0 + next(ticks) * 0.000_25)
+    wires.nodes[info.id], wires.infos[30], wires.events[info.id] = sender, info, []
+    wires.link(30, 10)
+    sender.join_via(wires.infos[10], wires.now)
+    wires.settle()
+    sender.route(make_key(100), b"x", 5.0, is_timed=True)
+    wires.settle()
+    assert [event.held for event in wires.of(100, Delivered)] == [(250,)]
+
+
+@pytest.mark.parametrize(("length", "held"), [(3, (1, 2)), (2, (1, 2, 3)), (1, ()), (PATH_LENGTH_MAX - 1, tuple(range(32)))])
+def test_times_that_do_not_belong_to_the_path_are_left_out(length: int, held: tuple[int, ...]) -> None:
+    wires = make_ring(10, 100)
+    hop = wires.nodes[wires.infos[10].id]
+    hop.receive(make_info(200).id, timed(length, held), wires.now)
+    sent = [decode_ring_message(data) for _to, data in hop.messages_to_send()]
+    (passed,) = [message for message in sent if isinstance(message, Routed)]
+    assert passed.held == ()
+
+
+def test_times_of_all_nodes_before_are_passed_on() -> None:
+    wires = make_ring(10, 100)
+    hop = wires.nodes[wires.infos[10].id]
+    hop.receive(make_info(200).id, timed(2, (7, 9)), wires.now)
+    sent = [decode_ring_message(data) for _to, data in hop.messages_to_send()]
+    (passed,) = [message for message in sent if isinstance(message, Routed)]
+    assert passed.held == (7, 9, 0)

@@ -32,7 +32,7 @@ class FakeNode:
         self.served = True
 
     async def request(self, cluster: str, payload: bytes, *, timeout: float, idempotent: bool, key: str) -> bytes:
-        assert (cluster, timeout, idempotent) == ("echo", 7.0, True)
+        assert (cluster.partition("@")[0], timeout, idempotent) == ("echo", 7.0, True)
         attempt = self.asked.count(key)
         self.asked.append(key)
         self.under_way += 1
@@ -51,6 +51,11 @@ class FakeNode:
             return [1] if self.served else []
 
         return look()
+
+    _members = members
+
+    def _check_open(self) -> None:
+        """It never ends."""
 
     def nodes(self) -> tuple[int, ...]:
         return (1, 2, 3)

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from iris_py import ConfigurationError, IrisError, MemberLost, NoMembers, RemoteError, RequestTimeout
+from iris_py import CloudUnavailable, ConfigurationError, IrisError, MemberLost, NoMembers, RemoteError, RequestTimeout
 from spark_connector import DispatchError
 from spark_connector.dataframes.question import Question, RowGroup
 from spark_connector.dataframes.window import AHEAD, Window
@@ -32,10 +32,16 @@ def worker_node() -> Iterator[FakeWorkerNode]:
 
 
 def window(
-    worker_node: FakeWorkerNode, size: int = 4, *, retries: int = 0, is_strict: bool = True, wait_for_members: float = 5.0
+    worker_node: FakeWorkerNode,
+    size: int = 4,
+    *,
+    retries: int = 0,
+    is_strict: bool = True,
+    wait_for_members: float = 5.0,
+    cluster: str = "echo",
 ) -> Window[int]:
     node = cast("WorkerNode", worker_node)
-    return Window(node, "echo", size, 7.0, retries, is_strict=is_strict, wait_for_members=wait_for_members)
+    return Window(node, cluster, size, 7.0, retries, is_strict=is_strict, wait_for_members=wait_for_members)
 
 
 def groups(*sizes: int) -> list[RowGroup[int]]:
@@ -178,6 +184,17 @@ def test_a_cluster_without_members_is_never_the_failure_of_a_row(
     with pytest.raises(DispatchError, match="nobody serves that cluster, of 2 other nodes") as caught:
         list(window(worker_node, is_strict=is_strict).run(iter(groups(3))))
     assert "network 'tests'" in str(caught.value)
+
+
+def test_a_cloud_that_no_gateway_reaches_is_never_the_failure_of_a_row(worker_node: FakeWorkerNode) -> None:
+    async def answer(_key: str, _attempt: int) -> None:
+        raise CloudUnavailable("echo@eu", 2)
+
+    (group,) = window(worker_node, cluster="echo@eu").run(iter(groups(1)))
+    assert group.questions[0].outcome == b"Q0-0"
+    worker_node.node.answer, worker_node.node.served = answer, False
+    with pytest.raises(DispatchError, match="no gateway reaches that cloud, of 2 other nodes"):
+        list(window(worker_node, is_strict=False, cluster="echo@eu").run(iter(groups(3))))
 
 
 @pytest.mark.parametrize("is_strict", [True, False])

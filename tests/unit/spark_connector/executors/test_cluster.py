@@ -221,7 +221,7 @@ pytestmark = pytest.mark.usefixtures("fakes")
 def test_an_agent_is_a_member_once_it_was_greeted_and_as_long_as_it_is_in_the_network() -> None:
     driver = Driver()
     assert driver.reconciler.is_started
-    assert driver.cluster.members == {key: Executor(key, "h", 7, f"node-{key}", 1) for key in "01"}
+    assert driver.cluster.members == {key: Executor(id=key, host="h", pid=7, node=f"node-{key}", generation=1) for key in "01"}
     assert [agent.asked for agent in driver.node.agents.values()] == [[(GREET, 1)], [(GREET, 1)]]
     driver.node.agents["0"].is_gone = True
     assert set(driver.cluster.members) == {"1"}

@@ -17,8 +17,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
+import iris_py
 import iris_py.sync as iris
 from spark_connector import AgentLost, AgentUnavailable, LocalAgent, local_agent
 from spark_connector.local import calls, client, connection, frames, server
@@ -27,8 +29,6 @@ from tests.spark.driving import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
-
-    import iris_py
 
 
 @pytest.fixture
@@ -60,14 +60,16 @@ def test_it_has_the_methods_of_a_node_with_their_arguments() -> None:
     def arguments(owner: type, name: str) -> list[tuple[str, object]]:
         return [(each.name, each.default) for each in inspect.signature(getattr(owner, name)).parameters.values()]
 
-    left_out = {"join", "tunnel", "close", "subscribe"}
+    # A task lives for seconds, has recent_events(), and asks no other node.
+    not_there = {"join", "tunnel", "events", "ask_nodes", "find_route", "trace"}
+    left_out = not_there | {"close", "subscribe"}
     names = {name for name in vars(iris.Node) if not name.startswith("_")} - {
         "rekey",
         "reload_keys",
         "rotation",
         "rotate_secret",
     }  # the keys are the agent's
-    assert {name for name in vars(LocalAgent) if not name.startswith("_")} == names - {"join", "tunnel"}
+    assert {name for name in vars(LocalAgent) if not name.startswith("_")} == names - not_there
     for name in names - left_out:
         if callable(getattr(iris.Node, name)):
             assert arguments(LocalAgent, name) == arguments(iris.Node, name), name
@@ -81,22 +83,38 @@ def test_it_says_what_the_node_is(agent: Agent, task: LocalAgent) -> None:
     assert task.max_message_bytes == node.max_message_bytes
     assert [member.id for member in task.nodes()] == [node.id]
     assert (task.network_size, task.unreached_seeds()) == (node.network_size, node.unreached_seeds()) == (1, {})
+    assert task.clouds() == ()
+    assert task.health() == iris.Health(status="SERVING")
+    assert task.health("echo") == agent.run(_health(agent, "echo"))
+    unknown = task.health("nobody's")
+    assert (unknown.status, unknown.is_ready, len(unknown.reasons)) == ("SERVICE_UNKNOWN", False, 1)
     assert str(agent.path) in repr(task)
 
 
 def test_a_request_goes_with_all_its_options(agent: Agent, task: LocalAgent) -> None:
     assert task.request("echo", b"hello") == b"hello"
     assert task.request("echo", b"") == b""
-    assert task.request("echo", bytearray(b"hello")) == b"hello"  # type: ignore[arg-type] # as a node does
-    assert task.request("echo", memoryview(b"h.e.l.l.o")[::2]) == b"hello"  # type: ignore[arg-type]
+    assert task.request("echo", bytearray(b"hello")) == b"hello"  # type: ignore[call-overload] # as a node does
+    assert task.request("echo", memoryview(b"h.e.l.l.o")[::2]) == b"hello"  # type: ignore[call-overload]
     assert task.request("echo", b"!", headers={"a": 1, "b": "two", "c": b"3"}) == b"a=1;b='two';c=b'3';!"
     assert task.request("echo", b"near", require="eu/a", prefer="eu/a") == b"near"
     assert task.request("echo", b"room", on_full="raise", idempotent=True, retry_failed=True) == b"room"
+    assert task.request("echo", b"more", retry=iris.Retry(attempts=2, hedge_after="p95", on=("lost",))) == b"more"
+    with pytest.raises(iris.RemoteError):
+        task.request_future("fail", b"", retry=iris.Retry(on=("failed",))).result(60)
+    with pytest.raises(iris.ConfigurationError, match=r"must be an iris_py\.Retry"):
+        task.request("echo", b"", retry=3)  # type: ignore[call-overload] # that is the point
     for _ in range(2):
         task.request("echo", b"once", idempotent=True, key="the same")
     statistics = task.statistics()
     assert statistics.repeated == 1
-    assert statistics == agent.run(_statistics(agent))
+    own = agent.run(_statistics(agent))
+    assert type(statistics) is type(own)
+    assert (statistics.requests, statistics.drops, statistics.clusters) == (own.requests, own.drops, own.clusters)
+
+
+async def _health(agent: Agent, cluster: str) -> iris.Health:
+    return agent.node.health(cluster)
 
 
 async def _statistics(agent: Agent) -> iris.Statistics:
@@ -144,6 +162,23 @@ def test_a_survey_collects_answers(agent: Agent, task: LocalAgent) -> None:
     assert [(failure.type, failure.text) for failure in failed.failed] == [("LookupError", "no")]
     with pytest.raises(iris.NoMembers, match="nobody serves the cluster 'nobody'"):
         task.survey("nobody", b"").wait()
+
+
+def test_what_a_task_seals_its_agent_opens_for_it(agent: Agent, task: LocalAgent) -> None:
+    secret = iris.Secret.generate(os.urandom)
+
+    async def join() -> None:
+        await agent.node.join("vault", iris_py.Sealed(agent.services.echo, secret))
+
+    agent.run(join())
+    assert task.request("vault", b"hidden", seal=secret) == b"hidden"
+    assert task.request_future("vault", b"later", seal=secret.text).result(20) == b"later"
+    assert task.request("vault", b"named", seal=iris.Seal(secret, name="vault"), idempotent=True, key="a") == b"named"
+    assert [reply.payload for reply in task.survey("vault", b"who?", seal=secret).wait()] == [b"who?"]
+    with pytest.raises(iris.RemoteError, match="take only what is sealed"):
+        task.request("vault", b"open")
+    with pytest.raises(iris.ConfigurationError, match="secret of a seal"):
+        task.request("vault", b"hidden", seal="iris1.nonsense")
 
 
 def test_a_survey_can_be_ended_early(agent: Agent, task: LocalAgent) -> None:
@@ -334,7 +369,7 @@ def test_errors_that_nobody_knows_are_errors_of_iris() -> None:
 
 def test_arguments_that_cannot_be_sent_are_told(task: LocalAgent) -> None:
     with pytest.raises(iris.ConfigurationError, match="cannot be sent"):
-        task.request("echo", b"", timeout=object())  # type: ignore[arg-type]
+        task.request("echo", b"", timeout=object())  # type: ignore[call-overload]
     with pytest.raises(iris.ConfigurationError, match="take 7"):
         task.request("echo", b"", idempotent=True, key="x" * 70_000)
     assert task.request("echo", b"x") == b"x"
@@ -649,3 +684,60 @@ def test_the_agent_must_be_of_the_same_user(agent: Agent, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     with pytest.raises(AgentUnavailable, match=r"belongs to user \d+, and this process to 4711"):
         LocalAgent(agent.path).nodes()
+
+
+# -- values in place of bytes
+
+
+class Ask(msgspec.Struct):
+    """A question."""
+
+    symbol: str
+
+
+QUOTES = iris.Codec(Ask, dict[str, float])
+
+
+def test_payloads_may_be_values_which_the_task_encodes_and_decodes(agent: Agent, task: LocalAgent) -> None:
+    echo = iris.Codec(Ask)
+    assert task.request("echo", Ask("X"), codec=echo) == Ask("X")
+    assert task.request("echo", [1, None], codec="msgpack") == [1, None]
+    assert task.request_future("echo", Ask("X"), codec=Ask).result(60) == Ask("X")
+    answers = task.survey("echo", Ask("Y"), codec=Ask).wait()
+    assert [reply.payload for reply in answers] == [Ask("Y")]
+    assert [reply.payload for reply in task.survey("echo", Ask("Y"), codec=echo)] == [Ask("Y")]
+    assert task.broadcast("hold", Ask("Z"), codec=Ask) == 1
+    agent.wait_until("""services.told == [b'{"symbol":"Z"}']""")
+
+
+def test_what_does_not_fit_is_an_error_at_the_task(task: LocalAgent) -> None:
+    wrong: Any = {"symbol": "X"}
+    for call in (task.request, task.request_future, task.survey, task.broadcast, task.publish, task.try_publish):
+        with pytest.raises(iris.EncodeError, match="for 'echo' cannot be encoded"):
+            call("echo", wrong, codec=QUOTES)
+    with pytest.raises(iris.DecodeError, match="sent for 'echo' does not fit"):
+        task.request("echo", Ask("X"), codec=QUOTES)
+    with pytest.raises(iris.DecodeError, match="sent for 'echo' does not fit"):
+        task.request_future("echo", Ask("X"), codec=QUOTES).result(60)
+    answers = task.survey("echo", Ask("X"), codec=QUOTES).wait()
+    assert (len(answers), [failure.type for failure in answers.failed]) == (0, ["DecodeError"])
+
+
+def test_a_subscription_leaves_out_what_does_not_fit(agent: Agent, task: LocalAgent) -> None:
+    with task.subscribe("quotes", codec=Ask) as subscription:
+        task.publish("quotes", b"junk")
+        assert task.publish_many("quotes", [Ask("A"), Ask("B")], codec=QUOTES) == 1
+        assert next(subscription).payload == Ask("A")
+        assert next(subscription).payload == Ask("B")
+        task.publish("quotes", b"more junk")
+        assert task.try_publish("quotes", Ask("C"), codec=Ask) == 1
+        taken: list[iris.Message[Ask]] = []
+        while not taken:
+            taken = subscription.take(timeout=60)
+        assert [message.payload for message in taken] == [Ask("C")]
+        assert dict(subscription.dropped) == {"undecodable": 2}
+        assert subscription.undecodable is not None
+        assert subscription.undecodable.member == agent.node.id
+        task.publish("quotes", b"junk")
+        assert subscription.take(timeout=0.2) == []
+        assert dict(subscription.dropped) == {"undecodable": 3}

@@ -183,7 +183,7 @@ def test_another_version_is_told_on_both_sides(agent: Agent, monkeypatch: pytest
     [
         (
             frames.HELLO.pack(frames.MAGIC, frames.VERSION + 1),
-            "speaks version 2 .* this task version 1; install the same release",
+            f"speaks version {frames.VERSION + 1} .* this task version {frames.VERSION}; install the same release",
         ),
         (b"HTTP/1.1 400 Bad Request", "is no agent"),
         (HELLO + encode_frame(0, b"\xc1", 0), "does not say what it is"),

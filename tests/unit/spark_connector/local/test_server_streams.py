@@ -21,11 +21,23 @@ class FakeSurvey:
     """A survey with replies that are all there."""
 
     def __init__(self, sizes: list[int]) -> None:
-        self.waiting = [SurveyReply(bytes(size), Member(f"{number:032x}", "host:1", "")) for number, size in enumerate(sizes)]
+        self.waiting = [
+            SurveyReply(payload=bytes(size), member=Member(id=f"{number:032x}", address="host:1", zone=""))
+            for number, size in enumerate(sizes)
+        ]
 
     @property
     def answers(self) -> Answers:
-        return Answers(tuple(self.waiting), len(self.waiting), 0, (), (), (), (), 0)
+        return Answers(
+            replies=tuple(self.waiting),
+            expected=len(self.waiting),
+            missing_count=0,
+            missing=(),
+            failed=(),
+            rejected=(),
+            declined=(),
+            dropped=0,
+        )
 
     async def __aiter__(self) -> AsyncIterator[SurveyReply]:
         while self.waiting:

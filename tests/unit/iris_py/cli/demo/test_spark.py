@@ -9,6 +9,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from iris_py.cli.app import run
@@ -99,7 +100,7 @@ def test_what_fails_is_said(tmp_path: Path) -> None:
 
 def test_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = outcome_of(tmp_path, members=[member("killed at work")], by_member={"m" * 32: 1234})
-    report = json.loads(json.dumps(document(outcome)))
+    report = json.loads(msgspec.json.encode(document(outcome)))
     assert report["equal"] is True
     assert report["members"][0] == {"id": "m" * 32, "process": 7, "state": "killed at work", "files": 1234}
     assert [each["asked"] for each in report["executors"]] == [1, 0]

@@ -11,10 +11,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock
 
+import msgspec
 import pytest
 
 from iris_py.cli.app import run
-from iris_py.cli.simulate import full, plots, suite
+from iris_py.cli.simulate import command, full, plots, suite
 from iris_py.cli.simulate.pace import Display, Interrupts, Pace
 from iris_py.cli.simulate.plan import Partition, Plan, parse_partition
 from iris_py.cli.simulate.report import Report, document, percentile, print_report, print_summary, show
@@ -34,8 +35,11 @@ def run_quietly(plan: Plan) -> Report:
 
 
 def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
-    code = run([*SMALL, *arguments, "--json", "-"])
-    return code, json.loads(capsys.readouterr().out)
+    code = run([*SMALL, *arguments, "--json"])
+    simulation, summary = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (simulation["kind"], summary["kind"], summary["simulations"]) == ("simulation", "summary", 1)
+    assert summary["good"] == simulation["good"]
+    return code, simulation
 
 
 @pytest.mark.parametrize(
@@ -66,7 +70,10 @@ def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
         (["--layer", "full", "--nodes", "501"], "--nodes 501: choose a value from 2 to 500"),
         (["--suite", "sweet"], "--suite sweet: choose one of standard, million, disasters, huge"),
         (["--suite", "standard", "--nodes", "5"], "--suite standard decides what is simulated"),
-        (["--json", "/nowhere/at/all"], "--json /nowhere/at/all: there is no such folder"),
+        (["--json", "--output", "/nowhere/at/all"], "--output: /nowhere/at/all cannot be written"),
+        (["--output", "report"], "--output is for lines of JSON: add --json"),
+        (["--json", "report"], "'--json': there is no place for 'report': write --json --output report"),
+        (["--json", "-"], "'--json': there is no place for '-': leave it out"),
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,13 +108,45 @@ def test_plans_say_what_they_are() -> None:
             plan.check()
 
 
+def test_a_failure_names_the_command_that_shows_it_again(capsys: pytest.CaptureFixture[str]) -> None:
+    plans = [
+        Plan(),
+        Plan(nodes=30, lookups=1_234_567, seed=7, session_s=3600 / 0.7, detectors=False, partition=Partition(0.25, 600.0)),
+        Plan(layer="full", nodes=20, minutes=0.1),
+    ]
+    seen: list[Plan] = []
+
+    def take(plan: Plan, *_: object, **__: object) -> int:
+        seen.append(plan)
+        return 0
+
+    for plan in plans:
+        report = Report(plan)
+        report.demand("something", 2, 1)
+        print_report(report)
+        shown = capsys.readouterr().out.splitlines()[-1]
+        assert shown == f"The same again: {plan.command}"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(command, "simulate", take)
+            assert run(plan.command.split()[1:]) == 0
+    assert seen == plans
+
+
+def test_what_a_whole_overlay_broke_is_told_in_words_of_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full.PacedRun, "_finish", lambda run: (_ for _ in ()).throw(run.simulation.error("a promise")))
+    report = run_quietly(Plan(layer="full", nodes=5, minutes=0.1))
+    assert not report.is_good
+    assert report.checks[-1].found.endswith("a promise")
+    assert "soak" not in report.checks[-1].found
+
+
 def test_a_quiet_ring(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run([*SMALL, "--json", str(tmp_path / "report")]) == 0
+    assert run([*SMALL, "--json", "--output", str(tmp_path / "report")]) == 0
     captured = capsys.readouterr()
     assert "ring: 30 nodes, seed 1" in captured.out
     assert "holds   wrong deliveries: 0, at most 0" in captured.out
     assert "lookups: 60 of 60" in captured.err
-    report = json.loads((tmp_path / "report").read_text())
+    report = json.loads((tmp_path / "report").read_text().splitlines()[0])
     assert report["good"]
     assert not report["interrupted"]
     figures = report["figures"]
@@ -237,10 +276,11 @@ def test_an_interrupted_command_reports_and_says_so() -> None:
 def test_a_suite_runs_in_processes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plans = (Plan(nodes=10, lookups=50), Plan(nodes=5, lookups=50, seed=2))
     monkeypatch.setitem(suite.SUITES, "tiny", plans)
-    assert run(["simulate", "--suite", "tiny", "--workers", "2", "--json", str(tmp_path / "reports")]) == 0
-    reports = json.loads((tmp_path / "reports").read_text())
+    assert run(["simulate", "--suite", "tiny", "--workers", "2", "--json", "--output", str(tmp_path / "reports")]) == 0
+    *reports, summary = map(json.loads, (tmp_path / "reports").read_text().splitlines())
+    assert summary == {"kind": "summary", "simulations": 2, "good": 2, "interrupted": False}
     assert [report["plan"]["nodes"] for report in reports] == [10, 5]
-    assert reports == json.loads(json.dumps([document(run_quietly(plan)) for plan in plans]))
+    assert reports == [json.loads(msgspec.json.encode(document(run_quietly(plan)))) for plan in plans]
     assert "All simulations" in capsys.readouterr().out
 
 
@@ -276,7 +316,7 @@ def test_reports(capsys: pytest.CaptureFixture[str]) -> None:
     assert [*goods, report.is_good] == [True, False]
     assert report.value("a", "first") == 1.0
     assert report.value("a", "second") is None
-    found = document(report)
+    found = msgspec.to_builtins(document(report))
     assert found["figures"] == {"a": {"first": 1.0}, "b": {"second": None}}
     assert found["checks"] == [
         {"name": "small", "met": True, "found": "3 s, at most 3 s"},

@@ -12,11 +12,12 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import IrisError, MemberLost, NodeClosed, NoMembers, Overloaded, RemoteError, RequestTimeout
-from iris_py.patterns.request.requester import ROUTED_RETRY_S, Requester
+from iris_py.patterns.request.attempts import ROUTED_RETRY_S
+from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.rooms import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.patterns.tunnel.offer import Offer
 from iris_py.peers.group import PLACEMENTS_MAX, Group
-from iris_py.peers.member import Member
+from iris_py.peers.member import Member, Placement
 from iris_py.peers.message import PeerMessage
 from iris_py.peers.peer import SMALL_BYTES_MAX, Peer
 from iris_py.wire import packets
@@ -133,8 +134,8 @@ def test_a_reply() -> None:
     caller.requester.receive_reply(member.peer, request_id, b"reply", 1.5)
     assert caller.outcome() == b"reply"
     assert member.service_time_s == 0.5
-    assert caller.requester.sent == caller.requester.replied == 1
-    assert caller.requester.retries == caller.requester.late == 0
+    assert caller.group.counts.sent == caller.group.counts.round_trip.show().count == 1
+    assert caller.requester.counts.retries == caller.requester.counts.late == 0
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
@@ -146,7 +147,7 @@ def test_a_failure_of_the_handler_is_not_retried(idempotent: bool) -> None:
     error = caller.outcome()
     assert isinstance(error, RemoteError)
     assert (error.cluster, error.member, error.type, error.text) == ("cluster", member.peer.id.hex(), "KeyError", "'key'")
-    assert caller.requester.failed == 1
+    assert caller.requester.counts.failed == 1
     assert not caller.sent()
 
 
@@ -157,15 +158,15 @@ def test_each_member_may_fail_a_request_once_before_its_caller_hears_of_it() -> 
     caller.requester.receive_failure(first.peer, request_id, packets.encode_failure(KeyError("first")), 0.5)
     second = caller.one_sent()
     assert second is not first
-    assert (first.in_flight, caller.requester.failed, caller.requester.late) == (0, 0, 0)
+    assert (first.in_flight, caller.requester.counts.failed, caller.requester.counts.late) == (0, 0, 0)
     caller.requester.receive_failure(first.peer, request_id, packets.encode_failure(KeyError("again")), 0.6)
-    assert caller.requester.late == 1
+    assert caller.requester.counts.late == 1
     assert not caller.requester.outcomes_received()
     caller.requester.receive_failure(second.peer, request_id, packets.encode_failure(KeyError("second")), 0.7)
     error = caller.outcome()
     assert isinstance(error, RemoteError)
     assert (error.member, error.text) == (second.peer.id.hex(), "'second'")
-    assert (caller.requester.failed, caller.requester.retries) == (1, 1)
+    assert (caller.requester.counts.failed, caller.requester.counts.retries) == (1, 1)
 
 
 def test_what_one_member_has_failed_another_may_answer() -> None:
@@ -174,7 +175,7 @@ def test_what_one_member_has_failed_another_may_answer() -> None:
     caller.requester.receive_failure(caller.one_sent().peer, request_id, packets.encode_failure(KeyError()), 0.5)
     caller.requester.receive_reply(caller.one_sent().peer, request_id, b"reply", 0.6)
     assert caller.outcome() == b"reply"
-    assert caller.requester.failed == 0
+    assert caller.requester.counts.failed == 0
 
 
 def test_no_other_member_is_asked_for_what_failed_when_the_time_is_up() -> None:
@@ -226,7 +227,7 @@ def test_strays_change_nothing() -> None:
     requester.receive_rejection(other.peer, request_id, Rejection.OVERLOADED, 0.0)
     requester.receive_reply(member.peer, request_id + 1, b"never asked", 0.0)
     requester.receive_rejection(member.peer, 0, Rejection.OVERLOADED, 0.0)
-    assert requester.late == 5
+    assert requester.counts.late == 5
     assert not requester.outcomes_received()
     assert member.in_flight == 1
     assert other.in_flight == 0
@@ -234,7 +235,7 @@ def test_strays_change_nothing() -> None:
     assert caller.outcome() == b"reply"
     requester.receive_reply(member.peer, request_id, b"again", 0.0)
     requester.receive_rejection(member.peer, request_id, Rejection.OVERLOADED, 0.0)
-    assert requester.late == 7
+    assert requester.counts.late == 7
     caller.check_idle()
 
 
@@ -246,7 +247,7 @@ def test_a_former_member_cannot_answer_what_was_given_to_another() -> None:
     second = caller.one_sent()
     assert second is not first
     caller.requester.receive_reply(first.peer, request_id, b"late", 0.0)
-    assert caller.requester.late == 1
+    assert caller.requester.counts.late == 1
     caller.requester.receive_reply(second.peer, request_id, b"reply", 0.0)
     assert caller.outcome() == b"reply"
 
@@ -352,7 +353,7 @@ def test_every_member_is_tried_once(reasons: tuple[int, ...], error_type: type[I
     error = caller.outcome()
     assert type(error) is error_type
     assert len({id(member) for member in tried}) == len(reasons)
-    assert caller.requester.retries == len(reasons) - 1
+    assert caller.requester.counts.retries == len(reasons) - 1
     if isinstance(error, Overloaded):
         assert error.tried == len(reasons)
     assert not caller.sent()
@@ -571,7 +572,7 @@ def test_a_tunnel_that_was_accepted_lets_the_next_one_be_asked_for() -> None:
     assert caller.requester.take_offer(member.peer, first, 0.001) == "first"
     assert caller.sent() == [(TUNNEL_OPEN, member, second)]
     assert caller.requester.offer_of(member.peer, first) is None, "it was taken"
-    assert caller.requester.late == 1
+    assert caller.requester.counts.late == 1
     caller.requester.cancel(second)
     caller.check_idle()
 
@@ -621,6 +622,36 @@ def test_what_a_lost_member_may_have_executed_is_not_called_not_executed(rejects
     caller.leave(lost, 0.0, lost=True)
     if rejects:
         caller.requester.receive_rejection(caller.one_sent().peer, request_id, Rejection.OVERLOADED, 0.0)
+    caller.requester.handle_timeout(1.0)
+    error = caller.outcome()
+    assert isinstance(error, RequestTimeout)
+    assert error.member == lost.peer.id.hex()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_says_that_a_request_was_lost_ends_it_as_a_lost_member_does(rank: int) -> None:
+    caller = Caller(2)
+    for each in caller.members():
+        each.rank = rank
+    caller.group.members = caller.members()
+    request_id = caller.request()
+    member = caller.one_sent()
+    caller.requester.receive_rejection(member.peer, request_id, Rejection.LOST, 0.0)
+    error = caller.outcome()
+    assert isinstance(error, MemberLost)
+    id_ = member.peer.id.hex()
+    assert (error.cluster, error.member, error.gateway) == ("cluster", "" if rank else id_, id_ if rank else "")
+    assert not caller.sent(), "nobody else is asked"
+
+
+def test_an_idempotent_request_that_was_lost_goes_to_another_member_and_is_not_called_not_executed() -> None:
+    caller = Caller(2)
+    request_id = caller.request(idempotent=True, timeout_s=1.0)
+    lost = caller.one_sent()
+    caller.requester.receive_rejection(lost.peer, request_id, Rejection.LOST, 0.0)
+    other = caller.one_sent()
+    assert other is not lost
+    caller.requester.receive_rejection(other.peer, request_id, Rejection.OVERLOADED, 0.0)
     caller.requester.handle_timeout(1.0)
     error = caller.outcome()
     assert isinstance(error, RequestTimeout)
@@ -712,7 +743,7 @@ def test_cancel() -> None:
     assert not caller.requester.outcomes_received()
     caller.check_idle()
     caller.requester.receive_reply(member.peer, request_id, b"late", 1.0)
-    assert caller.requester.late == 1
+    assert caller.requester.counts.late == 1
     caller.requester.handle_timeout(100.0)
     assert not caller.requester.outcomes_received()
 
@@ -861,7 +892,7 @@ def test_what_a_peer_released_is_sent_again_and_counts_as_one_attempt() -> None:
     caller.requester.peer_released(member.peer, 1.0, [unsent])
     messages = caller.requester.messages_to_send()
     assert [message.id for message in messages] == [leaving, sent]
-    assert caller.requester.retries == 0
+    assert caller.requester.counts.retries == 0
     assert member.in_flight == 4
     assert not caller.requester.outcomes_received()
 
@@ -899,7 +930,7 @@ def test_a_waiting_request_goes_to_a_member_with_a_link_only() -> None:
     (message,) = caller.requester.messages_to_send()
     second = message.peer
     assert second is member.peer
-    assert caller.requester.retries == 0
+    assert caller.requester.counts.retries == 0
     assert chosen.in_flight == chosen.peer.awaited == 0
     assert member.in_flight == member.peer.awaited == 1
 
@@ -936,7 +967,7 @@ def test_a_required_zone_holds_over_rejections_and_waiting() -> None:
     here, there, there_too = (caller.join(0.0) for _ in range(3))
     for member, zone in ((here, "us"), (there, "eu/a"), (there_too, "eu/b")):
         member.peer.info = NodeInfo(member.peer.id, (), zone)
-    id_ = caller.requester.request(caller.group, b"", 5.0, False, "token", 0.0, placement=("eu/a", "eu"))
+    id_ = caller.requester.request(caller.group, b"", 5.0, False, "token", 0.0, placement=Placement("eu/a", "eu"))
     assert [message.peer for message in caller.requester.messages_to_send()] == [there.peer]
     caller.requester.receive_rejection(there.peer, id_, Rejection.OVERLOADED, 0.0)
     assert [message.peer for message in caller.requester.messages_to_send()] == [there_too.peer]
@@ -944,7 +975,7 @@ def test_a_required_zone_holds_over_rejections_and_waiting() -> None:
     caller.requester.receive_rejection(there_too.peer, id_, Rejection.NOT_A_MEMBER, 0.0)
     ((_token, error),) = caller.requester.outcomes_received()
     assert isinstance(error, Overloaded)
-    caller.requester.request(caller.group, b"", 5.0, False, "token", 0.0, placement=("", "asia"))
+    caller.requester.request(caller.group, b"", 5.0, False, "token", 0.0, placement=Placement("", "asia"))
     ((_token, error),) = caller.requester.outcomes_received()
     assert isinstance(error, NoMembers)
     assert (error.zone, error.elsewhere) == ("asia", 3)
@@ -952,7 +983,7 @@ def test_a_required_zone_holds_over_rejections_and_waiting() -> None:
 
 def test_placements_follow_the_view_and_are_bounded() -> None:
     caller = Caller()
-    placements = [("", f"zone {number}") for number in range(PLACEMENTS_MAX + 3)]
+    placements = [Placement("", f"zone {number}") for number in range(PLACEMENTS_MAX + 3)]
     for placement in placements:
         assert caller.group.placed_levels(placement) == []
     assert len(caller.group._placed) <= PLACEMENTS_MAX

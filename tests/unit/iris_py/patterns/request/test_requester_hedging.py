@@ -11,6 +11,7 @@ from iris_py.errors import NoMembers, RequestTimeout
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.rooms import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.peers.hedging import HEDGES_AT_FIRST, LATE_S, SIGN_S, UNMEASURED_S_MAX, UNMEASURED_SHARE
+from iris_py.peers.member import Placement
 from iris_py.wire.packets import CANCEL, REQUEST_ONCE, Rejection
 from tests.unit.iris_py.patterns.request.test_requester import Caller
 
@@ -64,7 +65,7 @@ def test_a_second_member_is_asked_when_the_first_takes_long_and_the_first_answer
     ((kind, second, id_),) = caller.pass_time(DELAY_S)
     assert (kind, id_) == (REQUEST_ONCE, request_id)
     assert second is not first
-    assert (caller.requester.hedged, first.in_flight, second.in_flight) == (1, 1, 1)
+    assert (caller.requester.counts.hedged, first.in_flight, second.in_flight) == (1, 1, 1)
     assert first.service_time_s == pytest.approx(DELAY_S), "what it has taken already counts"
     caller.requester.receive_reply(first.peer, request_id, b"reply", 1.0)
     assert caller.sent() == [(CANCEL, second, request_id)]
@@ -102,7 +103,7 @@ def test_nobody_else_is_asked_where_there_is_nobody_else() -> None:
     (other,) = [member for member in caller.members() if member is not first]
     other.peer.link = None
     assert caller.pass_time(2.0) == [], "it could not be sent at once"
-    assert caller.requester.hedged == 0
+    assert caller.requester.counts.hedged == 0
     assert first.in_flight == 1
 
 
@@ -213,7 +214,7 @@ def test_a_member_that_gives_a_sign_of_life_keeps_its_keys_however_long_it_takes
         assert caller.pass_time(now) == []
         caller.requester.silent.clear()
         caller.hear(first, now)
-    assert caller.requester.hedged == 0
+    assert caller.requester.counts.hedged == 0
 
 
 def test_a_member_has_the_time_for_a_sign_however_often_its_request_is_looked_at() -> None:
@@ -234,7 +235,7 @@ def test_a_key_is_given_again_to_a_member_whose_link_broke_and_to_another_when_n
     link, first.peer.link = first.peer.link, None
     caller.requester.peer_lost(first.peer, 1.0, is_broken=True)
     assert caller.sent() == [(REQUEST_ONCE, first, request_id)]
-    assert (first.in_flight, caller.requester.retries) == (1, 1)
+    assert (first.in_flight, caller.requester.counts.retries) == (1, 1)
     given_up_at = 1.0 + DELAY_S + caller.group.hedging.sign_s(TIMEOUT_S)
     assert caller.pass_time(given_up_at - 0.001) == []
     ((_kind, second, _id),) = caller.pass_time(given_up_at)
@@ -269,7 +270,7 @@ def test_a_key_stays_with_a_member_that_has_a_new_link() -> None:
         now += 0.1
         caller.hear(first, now)
         assert caller.pass_time(now) == []
-    assert caller.requester.hedged == 0
+    assert caller.requester.counts.hedged == 0
 
 
 def test_the_next_member_has_all_the_time_for_a_sign_though_the_one_before_was_asked_for_one() -> None:
@@ -350,7 +351,7 @@ def test_members_that_took_nothing_are_tried_again_ever_more_rarely(reason: Reje
 
 def test_members_elsewhere_are_counted_where_a_zone_is_required() -> None:
     caller = make(3)
-    caller.requester.request(caller.group, b"", TIMEOUT_S, False, "token", 0.0, placement=("", "eu"))
+    caller.requester.request(caller.group, b"", TIMEOUT_S, False, "token", 0.0, placement=Placement("", "eu"))
     error = caller.outcome()
     assert isinstance(error, NoMembers)
     assert "3 members" in str(error)

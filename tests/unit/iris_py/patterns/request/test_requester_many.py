@@ -13,9 +13,9 @@ from msgspec.structs import astuple
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.patterns.request.pending import Pending
+from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending
 from iris_py.patterns.request.repetitions import identity_of_key
-from iris_py.patterns.request.requester import TIMEOUT_S_MAX, Requester
+from iris_py.patterns.request.requester import Requester
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member
 from iris_py.peers.peer import Peer
@@ -64,7 +64,12 @@ class Caller:
         return {
             "pending": pending,
             "loads": loads,
-            "sent": (requester.sent, requester.replied, requester.late),
+            "sent": (
+                requester.last_id,
+                self.group.counts.sent,
+                self.group.counts.round_trip.show().count,
+                requester.counts.late,
+            ),
             "waiting": list(requester._waiting),
             "new deadline": requester.has_new_deadline,
             "deadline": requester.deadline(),
@@ -157,4 +162,4 @@ def test_replies_to_what_no_member_holds_are_dropped_one_and_all() -> None:
         caller.requester.receive_replies(caller.group.members[index].peer, batch, 1.0)
     assert dict(caller.requester.outcomes_received()) == {0: b"reply", 2: b"reply"}
     assert list(caller.requester._pending) == [second]
-    assert caller.requester.late == 4
+    assert caller.requester.counts.late == 4

@@ -428,17 +428,17 @@ def test_who_joins_while_the_last_leaves_begins_a_membership() -> None:
     assert member.service.leave(second)
 
 
-def test_the_weight_of_a_membership_is_that_of_who_stays() -> None:
+def test_a_membership_is_that_of_who_stays() -> None:
     member = Member()
-    assert member.service.weight_of(member.group) is None
+    assert member.service.membership_of(member.group) is None
     first, second = (Registration(member.group, 1, 0, weight=weight) for weight in (2.0, 3.0))
     member.service.register(first)
     member.service.register(second)
-    assert member.service.weight_of(member.group) == 2.0
+    assert member.service.membership_of(member.group) is first
     member.service.leave(first)
-    assert member.service.weight_of(member.group) == 3.0
+    assert member.service.membership_of(member.group) is second
     member.service.leave(second)
-    assert member.service.weight_of(member.group) is None
+    assert member.service.membership_of(member.group) is None
 
 
 def test_the_less_loaded_registration_is_chosen() -> None:
@@ -521,6 +521,18 @@ def test_a_survey_of_nobody() -> None:
     member = Member()
     survey_id = member.survey()
     assert member.sent() == [(REJECTION, survey_id, encode_answer(1, Rejection.NOT_A_MEMBER))]
+
+
+def test_a_stand_in_declines_a_survey_and_takes_no_broadcast() -> None:
+    member = Member((1, 0), (1, 0))
+    for registration in member.registrations:
+        registration.rank = 1
+    survey_id = member.survey()
+    assert member.started() == []
+    assert member.sent() == [(DECLINE, survey_id, encode_answer(1))]
+    member.service.receive_broadcast(member.group, member.peer, 1, b"told")
+    assert member.service.events_received() == []
+    member.check_idle()
 
 
 def test_cancel_what_runs_and_waits_of_a_survey() -> None:
@@ -950,4 +962,81 @@ def test_a_closed_registration_is_drained_when_its_last_tunnel_is_over() -> None
     assert not member.service.events_received()
     member.service.tunnel_over(member.registration)
     assert only(member.service.events_received()) == RegistrationDrained(member.registration)
+    member.check_idle()
+
+
+@pytest.mark.parametrize("is_together", [False, True])
+def test_who_does_not_remember_executes_again_and_lets_repetitions_of_what_runs_wait(is_together: bool) -> None:
+    member = Member((2, 0))
+    member.registration.remembers = False
+    for turn in (1, 2):
+        first, second = member.request_once(), member.request_once()
+        (execution,) = member.started()
+        if is_together:
+            member.service.reply_many(member.registration, [(execution, b"")], 0.0)
+        else:
+            member.service.reply(execution, b"", 0.0)
+        assert member.sent() == [(REPLY, first, 0), (REPLY, second, 0)]
+        assert member.service.executed == turn
+    assert len(member.service.repetitions) == 0
+    member.check_idle()
+
+
+# -- what is handed on, and answered later
+
+
+@pytest.mark.parametrize("identity", [b"", b"i" * 16])
+@pytest.mark.parametrize("reason", [Rejection.NOT_A_MEMBER, Rejection.OVERLOADED, Rejection.LOST])
+def test_a_started_request_can_be_rejected(reason: Rejection, identity: bytes) -> None:
+    member = Member((1, 1))
+    ids = [member.request_once() if identity else member.request() for _ in range(2)]
+    started = member.started()
+    member.service.reject(started[0], reason, 0.0)
+    told = ids if identity else ids[:1]  # all who wait for it, or the one
+    assert member.sent() == [(REJECTION, id_, reason) for id_ in told]
+    assert member.service.rejected == {reason.name.lower(): 1}
+    for execution in member.started():
+        member.service.reply(execution, b"done", 0.0)
+    member.check_idle()
+    assert member.registration.running == 0
+
+
+@pytest.mark.parametrize("identity", [b"", b"i" * 16])
+def test_a_started_request_can_be_dropped(identity: bytes) -> None:
+    member = Member((1, 1))
+    ids = [member.request_once() if identity else member.request() for _ in range(2)]
+    member.service.drop(member.started()[0], 0.0)
+    assert not member.sent()
+    left = member.started()
+    assert len(left) == (0 if identity else 1), "who waited has its place"
+    for execution in left:
+        member.service.reply(execution, b"done", 0.0)
+        assert member.sent() == [(REPLY, ids[1], 0)]
+    member.check_idle()
+
+
+def test_the_failure_of_a_handler_elsewhere_is_told_as_it_was_there() -> None:
+    member = Member((2, 0))
+    member.request()
+    member.request_once()
+    for execution in member.started():
+        member.service.fail_as(execution, "LookupError", "no such row", 0.0)
+    messages = member.service.messages_to_send()
+    assert [packets.decode_failure(message.payload) for message in messages] == [("LookupError", "no such row")] * 2
+    assert {message.kind for message in messages} == {FAILURE}
+    member.check_idle()
+
+
+def test_what_is_rejected_after_all_its_callers_went_is_begun_anew_for_those_who_came() -> None:
+    member = Member((1, 1))
+    first = member.request_once()
+    (execution,) = member.started()
+    member.service.receive_cancel(member.peer, first)
+    second = member.request_once()
+    assert isinstance(member.service.events_received()[0], RequestCancelled)
+    member.service.reject(execution, Rejection.LOST, 0.0)
+    assert not member.sent()
+    (again,) = member.started()
+    member.service.reply(again, b"done", 0.0)
+    assert member.sent() == [(REPLY, second, 0)]
     member.check_idle()

@@ -11,11 +11,13 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.patterns.topic.deliveries import BLOCKED_MAX, PAUSE_AGAIN_S, Deliveries
 from iris_py.patterns.topic.events import RoomMade, SubscriptionReady
+from iris_py.patterns.topic.export import ExportQueue
 from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.headers import HeaderValue, encode_headers
+from iris_py.wire.imported import Imported
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
@@ -47,6 +49,10 @@ def with_headers(headers: dict[str, HeaderValue], topic: bytes = b"a") -> bytes:
     return packets.HEAD_SIZE.pack(len(encoded)) + encoded + topic
 
 
+def imported_head(number: int, missed: int = 0, *, stream: bytes = b"s" * 4, topic: bytes = b"a") -> bytes:
+    return Imported(b"o" * 16, stream, number, missed, "eu").encode() + topic
+
+
 class Receiver:
     """One node that has subscribed to ``a``, as far as it receives."""
 
@@ -63,6 +69,10 @@ class Receiver:
 
     def receive(self, sequence: int, payloads: list[bytes], *, ordinal: int = 1000, head: bytes = b"a", flags: int = 0) -> None:
         self.deliveries.receive(self.group, self.peer, flags, sequence, ordinal, head, payloads, 0.0)
+
+    def receive_imported(self, sequence: int, number: int, missed: int = 0, *, count: int = 1, ordinal: int = 1000) -> None:
+        payloads = [b"%d" % each for each in range(number, number + count)]
+        self.receive(sequence, payloads, ordinal=ordinal, head=imported_head(number, missed), flags=packets.CROSSED)
 
     def taken(self) -> list[tuple[int, bytes, int]]:
         return [(message.sequence, message.payload, message.gap) for message in self.queue.take()]
@@ -309,3 +319,149 @@ def test_a_subscription_that_stays_forgets_what_was_missed_of_a_group_that_was_f
         receiver.receive(sequence, [b""])
     receiver.deliveries.forget(receiver.group)
     assert not receiver.queue.missed
+
+
+def test_what_came_from_another_cloud_has_its_origin_and_not_the_gateway() -> None:
+    receiver = Receiver()
+    receiver.receive_imported(1, 70, count=2)
+    receiver.receive(3, [b"own"])
+    first, second, own = receiver.queue.take()
+    assert (first.source, first.sequence, first.cloud, first.topic) == (b"o".hex() * 16, 70, "eu", "a")
+    assert (second.sequence, second.cloud, own.sequence, own.cloud) == (71, "eu", 3, "")
+    assert receiver.deliveries.received == 3
+
+
+def test_of_another_cloud_each_is_taken_once_whichever_gateway_brings_it() -> None:
+    receiver = Receiver()
+    one, other = receiver.peer, Peer(NodeInfo(NodeId(b"g" * 16), ()), None)
+    receiver.receive_imported(1, 70, count=3)
+    receiver.peer = other
+    receiver.receive_imported(9, 71, count=4)
+    receiver.peer = one
+    receiver.receive_imported(4, 73, count=3)
+    assert receiver.taken() == [(number, b"%d" % number, 0) for number in range(70, 76)]
+    assert receiver.drops == {"federation_late": 4}
+
+
+def test_of_a_run_from_another_cloud_that_is_late_in_part_the_rest_is_taken() -> None:
+    receiver = Receiver()
+    receiver.receive_imported(1, 70, count=3)
+    receiver.receive_imported(2, 71, count=4)
+    assert receiver.taken() == [(number, b"%d" % number, 0) for number in range(70, 75)]
+    assert receiver.drops == {"late_publication": 2}
+
+
+def test_the_gap_is_what_the_gateway_has_missed_and_what_was_lost_behind_it() -> None:
+    receiver = Receiver()
+    receiver.receive_imported(1, 70, 5)
+    receiver.receive_imported(2, 80, 5)
+    receiver.receive_imported(3, 90, 7)
+    receiver.receive_imported(6, 100, 7)
+    receiver.receive_imported(9, 110, 8)
+    receiver.receive_imported(19, 112, 8)
+    assert [gap for _number, _payload, gap in receiver.taken()] == [0, 0, 2, 2, 3, 1]
+
+
+def test_what_was_lost_behind_the_gateway_shows_with_the_next_one_of_each_stream_and_of_the_gateway_itself() -> None:
+    receiver = Receiver()
+    head = imported_head(5, stream=b"t" * 4)
+    receiver.receive_imported(1, 70)
+    receiver.receive(2, [b"x"], head=head, flags=packets.CROSSED)
+    receiver.receive(3, [b"own"])
+    receiver.receive_imported(6, 80)
+    receiver.receive(7, [b"own"])
+    receiver.receive(8, [b"x"], head=imported_head(9, stream=b"t" * 4), flags=packets.CROSSED)
+    receiver.receive(9, [b"x"], head=imported_head(11, stream=b"t" * 4), flags=packets.CROSSED)
+    assert [message.gap for message in receiver.queue.take()] == [0, 0, 0, 2, 2, 2, 0]
+
+
+def test_after_a_way_was_interrupted_the_next_one_has_a_gap_unless_it_follows() -> None:
+    receiver = Receiver()
+    for sequence, number in ((1, 70), (2, 75), (3, 76), (4, 80)):
+        receiver.receive_imported(sequence, number)
+        if number != 70:
+            receiver.group.forget_baselines()
+    assert [gap for _number, _payload, gap in receiver.taken()] == [0, 0, 0, 1]
+
+
+def test_a_group_that_was_forgotten_is_another_way() -> None:
+    receiver = Receiver()
+    receiver.receive_imported(1, 70)
+    receiver.deliveries.forget(receiver.group)
+    assert receiver.deliveries._ways == {}
+    receiver.receive_imported(2, 80)
+    receiver.receive_imported(3, 90)
+    assert [gap for _number, _payload, gap in receiver.taken()] == [0, 1, 0]
+
+
+def test_ways_are_bounded_and_one_that_was_forgotten_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_py.patterns.topic.deliveries.WAYS_MAX", 2)
+    receiver = Receiver()
+    peers = [Peer(NodeInfo(NodeId(bytes((number,)) * 16), ()), None) for number in range(7, 10)]
+    for number, peer in enumerate((*peers, peers[0]), 1):
+        receiver.peer = peer
+        receiver.receive_imported(1 if number < 4 else 2, 70 * number)
+    assert len(receiver.deliveries._ways) == 2
+    assert [gap for _number, _payload, gap in receiver.taken()] == [0, 1, 1, 1]
+
+
+def test_what_was_missed_and_is_forgotten_makes_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_py.patterns.topic.deliveries.MISSED_MAX", 1)
+    receiver = Receiver()
+    gateway, other = receiver.peer, Peer(NodeInfo(NodeId(b"g" * 16), ()), None)
+    receiver.receive_imported(1, 70)
+    receiver.receive_imported(4, 80)
+    receiver.peer = other
+    receiver.receive(1, [b""])
+    receiver.receive(9, [b""])
+    receiver.peer = gateway
+    receiver.receive_imported(5, 90)
+    assert [gap for _number, _payload, gap in receiver.taken()] == [0, 2, 0, 7, 1]
+
+
+def test_of_another_cloud_what_is_malformed_or_unwanted_is_counted() -> None:
+    receiver = Receiver()
+    flags = packets.CROSSED
+    for sequence, (head, more) in enumerate(
+        (
+            (imported_head(1)[:30], 0),
+            (imported_head(1, topic=b"a..b"), 0),
+            (imported_head(1, topic=b"\x00\x01\xc1a"), packets.HEADED),
+            (imported_head(1, topic=b"b"), 0),
+            (packets.NUMBER.pack(3) + imported_head(1), packets.NUMBERED),
+            (packets.NUMBER.pack(3) + imported_head(2), packets.NUMBERED),
+        ),
+        1,
+    ):
+        receiver.receive(sequence, [b"x"], head=head, flags=flags | more)
+    assert receiver.drops == {"malformed": 2, "malformed_headers": 1, "publication_unwanted": 1}
+    assert receiver.taken() == [(1, b"x", 0)]
+
+
+def test_a_subscription_for_export_hears_this_cloud_alone_and_under_which_group() -> None:
+    receiver = Receiver()
+    export = ExportQueue(("a",), "a")
+    receiver.deliveries.add(export)
+    receiver.receive_imported(1, 70)
+    receiver.receive(2, [b"x", b"y"])
+    receiver.receive(6, [b"z"])
+    assert receiver.drops == {"imported_not_exported": 1}
+    runs = export.take_runs()
+    assert [stream for _messages, stream in runs] == [receiver.group.id[:4]] * 2
+    assert [[(each.sequence, each.gap) for each in messages] for messages, _stream in runs] == [[(2, 0), (3, 0)], [(6, 2)]]
+    assert export.take_runs() == []
+    assert [message.cloud for message in receiver.queue.take()] == ["eu", "", "", ""]
+
+
+def test_what_a_full_queue_drops_of_another_cloud_shows_in_the_gap_and_the_cloud_stays() -> None:
+    receiver = Receiver("drop_oldest", messages_max=1)
+    receiver.receive_imported(1, 70)
+    receiver.receive_imported(2, 75, 2)
+    (message,) = receiver.queue.take()
+    assert (message.sequence, message.gap, message.cloud) == (75, 3, "eu")
+
+
+def test_another_cloud_makes_its_gateway_wait() -> None:
+    receiver = Receiver("block", messages_max=1)
+    receiver.receive_imported(1, 70)
+    assert receiver.outbound.asked == [(packets.PAUSE, receiver.peer)]

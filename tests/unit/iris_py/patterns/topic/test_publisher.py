@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from iris_overlay.ids import NodeId
@@ -10,6 +12,7 @@ from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import MessageTooLarge
 from iris_py.link.lanes import LARGE_RECORD_BYTES, RECORD_BYTES
 from iris_py.patterns.topic import publisher
+from iris_py.patterns.topic.export import ExportQueue
 from iris_py.patterns.topic.names import group_name
 from iris_py.patterns.topic.publisher import PAUSE_S
 from iris_py.patterns.topic.queue import SubscriptionQueue
@@ -42,6 +45,18 @@ class Pair:
 
     def publish(self, payload: bytes) -> int | None:
         return self.core.publish("c", payload, self.net.now)
+
+    def add_imported(self, number: int, gap: int = 0, payload: bytes = b"i", **other: Any) -> int | None:
+        where: dict[str, Any] = {"origin": b"o" * 16, "stream": b"s" * 4, "cloud": "eu", **other}
+        return self.publisher.add_imported("c", payload, number=number, gap=gap, **where)
+
+    def publish_imported(self, number: int, gap: int = 0, payload: bytes = b"i", **other: Any) -> int | None:
+        where: dict[str, Any] = {"origin": b"o" * 16, "stream": b"s" * 4, "cloud": "eu", **other}
+        return self.publisher.publish_imported("c", payload, number=number, gap=gap, now=self.net.now, **where)
+
+    def arrived_from_elsewhere(self) -> list[tuple[int, int, str]]:
+        self.net.cores.drive()
+        return [(message.sequence, message.gap, message.cloud) for message in self.queue.take()]
 
     def publish_to(self, topic: str) -> int | None:
         return self.core.publish(topic, b"", self.net.now)
@@ -335,3 +350,96 @@ def test_numbers_go_on_when_a_group_is_forgotten_in_the_middle_of_a_run() -> Non
     assert pair.core.groups.make("c", is_topic=True).sequence == last + 2
     assert pair.publisher.add("c", b"2") is None
     assert pair.arrived() == [(b"begin", 0), (b"1", 0)]
+
+
+def test_what_follows_one_another_from_another_cloud_is_one_run() -> None:
+    pair = Pair()
+    pair.arrived()
+    assert pair.add_imported(7) is None
+    assert pair.publish_imported(7) == 1
+    run = pair.group.run
+    assert run is not None
+    assert [pair.add_imported(8), pair.add_imported(9), pair.publish_imported(10), pair.add_imported(11)] == [1] * 4
+    assert pair.group.run is run
+    assert len(run.payloads) == 5
+    assert pair.arrived_from_elsewhere() == [(number, 0, "eu") for number in range(7, 12)]
+    assert pair.add_imported(12) is None, "the run has ended"
+
+
+@pytest.mark.parametrize(
+    "other", [{"number": 9}, {"number": 7}, {"gap": 1}, {"origin": b"p" * 16}, {"stream": b"t" * 4}, {"cloud": "asia"}]
+)
+def test_what_does_not_follow_is_another_run(other: dict[str, Any]) -> None:
+    pair = Pair()
+    pair.arrived()
+    pair.publish_imported(7)
+    run = pair.group.run
+    next_one = {"number": 8, **other}
+    assert pair.add_imported(**next_one) is None
+    assert pair.publish_imported(**next_one) == 1
+    assert pair.group.run is not run
+    (first, *_) = pair.arrived_from_elsewhere()
+    assert first == (7, 0, "eu")
+
+
+def test_a_run_from_another_cloud_and_one_of_this_are_never_one() -> None:
+    pair = Pair()
+    pair.arrived()
+    pair.publish_imported(7)
+    assert pair.publisher.add("c", b"own") is None
+    assert pair.publish(b"own") == 1
+    assert pair.add_imported(8) is None
+    assert pair.publish_imported(8) == 1
+    assert pair.publisher.add("c", b"own") is None
+    assert pair.publish(b"own") == 1
+    assert pair.publisher.add("c", b"own") == 1
+    assert [cloud for *_, cloud in pair.arrived_from_elsewhere()] == ["eu", "", "eu", "", ""]
+
+
+def test_a_gap_is_told_by_a_total_and_noted_only_when_it_is_sent() -> None:
+    pair = Pair()
+    pair.arrived()
+    pair.publish_imported(7)
+    pair.publisher.receive_pause(pair.group, pair.subscriber.peers.peer(pair.subscriber.info), pair.net.now)
+    assert (pair.add_imported(8), pair.publish_imported(9, 1), pair.publish_imported(9, 1)) == (None, None, None)
+    pair.publisher.handle_timeout(pair.net.now + PAUSE_S)
+    pair.publisher.miss_imported(b"o" * 16, b"s" * 4, 2)
+    assert pair.publish_imported(20, 1) == 1
+    assert pair.publish_imported(30, 0) == 1
+    assert pair.arrived_from_elsewhere() == [(7, 0, "eu"), (20, 3, "eu"), (30, 0, "eu")]
+
+
+def test_what_is_too_large_from_another_cloud_is_refused() -> None:
+    pair = Pair(max_message_bytes=10)
+    pair.publish_imported(7)
+    assert pair.add_imported(8, payload=bytes(11)) is None
+    with pytest.raises(MessageTooLarge):
+        pair.publish_imported(8, payload=bytes(11))
+    assert pair.add_imported(8, payload=bytes(10)) == 1
+
+
+def test_a_subscription_for_export_of_the_gateway_itself_does_not_get_what_it_brings() -> None:
+    pair = Pair()
+    pair.arrived()
+    export = ExportQueue(("c",), "c")
+    pair.core.subscribe(export, pair.net.now)
+    pair.net.cores.drive()
+    assert pair.publish(b"own") == 2
+    assert pair.publish_imported(7) == 1
+    assert pair.add_imported(8) == 1, "it is a run all the same"
+    assert [cloud for *_, cloud in pair.arrived_from_elsewhere()] == ["", "eu", "eu"]
+    ((messages, _stream),) = export.take_runs()
+    assert [message.payload for message in messages] == [b"own"]
+
+
+def test_a_run_from_another_cloud_is_lengthened_and_bounded_as_any_other() -> None:
+    pair = Pair()
+    pair.arrived()
+    number, first = 1, None
+    while first is None or pair.group.run is first:
+        assert pair.add_imported(number, payload=bytes(64)) or pair.publish_imported(number, payload=bytes(64)) == 1
+        number += 1
+        first = first or pair.group.run
+    assert first.limit > BODY_BYTES
+    assert len(first.payloads) <= RUN_MESSAGES_MAX
+    assert pair.arrived_from_elsewhere() == [(each, 0, "eu") for each in range(1, number)]

@@ -8,7 +8,8 @@ import pytest
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.patterns.tunnel.end import (
+from iris_py.patterns.tunnel.end import TunnelEnd
+from iris_py.patterns.tunnel.stream import (
     CHUNK_BYTES,
     CREDIT,
     DONE,
@@ -20,7 +21,6 @@ from iris_py.patterns.tunnel.end import (
     RESET,
     WINDOW_BYTES_MAX,
     Failure,
-    TunnelEnd,
     Way,
 )
 from iris_py.peers.group import Group
@@ -37,7 +37,7 @@ class Rogue:
     """An end, and a peer that holds the keys and seals whatever it likes."""
 
     def __init__(self) -> None:
-        self.ready: dict[Way, None] = {}
+        self.ready: dict[Way[TunnelEnd], None] = {}
         peer = Peer(NodeInfo(NodeId(bytes(15) + b"\x01"), ()), None)
         self.end = TunnelEnd(
             1,

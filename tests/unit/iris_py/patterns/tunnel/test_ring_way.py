@@ -26,7 +26,7 @@ from iris_py.peers.peer import Peer
 from iris_security import Keyring, Secret, TransportKeys
 
 if TYPE_CHECKING:
-    from iris_py.patterns.tunnel.end import Way
+    from iris_py.patterns.tunnel.stream import Way
 
 GROUP = Group("cluster", Keyring(Secret(bytes(range(32))), network="test").cluster("cluster"), NodeId(bytes(16)), 1)
 KEYS = TransportKeys(bytes(32), b"\x01" * 32)
@@ -36,7 +36,7 @@ class OneWay:
     """A way, of which the other side is the test."""
 
     def __init__(self) -> None:
-        ready: dict[Way, None] = {}
+        ready: dict[Way[TunnelEnd], None] = {}
         self.way = RingWay(ready, 0.0)
         peer = Peer(NodeInfo(NodeId(bytes(15) + b"\x01"), ()), None)
         self.end = TunnelEnd(7, GROUP, peer, KEYS, window_bytes=1 << 20, credit_bytes=1 << 20, way=self.way, changed={})

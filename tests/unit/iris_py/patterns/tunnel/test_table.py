@@ -14,17 +14,20 @@ from iris_py.errors import IrisError, Overloaded
 from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.service import Service
-from iris_py.patterns.tunnel.end import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
 from iris_py.patterns.tunnel.offer import FROM_MEMBER, OPEN
-from iris_py.patterns.tunnel.table import TURN_BYTES, TunnelChanged, TunnelOpened, Tunnels, TunnelStarted
+from iris_py.patterns.tunnel.stream import TURN_BYTES, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
+from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, Tunnels, TunnelStarted
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.packets import CANCEL, REJECTION, TUNNEL_ACCEPT, TUNNEL_OPEN, Rejection
 from iris_security import Keyring, Secret
+from iris_security.aead import TAG_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from iris_py.link.link import Link
     from iris_py.patterns.tunnel.end import TunnelEnd
     from iris_py.peers.message import PeerMessage
@@ -341,7 +344,7 @@ def test_an_acceptance_that_nobody_asked_for_is_late() -> None:
     for _ in range(2):
         pair.give(pair.caller, accept)
     assert len(pair.caller.take(TunnelOpened)) == 1
-    assert pair.caller.requester.late == 1
+    assert pair.caller.requester.counts.late == 1
 
 
 @pytest.mark.parametrize(("claimed", "taken"), [(0, WINDOW_BYTES_MIN), (WINDOW_BYTES_MAX * 2, WINDOW_BYTES_MAX)])
@@ -414,14 +417,19 @@ def test_a_chunk_of_another_peer_is_of_no_tunnel() -> None:
     assert theirs.failure is None
 
 
-def test_a_chunk_that_is_not_authentic_breaks_its_tunnel_alone() -> None:
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda sealed: sealed[:-1] + bytes([sealed[-1] ^ 1]), lambda sealed: sealed[: TAG_BYTES - 1], lambda _: b""],
+    ids=["changed", "shorter than a tag", "empty"],
+)
+def test_a_chunk_that_is_not_authentic_breaks_its_tunnel_alone(spoil: Callable[[bytes], bytes]) -> None:
     pair = Pair()
     (ours, theirs), (others, _) = pair.open(), pair.open()
     ours.write(b"message", is_last=True)
     pair.caller.tunnels.fill(pair.now)
     ((tunnel_id, sealed),) = pair.caller.link.chunks
     pair.caller.link.chunks.clear()
-    pair.member.tunnels.receive_chunk(pair.member.peer, tunnel_id, sealed[:-1] + bytes([sealed[-1] ^ 1]))
+    pair.member.tunnels.receive_chunk(pair.member.peer, tunnel_id, spoil(sealed))
     assert pair.member.drops == {"unauthentic": 1}
     assert theirs.failure is not None
     pair.carry()

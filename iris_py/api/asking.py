@@ -1,0 +1,377 @@
+"""The part of a node that asks other nodes about themselves, and the ring about its keys (docs/observe.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from iris_overlay.ids import ID_BYTES, NodeId
+from iris_overlay.messages import NodeInfo, check_info
+from iris_overlay.peers.reachability import ECHO_BYTES_MIN
+from iris_py.api.base import NodeBase
+from iris_py.api.request import check_timeout
+from iris_py.api.walking import draw, walk
+from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
+from iris_py.errors import ConfigurationError, NodeClosed
+from iris_py.node.refusals import refusals
+from iris_py.observe.answers import PARTS, Pages, Question, decode_answer, encode_question
+from iris_py.observe.desk import BUSY, Desk
+from iris_py.observe.estimates import Size
+from iris_py.observe.reports import Hop, NodeName, NodeReport, NodeReports, Route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from iris_overlay.events import EchoReturned, RootLocated
+    from iris_py.config import Config
+    from iris_py.node.questions import NodeAnswered, NodeAsked
+    from iris_py.observe.statistics import Statistics
+    from iris_security import Keyring
+
+#: Questions of one node under way. Too small: a walk of a large network takes long. Too large: whoever looks at a network makes
+#: its neighbours pass on a burst.
+QUESTIONS_MAX: Final = 32
+#: How long one question may take before it is asked again, or given up (seconds). Too small: nodes across an ocean, or busy
+#: ones, are missing. Too large: each node that has just died holds a walk up.
+ANSWER_S: Final = 1.0
+#: How often one question is asked.
+TRIES: Final = 2
+#: After how long a node that too many ask is asked again, and how often.
+BUSY_S: Final = 0.3
+BUSY_TRIES: Final = 4
+#: Networks up to this size are walked, and larger ones sampled. Too small: a sample where all could be asked in a second. Too
+#: large: every look asks that many nodes.
+WALKED_MAX: Final = 256
+#: The largest number of an event that can be asked for: what the wire takes.
+NUMBER_MAX: Final = (1 << 63) - 1
+#: Nodes that one walk finds; it stops there, and says so. Memory, 1 KiB each.
+FOUND_MAX: Final = 250_000
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A question under way."""
+
+    source: NodeId | None
+    """The node whose answer counts; None for a root, which is not known before."""
+    answer: asyncio.Future[Any]
+
+
+class Asking(NodeBase):
+    """The part of a node that asks other nodes about themselves."""
+
+    _config: Config
+    _desk: Desk
+    _keyring: Keyring
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: dict[int, _Asked] = {}
+        self._echoes: dict[tuple[NodeId, int], asyncio.Future[None]] = {}  # by the node that is to send one back, and number
+        self._places = asyncio.Semaphore(QUESTIONS_MAX)
+
+    async def ask_nodes(
+        self,
+        *parts: str,
+        nodes: Sequence[NodeName] | None = None,
+        cluster: str = "",
+        every: bool = False,
+        sample: int = NODES_SAMPLED,
+        since: int | Mapping[str, int] = 0,
+        timeout: float = ASK_TIMEOUT_S,
+    ) -> NodeReports:
+        """Ask the other nodes of the network about themselves. Their programs notice nothing of it.
+
+        Up to 256 nodes are all asked. Of a larger network a fair sample is: then sums are estimates, and say how good.
+
+        Args:
+            parts: What to ask for, of ``counts``, ``clusters``, ``topics``, ``subscriptions``, ``tunnels``, ``links``,
+                ``peers``, ``overlay``, ``security``, ``questions``, ``process`` and ``histograms``, which are the fields of
+                :class:`Statistics` (``counts`` are its numbers, ``peers`` its ``links.each``), and ``events``. Nothing asks for
+                the version, clock and sizes of a node alone, which are in every answer.
+            nodes: The nodes to ask; those of an earlier answer, for example. None for all, or a sample.
+            cluster: The only cluster to hear of in ``clusters``; empty for all.
+            every: Whether to ask every node of a large network, too.
+            sample: How many nodes a sample has.
+            since: The number of the last event that is known, for ``events``: of every node, or of each by its id. Of others,
+                as with 0, all that are kept.
+            timeout: Seconds after which nobody is waited for, those included in which nodes are found. To ask all of 100,000
+                takes a minute or more.
+
+        Returns:
+            Who answered what, and who did not.
+
+        Raises:
+            ConfigurationError: There is no such part, or another argument is wrong.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        check_timeout(timeout)
+        unknown = [part for part in parts if part not in PARTS]
+        if unknown:
+            raise ConfigurationError(f"there is no part {unknown[0]!r}. Ask for some of {', '.join(PARTS)}.")
+        if sample < 1:
+            raise ConfigurationError(f"sample={sample!r} must be at least 1.")
+        until = self._loop.time() + timeout
+        if cluster:
+            self._check_own_name(cluster)
+        told_name = self._told_name(cluster) if cluster else ""
+
+        def question(info: NodeInfo) -> Question:
+            last = since if isinstance(since, int) else since.get(info.id.hex(), 0)
+            return Question(parts=parts, cluster=told_name, since=max(0, min(last, NUMBER_MAX)))
+
+        overlay, is_whole, is_sample, size = self._core.overlay, True, False, None
+
+        async def locate(key: bytes) -> RootLocated | None:
+            found = await self._locate(key, until)
+            return None if found is None else found[0]
+
+        if nodes is not None:
+            chosen = [_info_of(node) for node in nodes]
+        elif every or overlay.size_estimate() <= WALKED_MAX:
+            found_max = FOUND_MAX if every else 4 * WALKED_MAX
+            chosen, is_whole = await walk(locate, self._core.info, overlay.leaves(), overlay.size_estimate(), found_max)
+        else:
+            drawn = await draw(locate, self._core.info, sample, self._entropy)
+            chosen, size = drawn or ([], Size(overlay.size_estimate() - 1.0))
+            is_sample = True
+        return await self._ask_all(chosen, question, until, is_whole=is_whole, is_sample=is_sample, size=size)
+
+    async def find_route(self, cluster: str, *, timeout: float = ASK_TIMEOUT_S) -> Route | None:
+        """Ask the ring for the root of a cluster, which keeps its directory, and for the way that the question takes there.
+
+        Args:
+            cluster: The name. Nothing is known of it afterwards that was not before: no view is watched.
+            timeout: Seconds to wait.
+
+        Returns:
+            The way; None if no answer came in time.
+
+        Raises:
+            ConfigurationError: The name or the timeout is wrong.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        check_timeout(timeout)
+        self._check_own_name(cluster)
+        with refusals:
+            key = self._keyring.cluster(cluster).group_id
+        return await self._find_route(key, self._loop.time() + timeout)
+
+    # -- the other side
+
+    def _open_desk(
+        self, take_statistics: Callable[[], Statistics], read_unix_s: Callable[[], float], clock: Callable[[], float]
+    ) -> None:
+        """Answer questions from now on; as a root, too."""
+        import iris_py  # the package itself is above all of its modules
+
+        self._read_unix_s = read_unix_s
+        self._desk = Desk(self._config.observe, take_statistics, self._core.journal, self._hide, iris_py.__version__)
+        self._clock = clock
+        self._core.overlay.use_clock(clock)
+
+    def _told_name(self, cluster: str) -> str:
+        """Return what a cluster is called in answers: its name, or its group id if not every node may know that name."""
+        group = self._core.groups.find(cluster)
+        if group is not None:
+            return f"#{group.id.hex()}" if group.is_own else cluster
+        with refusals:
+            keys = self._keyring.cluster(cluster)
+        return f"#{keys.group_id.hex()}" if self._keyring.is_own(cluster, keys) else cluster
+
+    def _hide(self, cluster: str) -> str:
+        """Return what to call a cluster that this node uses: not every node that asks may know its name."""
+        group = self._core.groups.find(cluster)
+        if group is not None and group.is_own:
+            return f"#{group.id.hex()}"
+        return cluster
+
+    def _handle_asked(self, event: NodeAsked) -> None:
+        answer = self._desk.answer(event.question, self._loop.time(), self._read_unix_s())
+        if answer is not None:
+            self._core.questions.answer(event.asker, event.number, answer, self._loop.time())
+            self._driver.wake()
+
+    def _handle_answered(self, event: NodeAnswered) -> None:
+        asked = self._asked.get(event.number)
+        if asked is not None and asked.source == event.source and not asked.answer.done():
+            asked.answer.set_result(event.answer)
+
+    def _handle_located(self, event: RootLocated) -> None:
+        asked = self._asked.get(event.number)
+        if asked is not None and asked.source is None and not asked.answer.done():
+            asked.answer.set_result(event)
+
+    def _handle_echo(self, event: EchoReturned) -> None:
+        echoed = self._echoes.get((event.peer, event.number))
+        if echoed is not None and not echoed.done():
+            echoed.set_result(None)
+
+    def _close_questions(self) -> None:
+        for echoed in self._echoes.values():
+            if not echoed.done():
+                echoed.set_exception(NodeClosed())
+        for asked in self._asked.values():
+            if not asked.answer.done():
+                asked.answer.set_exception(NodeClosed())
+
+    # -- single questions
+
+    async def _put(self, ask: Callable[[int], None], source: NodeId | None, until: float) -> tuple[Any, float] | None:
+        """Ask something, twice if need be; returns the answer and how long it took, or None."""
+        for _try in range(TRIES):
+            async with self._places:
+                wait_s = min(ANSWER_S, until - self._loop.time())
+                if wait_s <= 0.0:
+                    return None
+                number = int.from_bytes(self._entropy(8), "big") >> 1
+                asked = self._asked[number] = _Asked(source, self._loop.create_future())
+                try:
+                    self._check_open()
+                    started = self._clock()  # that of the loop shows milliseconds, and none of this turn
+                    ask(number)
+                    self._driver.wake()
+                    async with asyncio.timeout(wait_s):
+                        return await asked.answer, self._clock() - started
+                except TimeoutError:
+                    continue
+                finally:
+                    del self._asked[number]
+        return None
+
+    async def _locate(self, key: bytes, until: float) -> tuple[RootLocated, float] | None:
+        return await self._put(lambda number: self._core.questions.find_root(key, number, self._loop.time()), None, until)
+
+    async def _echo(self, node: NodeName, timeout: float) -> float | None:
+        """Send a node a datagram that comes back; return how many seconds that took, or None if it did not come in time.
+
+        Raises:
+            ConfigurationError: The node has no numeric address, so it is sent no datagrams.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        meant = _info_of(node)
+        info = next((info for info in self._core.overlay.peers() if info.id == meant.id), meant)
+        started = self._clock()
+        number = self._core.overlay.echo(info, ECHO_BYTES_MIN, self._loop.time())
+        if number is None:
+            raise ConfigurationError(f"the node {node.id[:8]} has no numeric address, so it is sent no datagrams.")
+        echoed = self._echoes[info.id, number] = self._loop.create_future()
+        try:
+            self._core.handle_timeout(self._loop.time())  # what the overlay wants to send goes out with it
+            self._driver.wake()
+            async with asyncio.timeout(timeout):
+                await echoed
+        except TimeoutError:
+            return None
+        else:
+            return self._clock() - started
+        finally:
+            del self._echoes[info.id, number]
+
+    async def _find_route(self, key: bytes, until: float) -> Route | None:
+        found = await self._locate(key, until)
+        if found is None:
+            return None
+        located, round_trip_s = found
+        held = located.held if len(located.held) == len(located.path) else (None,) * len(located.path)
+        way = zip(located.path, held, strict=True) if located.root.id != self._core.info.id else ()
+        known = {info.id: name_of(info) for info in (self._core.info, *self._core.overlay.peers())}
+        return Route(
+            key=key.hex(),
+            root=name_of(located.root),
+            hops=tuple(Hop(known.get(node, NodeName(node.hex())), held_us) for node, held_us in way),
+            round_trip_s=round_trip_s,
+            neighbours=tuple(map(name_of, located.leaves)),
+            members=located.member_count,
+            watchers=located.watcher_count,
+        )
+
+    async def _ask(self, info: NodeInfo, question: Question, until: float) -> NodeReport | str:
+        """Ask one node, page by page. Returns what is wrong if there is no report: ``missing`` or ``refused``."""
+        pages, round_trip_s, busy = Pages(question), 0.0, 0
+        is_first = True
+        while not pages.is_complete:
+            content = encode_question(pages.question)
+            found = await self._put(partial(self._send_question, info, content), info.id, until)
+            answer = None if found is None else decode_answer(found[0])
+            if found is None or answer is None:
+                return _MISSING
+            if answer.refused == BUSY and busy < BUSY_TRIES:
+                busy += 1
+                await asyncio.sleep(BUSY_S)
+                continue
+            if answer.refused:
+                return _REFUSED
+            if is_first:
+                round_trip_s, is_first = found[1], False
+            pages.take(answer)
+        statistics, events = pages.statistics(), pages.events()
+        if statistics is None or events is None:
+            return _MISSING
+        return NodeReport(
+            node=name_of(info),
+            about=pages.about,
+            statistics=statistics,
+            round_trip_s=round_trip_s,
+            received_unix_s=self._read_unix_s(),
+            events=events if pages.tells("events") else None,
+            left_out=pages.left_out,
+            pages=pages.taken,
+        )
+
+    def _send_question(self, info: NodeInfo, content: bytes, number: int) -> None:
+        self._core.questions.ask(info, number, content, self._loop.time())
+
+    # -- many nodes
+
+    async def _ask_all(
+        self,
+        chosen: Sequence[NodeInfo],
+        question: Callable[[NodeInfo], Question],
+        until: float,
+        *,
+        is_whole: bool,
+        is_sample: bool,
+        size: Size | None,
+    ) -> NodeReports:
+        told = await asyncio.gather(*(self._ask(info, question(info), until) for info in chosen))
+        pairs = list(zip(chosen, told, strict=True))
+        return NodeReports(
+            reports=tuple(each for each in told if isinstance(each, NodeReport)),
+            missing=tuple(name_of(info) for info, each in pairs if each == _MISSING),
+            refused=tuple(name_of(info) for info, each in pairs if each == _REFUSED),
+            size=Size(float(len(chosen))) if size is None else size,
+            is_sample=is_sample,
+            is_whole=is_whole,
+        )
+
+
+_MISSING: Final = "missing"
+_REFUSED: Final = "refused"
+
+
+def name_of(info: NodeInfo) -> NodeName:
+    return NodeName(info.id.hex(), info.addresses[0] if info.addresses else "", info.zone)
+
+
+def _info_of(node: NodeName) -> NodeInfo:
+    """Return a node as the ring describes it.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    try:
+        id_ = bytes.fromhex(node.id)
+    except ValueError:
+        id_ = b""
+    if len(id_) != ID_BYTES:
+        raise ConfigurationError(f"{node.id!r} is no node id. Pass what reports have as node, with 32 hexadecimal digits.")
+    info = NodeInfo(NodeId(id_), (node.address,) if node.address else (), node.zone)
+    with refusals:
+        check_info(info)
+    return info

@@ -1,0 +1,318 @@
+"""Requests to other clouds, at the node that asks: by way of a gateway of its own cloud (docs/design.md 15.22 to 15.24).
+
+What goes to ``databases@eu`` is a request to ``iris.gateway.eu``, the cluster of the gateways that have a way there. Choice,
+balancing, zones and the death of gateways are those of any cluster. This module wraps what is asked, unwraps what became of it,
+and asks again where an idempotent request may be: there is no task for any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from iris_py.api.info import Cloud
+from iris_py.errors import (
+    CloudUnavailable,
+    IrisError,
+    MemberLost,
+    MessageTooLarge,
+    NodeClosed,
+    NoMembers,
+    NotConnected,
+    Overloaded,
+    RemoteError,
+    RequestTimeout,
+)
+from iris_py.federation.calling import Call, call_head, decode_outcome
+from iris_py.federation.names import gateway_cluster, split
+from iris_py.node.refusals import refusals
+from iris_py.patterns.request.pending import Pending, Ticket
+from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
+from iris_py.patterns.request.rooms import pause_s
+from iris_py.wire.packets import check_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from iris_py.api.base import NodeBase
+    from iris_py.wire.headers import Headers
+
+#: The errors that say that a request was surely not executed.
+_UNEXECUTED: Final = (NoMembers, NotConnected, Overloaded, MessageTooLarge)
+
+
+@dataclass(slots=True, eq=False)
+class Crossing:
+    """One request to another cloud, from its beginning to its outcome.
+
+    Attributes:
+        cluster: The name that was asked for, with its alias.
+        gateways: The cluster of those that have a way there.
+        content: All that a gateway is sent; the same each time, with one identity.
+        timeout_s: How long its caller waits, from the beginning.
+        ends_at: Until when, by the clock of the loop.
+        is_idempotent: Whether it may be given to another gateway though one may have passed it on.
+        waits: Whether it waits for a place where every gateway is full.
+        headers: What travels beside the content.
+        token: A future, or the ticket of an :class:`~iris_py.api.bulk.Asker`, to be told the outcome.
+        request_id: That of the request to a gateway which is under way, or was last.
+        pending: What the requester knows of that.
+        is_unsure: Whether a gateway has had it and may have passed it on, though it has not said what became of it.
+        attempts: How often gateways were asked.
+        timer: Asks again; None while it does not wait for that.
+    """
+
+    cluster: str
+    gateways: str
+    content: bytes
+    timeout_s: float
+    ends_at: float
+    is_idempotent: bool
+    waits: bool
+    headers: Headers
+    token: object
+    request_id: int = 0
+    pending: Pending | None = None
+    is_unsure: bool = False
+    attempts: int = 0
+    timer: asyncio.TimerHandle | None = None
+
+
+class Crossings:
+    """The requests of one node to other clouds."""
+
+    def __init__(self, node: NodeBase) -> None:
+        self._node = node
+        self._loop = node._loop
+        self._under_way: dict[Crossing, None] = {}
+
+    def ask(
+        self,
+        token: object,
+        cluster: str,
+        payload: bytes,
+        timeout: float,
+        idempotent: bool,
+        key: str | bytes | None,
+        zones: tuple[str, str],
+        headers: Headers,
+        *,
+        waits: bool = True,
+        retries_failed: bool = False,
+    ) -> Crossing:
+        """Begin a request; its outcome comes to ``token``. Returns what to give to :meth:`cancel`.
+
+        Args:
+            token: A future, or a ticket.
+            cluster: The name, with its alias.
+            payload: For the member.
+            timeout: How long to wait for an answer, in seconds.
+            idempotent: Whether other gateways, and there other members, may be asked though one may have executed it.
+            key: What the request is; None if it is one of its own.
+            zones: The zones of the other cloud that it prefers and requires; empty for none.
+            headers: What travels beside the payload.
+            waits: Whether it waits for a place, until its time is out, if every member is full.
+            retries_failed: Whether another member is asked when the handler of one has failed it.
+
+        Raises:
+            MessageTooLarge: The payload is over ``max_message_bytes``.
+            ConfigurationError: The name is not valid, the key is empty, or the gateways cannot be asked.
+            TypeError: The key is neither text nor bytes.
+        """
+        core, now = self._node._core, self._loop.time()
+        if len(payload) > core.max_message_bytes:
+            check_size(payload, core.max_message_bytes)
+        with refusals:
+            name, alias = split(cluster)
+            identity = b""
+            if key is not None:
+                identity = identity_of_key(cluster, key)
+            elif idempotent:
+                identity = identity_of_request(core.info.id, core.requester.last_id)
+            call = Call(
+                name=name,
+                identity=identity,
+                is_anchored=key is not None,
+                retries_failed=retries_failed,
+                waits=waits,
+                prefer=zones[0],
+                require=zones[1],
+            )
+            content = call_head(call) + payload
+        crossing = Crossing(cluster, gateway_cluster(alias), content, timeout, now + timeout, idempotent, waits, headers, token)
+        self._send(crossing, now)
+        self._under_way[crossing] = None
+        return crossing
+
+    def cancel(self, crossing: Crossing) -> None:
+        """Forget a request, and tell the gateway that holds it; no outcome follows. Harmless if it has ended."""
+        if self._under_way.pop(crossing, self) is None:
+            self._stop(crossing)
+
+    def cancel_all(self, is_meant: Callable[[object], bool]) -> None:
+        """Forget the requests whose tokens are meant, as :meth:`cancel`."""
+        for crossing in [crossing for crossing in self._under_way if is_meant(crossing.token)]:
+            self.cancel(crossing)
+
+    def close(self) -> None:
+        """End those that wait to ask again; others end with their request to a gateway."""
+        for crossing in [crossing for crossing in self._under_way if crossing.timer is not None]:
+            self._stop(crossing)
+            self._tell(crossing, NodeClosed())
+
+    def receive_outcome(self, ticket: Ticket, outcome: bytes | IrisError) -> None:
+        """Take what became of a request to a gateway; for the node."""
+        crossing = ticket.question
+        assert isinstance(crossing, Crossing)
+        if crossing not in self._under_way:
+            return  # it was cancelled meanwhile
+        pending, crossing.pending = crossing.pending, None
+        if isinstance(outcome, bytes):
+            outcome = decode_outcome(outcome, crossing.cluster, crossing.timeout_s, ticket.member.hex())
+        else:
+            outcome = translate(outcome, crossing.cluster, crossing.timeout_s)
+        if crossing.is_idempotent and isinstance(outcome, IrisError):
+            if isinstance(outcome, MemberLost) or (pending is not None and (pending.lost or pending.also)):
+                crossing.is_unsure = True  # another gateway has had it, and was lost or is silent
+            if isinstance(outcome, MemberLost | CloudUnavailable) and self._ask_again(crossing):
+                return
+            if crossing.is_unsure and isinstance(outcome, _UNEXECUTED):
+                outcome = MemberLost(crossing.cluster, "")
+        self._tell(crossing, outcome)
+
+    # --
+
+    def _send(self, crossing: Crossing, now: float) -> None:
+        """Ask a gateway, whichever has a way there and the least to do."""
+        core = self._node._core
+        group = core.group_to_ask(crossing.gateways, b"", now)
+        # One of its own, which means nothing beyond the gateway: what two nodes ask with one key is two requests there.
+        identity = identity_of_request(core.info.id, core.requester.last_id) if crossing.is_idempotent else b""
+        crossing.attempts += 1
+        crossing.request_id = core.requester.request(
+            group,
+            crossing.content,
+            crossing.ends_at - now,
+            crossing.is_idempotent,
+            Ticket(self, crossing),
+            now,
+            identity,
+            None,
+            crossing.headers,
+            waits=crossing.waits,
+        )
+        crossing.pending = core.requester.find(crossing.request_id)
+
+    def _ask_again(self, crossing: Crossing) -> bool:
+        """Ask a gateway again after a pause; returns whether there is time for it."""
+        now = self._loop.time()
+        again_at = now + pause_s(crossing.attempts, 1)
+        if again_at >= crossing.ends_at or self._node._closing is not None:
+            return False
+        crossing.timer = self._loop.call_at(again_at, self._handle_time, crossing)
+        return True
+
+    def _handle_time(self, crossing: Crossing) -> None:
+        crossing.timer = None
+        try:
+            self._send(crossing, self._loop.time())
+        except IrisError as exc:
+            self._tell(crossing, exc)
+        else:
+            self._node._driver.wake()
+
+    def _stop(self, crossing: Crossing) -> None:
+        if crossing.timer is not None:
+            crossing.timer.cancel()
+            crossing.timer = None
+        else:
+            self._node._core.requester.cancel(crossing.request_id)
+
+    def _tell(self, crossing: Crossing, outcome: bytes | IrisError) -> None:
+        self._under_way.pop(crossing, None)
+        token = crossing.token
+        if type(token) is Ticket:
+            token.asker.receive_outcome(token, outcome)
+            return
+        assert isinstance(token, asyncio.Future)
+        if token.done():
+            return
+        if isinstance(outcome, IrisError):
+            token.set_exception(outcome)
+        else:
+            token.set_result(outcome)
+
+
+def translate(error: IrisError, cluster: str, timeout_s: float) -> IrisError:
+    """Return what the error of a request or tunnel to a gateway means for the name that was asked for.
+
+    Args:
+        error: The error.
+        cluster: The name, with its alias.
+        timeout_s: How long its caller waits.
+    """
+    if isinstance(error, NoMembers):
+        unavailable = CloudUnavailable(cluster, error.nodes)
+        # Where other nodes are known, nodes with another secret explain nothing: they may be the other cloud itself.
+        strangers = () if error.nodes else error.strangers
+        unavailable._add_surroundings(error.seeds, strangers, has_own_secret=None)
+        return unavailable
+    if isinstance(error, NotConnected):
+        return NotConnected(cluster, error.seeds, error.strangers)
+    if isinstance(error, MemberLost):
+        return MemberLost(cluster, "", gateway=error.member)
+    if isinstance(error, RequestTimeout):
+        return RequestTimeout(cluster, timeout_s, None, gateway=error.member or "")
+    if isinstance(error, Overloaded):
+        return Overloaded(cluster, error.tried)
+    if isinstance(error, RemoteError):
+        return RemoteError(cluster, "", error.type, error.text)
+    return error  # the node was closed
+
+
+# -- the clouds that gateways know
+
+
+class _Way(msgspec.Struct):
+    """One cloud, as one gateway sees it."""
+
+    is_up: bool = False
+    round_trip_s: float | None = None
+
+
+class _GatewayStatus(msgspec.Struct):
+    """One gateway, as it describes itself; it says more than this."""
+
+    clouds: dict[str, _Way] = {}
+
+
+_status_decoder: Final = msgspec.msgpack.Decoder(_GatewayStatus)
+
+
+def clouds_of(replies: Iterable[bytes]) -> tuple[Cloud, ...]:
+    """Return the clouds that gateways know, in the order of their aliases.
+
+    Args:
+        replies: Of gateways that were asked for their status. What is malformed says nothing.
+    """
+    ways: dict[str, list[_Way]] = {}
+    for reply in replies:
+        content = decode_outcome(reply, "", 0.0)
+        if isinstance(content, IrisError):
+            continue
+        try:
+            status = _status_decoder.decode(content)
+        except (msgspec.MsgspecError, ValueError, RecursionError):  # the decoder lets through bad UTF-8 and deep nesting
+            continue
+        for alias, way in status.clouds.items():
+            ways.setdefault(alias, []).append(way)
+    return tuple(_cloud_of(alias, ways[alias]) for alias in sorted(ways))
+
+
+def _cloud_of(alias: str, ways: list[_Way]) -> Cloud:
+    up = [way for way in ways if way.is_up]
+    times = [way.round_trip_s for way in up if way.round_trip_s is not None]
+    return Cloud(alias=alias, is_up=bool(up), gateways=len(up), round_trip_s=min(times, default=None))

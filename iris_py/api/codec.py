@@ -1,0 +1,292 @@
+"""Payloads other than bytes: a codec makes bytes of values, and values of bytes, at the edge of the API (docs/codecs.md).
+
+Everything below this edge knows bytes alone. A call without codec comes past here with one comparison.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import is_dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast, get_args, overload
+
+import msgspec
+
+from iris_py.errors import ConfigurationError, DecodeError, EncodeError
+from iris_py.payloads import Answer, Payload, Question
+from iris_py.wire.packets import as_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from iris_py.patterns.messages import Message
+
+__all__ = ["UNDECODABLE", "AnyCodec", "Codec", "CodecFormat", "as_codec", "decode", "decode_message", "encode", "encode_some"]
+
+#: What the bytes of a value are.
+CodecFormat: TypeAlias = Literal["json", "msgpack"]
+FORMATS: Final = get_args(CodecFormat)
+#: Types given as ``codec=`` whose codecs are kept. Too small: a program that uses more in turn makes each anew, which takes
+#: some 20 us; too large: types that a program makes as it runs are kept for ever.
+CODECS_MAX: Final = 256
+#: The name under which messages that did not fit are counted, among the drops of the node and of a subscription.
+UNDECODABLE: Final = "undecodable"
+#: The longest text about what did not fit, in characters: some dozen fields of a model.
+REASON_MAX: Final = 1000
+
+_Same = TypeVar("_Same")
+
+
+class Codec(Generic[Question, Answer]):
+    """Values in place of bytes: what a cluster is asked and what it answers, or what is published to a topic.
+
+    Both sides of a cluster or topic give the same one as ``codec=``. A type alone stands for ``Codec(type)``, the name of a
+    format for values without types. To speak another language than these formats, subclass it and override the four methods;
+    whatever they raise becomes :exc:`EncodeError` and :exc:`DecodeError`.
+
+    Args:
+        request: The type of requests, surveys, broadcasts and publications. Every type that :mod:`msgspec` knows: its structs,
+            dataclasses, typed dictionaries, plain types, lists and unions of them; pydantic models also, if that is installed.
+        reply: The type of replies; by default the same.
+        format: ``"json"`` or ``"msgpack"``.
+
+    Attributes:
+        format: The format.
+
+    Raises:
+        ConfigurationError: A type or the format is none.
+    """
+
+    format: CodecFormat
+
+    @overload
+    def __init__(self: Codec[_Same, _Same], request: type[_Same], *, format: CodecFormat = "json") -> None: ...
+    @overload
+    def __init__(self, request: type[Question], reply: type[Answer], *, format: CodecFormat = "json") -> None: ...
+    def __init__(self, request: object, reply: object = None, *, format: CodecFormat = "json") -> None:  # noqa: A002 - its name
+        if format not in FORMATS:
+            raise ConfigurationError(f"format={format!r} is unknown. Choose one of {', '.join(FORMATS)}.")
+        self.format = format
+        self._request = _Coder(request, format)
+        self._reply = self._request if reply is None else _Coder(reply, format)
+
+    def __repr__(self) -> str:
+        types = self._request.name if self._reply is self._request else f"{self._request.name} -> {self._reply.name}"
+        return f"<Codec {types} as {self.format}>"
+
+    def encode_request(self, value: Question) -> bytes:
+        """Return the bytes of a request, a broadcast or a publication.
+
+        Raises:
+            EncodeError: It cannot be said in this format, or is not of the type.
+        """
+        return self._request.encode(value)
+
+    def decode_request(self, payload: bytes) -> Question:
+        """Return the request, broadcast or publication that bytes say.
+
+        Raises:
+            DecodeError: They say none.
+        """
+        return cast("Question", self._request.decode(payload))
+
+    def encode_reply(self, value: Answer) -> bytes:
+        """Return the bytes of a reply; otherwise as :meth:`encode_request`.
+
+        Raises:
+            EncodeError: It cannot be said in this format, or is not of the type.
+        """
+        return self._reply.encode(value)
+
+    def decode_reply(self, payload: bytes) -> Answer:
+        """Return the reply that bytes say; otherwise as :meth:`decode_request`.
+
+        Raises:
+            DecodeError: They say none.
+        """
+        return cast("Answer", self._reply.decode(payload))
+
+
+#: What ``codec=`` takes: a codec, a type that stands for the codec of it, or the name of a format.
+AnyCodec: TypeAlias = "Codec[Any, Any] | type[Any] | CodecFormat"
+
+
+class _Coder:
+    """Encodes and decodes the values of one type in one format."""
+
+    __slots__ = ("_decode", "_encode", "_model", "name")
+
+    def __init__(self, type_: Any, format_: CodecFormat) -> None:  # noqa: ANN401 - whatever a program gives
+        self.name: str = getattr(type_, "__qualname__", "") if isinstance(type_, type) else str(type_)
+        if isinstance(type_, type) and not (_is_pydantic(type_) or msgspec.inspect.is_struct_type(type_)):
+            _refuse_foreign(type_)
+        language = msgspec.json if format_ == "json" else msgspec.msgpack
+        try:
+            self._decode: Callable[[bytes], object] = language.Decoder(type_, dec_hook=_decode_foreign).decode
+        except Exception as exc:  # a type that is none may raise anything
+            raise ConfigurationError(f"no codec can be made of {type_!r}: {_reason(exc)}.") from exc
+        self._encode: Callable[[object], bytes] = language.Encoder(enc_hook=_encode_foreign).encode
+        self._model = type_ if _is_model(type_) else None
+
+    def encode(self, value: object) -> bytes:
+        if self._model is not None and not isinstance(value, self._model):
+            raise EncodeError(f"it is of the type {type(value).__qualname__}, and not {self._model.__qualname__}")
+        try:
+            return self._encode(value)
+        except Exception as exc:  # of methods of the value, too
+            raise EncodeError(_reason(exc)) from exc
+
+    def decode(self, payload: bytes) -> object:
+        try:
+            return self._decode(payload)
+        except Exception as exc:  # of validators of the type, too
+            raise DecodeError(_reason(exc), payload=payload) from exc
+
+
+def as_codec(codec: object) -> Codec[Any, Any]:
+    """Return the codec that was given as ``codec=``.
+
+    Raises:
+        ConfigurationError: It stands for none.
+    """
+    if isinstance(codec, Codec):
+        return codec
+    try:
+        return _codec_of(codec)
+    except TypeError as exc:  # it cannot be a key
+        raise ConfigurationError(f"codec={codec!r} is none: {exc}. Give a type, an iris_py.Codec, or {_FORMATS}.") from None
+
+
+@lru_cache(CODECS_MAX)
+def _codec_of(codec: Any) -> Codec[Any, Any]:  # noqa: ANN401 - whatever a program gives
+    if isinstance(codec, str):
+        if codec not in FORMATS:
+            raise ConfigurationError(
+                f"codec={codec!r} is unknown. Choose one of {_FORMATS}, or give a type or an iris_py.Codec."
+            )
+        return Codec(cast("type[Any]", Any), format=cast("CodecFormat", codec))
+    return Codec(codec)
+
+
+_FORMATS: Final = " or ".join(f'"{name}"' for name in FORMATS)
+
+
+# -- with the names that errors tell
+
+
+def encode(encode_: Callable[[Any], bytes], value: object, *, cluster: str = "", topic: str = "") -> bytes:
+    """Encode a value for a cluster or a topic.
+
+    Raises:
+        EncodeError: It cannot be encoded. Nothing was sent.
+    """
+    try:
+        return as_bytes(encode_(value))
+    except Exception as exc:
+        raise EncodeError(_reason(exc), cluster=cluster, topic=topic) from exc
+
+
+def encode_some(
+    encode_: Callable[[Any], bytes], values: Iterable[object], topic: str
+) -> tuple[list[bytes], EncodeError | None]:
+    """Encode values up to the first one that cannot be; return those before it, and what is wrong with it."""
+    payloads: list[bytes] = []
+    for value in values:
+        try:
+            payloads.append(encode(encode_, value, topic=topic))
+        except EncodeError as exc:
+            return payloads, exc
+    return payloads, None
+
+
+def decode(
+    decode_: Callable[[bytes], Payload],
+    payload: bytes,
+    *,
+    cluster: str = "",
+    topic: str = "",
+    member: str = "",
+    is_refused: bool = False,
+) -> Payload:
+    """Decode what came from a node.
+
+    Args:
+        decode_: A method of the codec.
+        payload: What came.
+        cluster: The cluster that it was for, or from; empty if it was published.
+        topic: The topic that it was published to.
+        member: The id (hex) of the node that sent it; empty if that is not known.
+        is_refused: Whether it is a request, which is told to its caller.
+
+    Raises:
+        DecodeError: It does not fit.
+    """
+    try:
+        return decode_(payload)
+    except Exception as exc:
+        raise DecodeError(
+            _reason(exc), cluster=cluster, topic=topic, member=member, payload=payload, is_refused=is_refused
+        ) from exc
+
+
+def decode_message(codec: Codec[Any, Any], message: Message) -> Message[Any]:
+    """Return a message with what its payload says.
+
+    Raises:
+        DecodeError: It does not fit.
+    """
+    value = decode(codec.decode_request, message.payload, cluster=message.cluster, topic=message.topic, member=message.source)
+    return cast("Message[Any]", msgspec.structs.replace(message, payload=value))
+
+
+# -- types that msgspec does not know
+
+
+def _is_pydantic(type_: object) -> bool:
+    """Tell whether a type is a model of pydantic; whoever has one has imported that."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(type_, type) and issubclass(type_, pydantic.BaseModel)
+
+
+def _is_model(type_: object) -> bool:
+    """Tell whether only an instance of a type is a value of it: of a plain type also what converts to it is."""
+    return isinstance(type_, type) and (issubclass(type_, msgspec.Struct) or is_dataclass(type_) or _is_pydantic(type_))
+
+
+def _refuse_foreign(type_: type) -> None:
+    """Refuse a class of which nobody knows how to make one."""
+    try:
+        info = msgspec.inspect.type_info(type_)
+    except Exception:
+        return  # the decoder says what is wrong with it
+    if isinstance(info, msgspec.inspect.CustomType):
+        raise ConfigurationError(
+            f"no codec can be made of the class {type_.__qualname__}: make it a msgspec.Struct, a dataclass or a pydantic "
+            "model, or override the methods of iris_py.Codec."
+        )
+
+
+def _encode_foreign(value: Any) -> object:  # noqa: ANN401 - of whatever type
+    if _is_pydantic(type(value)):
+        return value.model_dump(mode="json")
+    raise TypeError(f"nobody knows how to encode a {type(value).__qualname__}")
+
+
+def _decode_foreign(type_: type[Any], value: object) -> object:
+    if not _is_pydantic(type_):
+        raise TypeError(f"nobody knows how to make a {type_.__qualname__}")
+    try:
+        return type_.model_validate_json(msgspec.json.encode(value))  # as JSON, where strict models take dates as text
+    except ValueError as exc:
+        errors = getattr(exc, "errors", None)
+        if errors is None:
+            raise
+        faults = errors(include_url=False, include_input=False, include_context=False)
+        raise ValueError("; ".join(f"{'.'.join(map(str, each['loc'])) or 'it'}: {each['msg']}" for each in faults)) from None
+
+
+def _reason(error: BaseException) -> str:
+    """Return what did not fit: one line, without what a validator quotes beyond measure."""
+    text = error.reason if isinstance(error, EncodeError | DecodeError) else " ".join(str(error).split())
+    text = (text or type(error).__qualname__).removesuffix(".")
+    return text if len(text) <= REASON_MAX else text[:REASON_MAX] + "..."

@@ -1,0 +1,168 @@
+"""The part of a node that explains where a request would go, and follows its way without making it (docs/observe.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from iris_py.api.asking import Asking, name_of
+from iris_py.api.request import check_timeout
+from iris_py.config import check_zone
+from iris_py.defaults import ASK_TIMEOUT_S
+from iris_py.observe.reports import Candidate, Trace
+from iris_py.peers.balancer import is_less_loaded
+from iris_py.peers.member import Placement
+
+if TYPE_CHECKING:
+    from iris_py.peers.group import Group
+    from iris_py.peers.member import Member
+    from iris_py.peers.peer import Peer
+
+#: How often it is looked whether a link has opened, if no news comes: one that the other side has dialled brings none.
+LOOK_S: Final = 0.05
+#: How long a link may take (seconds). Both sides dial within that, one after the other.
+LINK_S: Final = 3.0
+
+
+class Explaining(Asking):
+    """The part of a node that explains where a request would go."""
+
+    async def trace(
+        self, cluster: str, *, prefer: str | None = None, require: str | None = None, timeout: float = ASK_TIMEOUT_S
+    ) -> Trace:
+        """Follow the way of a request to a cluster, without making one: its handlers notice nothing.
+
+        It asks the ring for the root of the cluster, looks which member a request would go to now and why, opens a link to that
+        one if there is none, and asks it for a sign of life.
+
+        Args:
+            cluster: The name.
+            prefer: As of :meth:`request`.
+            require: As of :meth:`request`.
+            timeout: Seconds that each step may take.
+
+        Returns:
+            The steps; those that came to nothing are None or empty.
+
+        Raises:
+            ConfigurationError: An argument is wrong.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        check_timeout(timeout)
+        placement = None
+        if prefer is not None or require is not None:
+            placement = Placement(check_zone(prefer, "prefer"), check_zone(require, "require"))
+        route = await self.find_route(cluster, timeout=timeout)
+        group = await self._find_view(cluster, timeout)
+        candidates, member = explain(group, placement)
+        if member is None:
+            return Trace(cluster=cluster, route=route, candidates=candidates)
+        peer, started = member.peer, self._clock()
+        way, dial_s = "local" if peer.is_local else "link", None
+        if not peer.is_local and not _is_linked(peer):
+            is_open = await self._open_link(peer, min(timeout, LINK_S))
+            way, dial_s = ("dialled", self._clock() - started) if is_open else ("ring", None)
+        found = await self.ask_nodes(nodes=[name_of(peer.info)], timeout=timeout)
+        return Trace(
+            cluster=cluster,
+            route=route,
+            candidates=candidates,
+            chosen=name_of(peer.info),
+            way=way,
+            dial_s=dial_s,
+            answer_s=found.reports[0].round_trip_s if found.reports else None,
+        )
+
+    async def _find_view(self, cluster: str, timeout: float) -> Group:
+        """Return a cluster whose members are known, if they can be in time."""
+        group = self._core.group(cluster, self._loop.time())
+        try:
+            async with asyncio.timeout(timeout):
+                while group.members is None:
+                    self._driver.wake()
+                    await self._wait_for_room()
+                    self._check_open()
+                    group = self._core.group(cluster, self._loop.time())
+        except TimeoutError:
+            pass
+        return group
+
+    async def _open_link(self, peer: Peer, timeout: float) -> bool:
+        """Ask for a link to a peer, and wait for it; returns whether there is one."""
+        ends_at = self._loop.time() + timeout
+        self._core.requester.wanted.append(peer)
+        self._driver.wake()
+        while not _is_linked(peer) and self._loop.time() < ends_at:
+            await asyncio.sleep(LOOK_S)
+            self._check_open()
+        return _is_linked(peer)
+
+
+def explain(group: Group, placement: Placement | None) -> tuple[tuple[Candidate, ...], Member | None]:
+    """Return the members of a cluster in the order in which a request considers them, and the one that it would go to now.
+
+    Of several that are as near two are drawn by chance, and the less loaded of them is taken: the one that is returned is the
+    one that wins against each other. Nothing is drawn here, and nothing changes.
+
+    Args:
+        group: The cluster.
+        placement: Where the request wants to go.
+    """
+    levels = group.levels if placement is None else group.placed_levels(placement)
+    ranked = [dict.fromkeys(level) for level in levels]
+    nearest = list(ranked[0]) if ranked else []
+    chosen: Member | None = None
+    for member in nearest:
+        if chosen is None or _is_before(member, chosen):
+            chosen = member
+    told: list[Candidate] = []
+    for number, level in enumerate(ranked):
+        told += [_describe(member, _reason(member, chosen, number, len(level))) for member in level]
+    considered = {member for level in ranked for member in level}
+    for member in group.members or ():
+        if member not in considered:
+            told.append(_describe(member, _reason_left_out(member, placement)))
+    return tuple(told), chosen
+
+
+def _is_before(one: Member, other: Member) -> bool:
+    """Tell whether a member is taken rather than another one, if both are drawn."""
+    if one.is_ready is not other.is_ready:
+        return one.is_ready
+    return is_less_loaded(one, other)
+
+
+def _reason(member: Member, chosen: Member | None, number: int, count: int) -> str:
+    if member is chosen:
+        if count == 1:
+            return "the only one that is so near"
+        return f"the least loaded of {count} that are as near, of which two are drawn by chance"
+    if number:
+        return "farther away: gets what nearer ones have no place for, or take twice as long for"
+    if chosen is not None and member.is_ready is not chosen.is_ready:
+        return "as near, but without a link yet"
+    return "as near: gets its share"
+
+
+def _reason_left_out(member: Member, placement: Placement | None) -> str:
+    if placement is not None and placement.require:
+        return f"not in the zone {placement.require}"
+    return "stands in for others: gets nothing while one of those is there"
+
+
+def _describe(member: Member, reason: str) -> Candidate:
+    expected_s = (member.in_flight * member.cost + 1) * member.service_time_s if member.service_time_s else None
+    return Candidate(
+        node=name_of(member.peer.info),
+        distance=member.distance,
+        in_flight=member.in_flight,
+        expected_s=expected_s,
+        is_linked=_is_linked(member.peer),
+        rank=member.rank,
+        reason=reason,
+    )
+
+
+def _is_linked(peer: Peer) -> bool:
+    return peer.link is not None and peer.link.is_open

@@ -1,0 +1,399 @@
+"""Publications and broadcasts of a node to other clouds: ``publish("orders@eu", ...)`` (docs/design.md 15.75).
+
+What a node says to one cloud goes through one tunnel to a gateway of the own cloud, in order and numbered by the node. The
+first use of a topic asks the other cloud whether it takes that. Afterwards a publication is handed over and nothing comes back,
+unless the other cloud takes it no more: then the next one asks again. Each broadcast is answered; several may be under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from iris_py.api.gateway_tunnels import open_gateway_tunnel, read_outcome
+from iris_py.errors import IrisError, MemberLost, NodeClosed, Overloaded, RequestTimeout, TunnelBroken, TunnelClosed
+from iris_py.federation import items
+from iris_py.federation.items import Item, ItemError
+from iris_py.federation.names import split
+from iris_py.node.refusals import refusals
+from iris_py.patterns.topic.names import parse_topic
+from iris_py.wire import packets
+
+if TYPE_CHECKING:
+    from iris_py.api.base import NodeBase
+    from iris_py.api.tunnel import Tunnel
+    from iris_py.wire.headers import Headers
+
+#: What a gateway is asked to serve such a tunnel for, and the header of one that goes on where another one broke.
+PUBLISH_OP: Final = "publish"
+RESUMES_HEADER: Final = "iris-resumes"
+#: A tunnel that nothing is said through for so long is closed (seconds). Too small: who publishes once a minute opens one each
+#: time; too large: gateways keep tunnels that nobody uses.
+REST_S: Final = 60.0
+#: How often a publication looks for another gateway when one goes away. More than that do not die at once.
+ATTEMPTS: Final = 8
+#: A pause before the next gateway is looked for (seconds). Too small: many nodes crowd it; too large: publishers wait.
+AGAIN_S: Final = 0.1
+#: How long the first use of a topic waits for the other cloud (seconds).
+ASK_TIMEOUT_S: Final = 30.0
+#: Topics that are known to be taken. Beyond it all are asked for again.
+NAMES_MAX: Final = 4096
+
+
+class FarPublishing:
+    """The publications and broadcasts of one node for other clouds.
+
+    Args:
+        node: The node.
+    """
+
+    def __init__(self, node: NodeBase) -> None:
+        self._node = node
+        self._lines: dict[str, PublishLine] = {}
+
+    async def publish(self, topic: str, payloads: list[bytes], headers: Headers) -> int:
+        """Hand publications to a gateway, in their order; waits while it has no room.
+
+        Args:
+            topic: With its alias.
+            payloads: The messages; at least one.
+            headers: Those of each.
+
+        Returns:
+            1.
+
+        Raises:
+            MessageTooLarge: A payload is too large. Those before it were sent.
+            IrisError: They cannot be sent.
+        """
+        line, name = self._line_to(topic)
+        tracing = self._node._tracing
+        packets.check_size(payloads[0], self._node._core.max_message_bytes)
+        await line.learn(name)
+        if tracing is None:
+            await line.publish(name, payloads, headers)
+            return 1
+        for payload in payloads:
+            with tracing.send("publish", topic, headers, len(payload)) as sent:
+                await line.publish(name, [payload], sent)
+        return 1
+
+    def try_publish(self, topic: str, payload: bytes, headers: Headers) -> int:
+        """Likewise one, at once or not at all.
+
+        Raises:
+            Overloaded: It would have to wait, or it is not known yet whether the other cloud takes it.
+        """
+        line, name = self._line_to(topic)
+        packets.check_size(payload, self._node._core.max_message_bytes)
+        if not line.try_publish(name, payload, headers):
+            raise Overloaded(topic=topic)
+        return 1
+
+    async def broadcast(self, cluster: str, payload: bytes, headers: Headers) -> int:
+        """Broadcast to a cluster; returns to how many members it was sent there."""
+        with refusals:
+            name, alias = split(cluster)
+        packets.check_size(payload, self._node._core.max_message_bytes)
+        line = self._line(alias)
+        if self._node._tracing is None:
+            return await line.broadcast(name, payload, headers)
+        with self._node._tracing.send("broadcast", cluster, headers, len(payload)) as headers:
+            return await line.broadcast(name, payload, headers)
+
+    async def close(self, timeout: float) -> None:
+        """End what was said before the node ends."""
+        lines, self._lines = self._lines, {}
+        await asyncio.gather(*(line.close(timeout) for line in lines.values()))
+
+    def abort(self) -> None:
+        """End at once."""
+        for line in self._lines.values():
+            line.abort()
+
+    # --
+
+    def _line_to(self, topic: str) -> tuple[PublishLine, str]:
+        with refusals:
+            name, alias = split(topic)
+            parse_topic(name)
+        return self._line(alias), name
+
+    def _line(self, alias: str) -> PublishLine:
+        line = self._lines.get(alias)
+        if line is None:
+            line = self._lines[alias] = PublishLine(self._node, alias)
+        return line
+
+
+class PublishLine:
+    """The line from a node to one cloud: publications and broadcasts, and the tunnels that carry them one after the other.
+
+    Args:
+        node: The node.
+        alias: The cloud.
+    """
+
+    def __init__(self, node: NodeBase, alias: str) -> None:
+        self._node = node
+        self._alias = alias
+        self._tunnel: Tunnel | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._published: dict[str, None] = {}  # topics
+        # Those that something may have been lost of, in a tunnel that broke, and that were not published to since. While there
+        # are any, gateways are told, who say so of the first publication of each rule: which rules there are this node cannot
+        # know.
+        self._doubted: dict[str, None] = {}
+        self._resumes = False  # the present tunnel was opened so
+        self._is_going = False  # the gateway leaves
+        self._number = 0
+        self._taken: dict[str, None] = {}  # topics that the other cloud takes
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._answers: dict[int, tuple[str, asyncio.Future[int]]] = {}
+        self._lock = asyncio.Lock()
+        self._used_at = 0.0
+        self._resting: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    async def learn(self, topic: str) -> None:
+        """Wait until it is known that the other cloud takes a topic.
+
+        Raises:
+            IrisError: It does not, or there is no way to ask.
+        """
+        if topic not in self._taken:
+            await asyncio.shield(self._ask_once(topic))
+
+    async def publish(self, topic: str, payloads: list[bytes], headers: Headers) -> None:
+        """Say publications to a topic that is known to be taken."""
+        limit, packed = self._node._core.max_message_bytes, []
+        try:
+            for payload in payloads:
+                packets.check_size(payload, limit)
+                packed.append(Item(topic, payload, 0, headers=headers.encoded))
+        finally:
+            begin = 0
+            while begin < len(packed):
+                end = items.take_batch(packed, begin)
+                await self._say(packed[begin:end])
+                begin = end
+
+    def try_publish(self, topic: str, payload: bytes, headers: Headers) -> bool:
+        """Say one at once; returns whether that could be."""
+        if topic not in self._taken:
+            if topic not in self._asking:
+                self._ask_once(topic).add_done_callback(_take_exception)
+            return False
+        tunnel = self._tunnel
+        if tunnel is None or self._lock.locked() or self._is_going:
+            return False
+        item = Item(topic, payload, self._number + 1, headers=headers.encoded)
+        if not tunnel._try_send(items.encode_items(items.SAY, [item])):
+            return False
+        self._number += 1
+        self._note_said(item)
+        return True
+
+    async def broadcast(self, cluster: str, payload: bytes, headers: Headers) -> int:
+        """Say a broadcast; returns to how many members it was sent."""
+        item = Item(cluster, payload, 0, headers=headers.encoded, flags=items.BROADCAST | items.ANSWERED)
+        return await (await self._say_answered(item))
+
+    async def close(self, timeout: float) -> None:
+        """Wait until the gateway has taken everything, and end."""
+        for task in self._asking.values():
+            task.cancel()
+        if self._resting is not None:
+            self._resting.cancel()
+        async with self._lock:
+            await self._close_tunnel(max(timeout, 0.1))
+        _fail(self._answers, NodeClosed())
+
+    def abort(self) -> None:
+        """End at once."""
+        for task in self._asking.values():
+            task.cancel()
+        if self._resting is not None:
+            self._resting.cancel()
+        if self._reader is not None:
+            self._reader.cancel()
+        _fail(self._answers, NodeClosed())
+
+    # --
+
+    def _ask_once(self, topic: str) -> asyncio.Task[None]:
+        task = self._asking.get(topic)
+        if task is None:
+            task = self._asking[topic] = self._node._loop.create_task(self._ask(topic))
+            task.add_done_callback(lambda _task: self._asking.pop(topic, None))
+        return task
+
+    async def _ask(self, topic: str) -> None:
+        """Ask whether the other cloud takes a topic, as often as gateways go away over it."""
+        name = f"{topic}@{self._alias}"
+        try:
+            async with asyncio.timeout(ASK_TIMEOUT_S):
+                while True:
+                    with contextlib.suppress(MemberLost):
+                        await (await self._say_answered(Item(topic, b"", 0, flags=items.ASKED | items.ANSWERED)))
+                        break
+                    await asyncio.sleep(AGAIN_S)
+        except TimeoutError:
+            raise RequestTimeout(name, ASK_TIMEOUT_S, None) from None
+        if len(self._taken) >= NAMES_MAX:
+            self._taken.clear()
+        self._taken[topic] = None
+
+    async def _say_answered(self, item: Item) -> asyncio.Future[int]:
+        """Say something; returns the answer to come."""
+        answer: asyncio.Future[int] = self._node._loop.create_future()
+        await self._say([item], answer)
+        return answer
+
+    async def _say(self, said: list[Item], answer: asyncio.Future[int] | None = None) -> None:
+        """Say things in one message, over the tunnel or a new one.
+
+        Raises:
+            IrisError: There is no way.
+        """
+        name = f"{said[0].topic}@{self._alias}"
+        async with self._lock:
+            for _attempt in range(ATTEMPTS):
+                tunnel = await self._ready_tunnel(name)
+                for item in said:
+                    self._number = item.number = self._number + 1
+                if answer is not None:
+                    self._answers[said[0].number] = name, answer
+                try:
+                    await tunnel.send(items.encode_items(items.SAY, said))
+                except (TunnelBroken, TunnelClosed):
+                    self._answers.pop(said[0].number, None)  # it was not sent whole, so it was not said
+                    self._drop_tunnel(tunnel)
+                    continue
+                self._note_said(said[0])
+                return
+        raise MemberLost(name, "")
+
+    def _note_said(self, item: Item) -> None:
+        self._used_at = self._node._loop.time()
+        topic = item.topic
+        if not item.flags:
+            if topic not in self._published:
+                if len(self._published) >= NAMES_MAX:
+                    del self._published[next(iter(self._published))]
+                self._published[topic] = None
+            if self._resumes:
+                self._doubted.pop(topic, None)
+
+    async def _ready_tunnel(self, name: str) -> Tunnel:
+        """Return the tunnel, or open one."""
+        self._node._check_open()
+        if self._is_going and self._tunnel is not None:
+            await self._close_tunnel(REST_S)
+        tunnel = self._tunnel
+        while tunnel is None:
+            try:
+                self._resumes = bool(self._doubted)
+                headers = {RESUMES_HEADER: True} if self._resumes else None
+                tunnel = await open_gateway_tunnel(self._node, name, self._alias, PUBLISH_OP, headers=headers)
+            except TunnelBroken:  # that gateway was lost: there may be another one
+                await asyncio.sleep(AGAIN_S)
+                self._node._check_open()
+                continue
+            self._tunnel, self._is_going = tunnel, False
+            self._answers = {}
+            self._reader = self._node._loop.create_task(self._read(tunnel, self._answers))
+            self._schedule_rest()
+        return tunnel
+
+    async def _close_tunnel(self, timeout: float) -> None:
+        """End the tunnel cleanly: what was said through it was taken then."""
+        tunnel, reader = self._tunnel, self._reader
+        if tunnel is None:
+            return
+        self._tunnel = self._reader = None
+        try:
+            await tunnel.close(timeout=timeout)
+        except TunnelBroken:
+            self._doubted |= self._published
+        if reader is not None:
+            await reader
+
+    def _drop_tunnel(self, tunnel: Tunnel) -> None:
+        """A tunnel broke."""
+        if self._tunnel is tunnel:
+            self._tunnel = self._reader = None
+            self._doubted |= self._published
+            self._taken.clear()  # the next gateway may know of other ways
+
+    async def _read(self, tunnel: Tunnel, answers: dict[int, tuple[str, asyncio.Future[int]]]) -> None:
+        try:
+            while True:
+                message = await tunnel.receive(max_bytes=items.OUTCOME_BYTES_MAX + 64)
+                if message[:1] == bytes((items.SAID,)):
+                    _origin, _stream, number, outcome = items.decode_said(message)
+                    self._handle_said(answers.pop(number, None), outcome)
+                elif message[:1] == bytes((items.GOING,)):
+                    self._is_going = True
+                    self._schedule_rest(now=True)
+        except (TunnelBroken, TunnelClosed):
+            pass
+        except (ItemError, IrisError) as exc:
+            self._node._core.count_drop("malformed")
+            tunnel._break_by(exc)
+        self._drop_tunnel(tunnel)
+        _fail(answers, None)
+
+    def _handle_said(self, asked: tuple[str, asyncio.Future[int]] | None, outcome: bytes) -> None:
+        name, answer = ("", None) if asked is None else asked
+        result = read_outcome(outcome, name)
+        if answer is None:
+            if isinstance(result, IrisError):  # something that was not to be answered: ask before the next one
+                self._taken.clear()
+        elif answer.done():
+            pass
+        elif isinstance(result, IrisError):
+            answer.set_exception(result)
+        else:
+            answer.set_result(items.decode_count(result))
+
+    # -- rest
+
+    def _schedule_rest(self, *, now: bool = False) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
+        loop = self._node._loop
+        self._resting = loop.call_at(loop.time() if now else self._used_at + REST_S, self._handle_rest)
+
+    def _handle_rest(self) -> None:
+        """Close the tunnel if it rests, or has to."""
+        loop = self._node._loop
+        self._resting = None
+        if self._tunnel is None or self._node._closing is not None:
+            return
+        is_resting = loop.time() >= self._used_at + REST_S and not self._answers
+        if not (is_resting or self._is_going):
+            self._resting = loop.call_at(max(self._used_at, loop.time() - REST_S / 2) + REST_S, self._handle_rest)
+        elif self._closing is None or self._closing.done():
+            self._closing = loop.create_task(self._rest())
+
+    async def _rest(self) -> None:
+        async with self._lock:
+            if self._is_going or self._node._loop.time() >= self._used_at + REST_S:
+                await self._close_tunnel(REST_S)
+
+
+def _fail(answers: dict[int, tuple[str, asyncio.Future[int]]], error: IrisError | None) -> None:
+    """End those who wait for answers; None: the gateway is lost."""
+    for name, answer in answers.values():
+        if not answer.done():
+            answer.set_exception(error or MemberLost(name, ""))
+            answer.exception()  # who asked may be gone
+    answers.clear()
+
+
+def _take_exception(task: asyncio.Task[None]) -> None:
+    """Nobody waits for it: what it raises is raised again when somebody does."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,210 @@
+"""Tunnels and surveys to other clouds, at the node that begins them (docs/design.md 15.81).
+
+A stream to ``store@eu`` is a tunnel to ``iris.gateway.eu``, the cluster of the gateways that have a way there, with headers
+that say what it is for. The gateway's first message tells whether the rest follows; from then on it only passes messages on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from iris_py.api.base import NodeBase
+from iris_py.api.clouds import translate
+from iris_py.api.info import Member
+from iris_py.api.tunnel import Tunnel
+from iris_py.defaults import TUNNEL_WINDOW_BYTES
+from iris_py.errors import IrisError, MemberLost, NodeClosed, RequestTimeout, TunnelBroken, TunnelClosed
+from iris_py.federation.answers import (
+    DROPPED,
+    OVERHEAD_BYTES,
+    Answer,
+    Asked,
+    Place,
+    decode_said,
+    encode_question,
+)
+from iris_py.federation.calling import decode_outcome
+from iris_py.federation.crossing import NAME_HEADER, OP_HEADER, STOP_HEADER, TIME_HEADER
+from iris_py.federation.names import gateway_cluster, split
+from iris_py.node.refusals import refusals
+from iris_py.patterns.request.rooms import pause_s
+from iris_py.wire.headers import encode_headers
+from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
+
+if TYPE_CHECKING:
+    from iris_py.api.survey import Survey
+    from iris_py.federation.answers import Said
+    from iris_py.patterns.tunnel.table import TunnelOpened
+    from iris_py.peers.member import Placement
+    from iris_py.wire.headers import Headers, HeaderValue
+
+#: The largest message of a survey that is taken: a reply can be as large as a node can be told to send.
+_SAID_BYTES_MAX: Final = MESSAGE_BYTES_LIMIT + OVERHEAD_BYTES
+
+
+class FarStreams(NodeBase):
+    """The part of a node that opens tunnels, here and to gateways of other clouds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._far_surveys: dict[asyncio.Task[None], Survey] = {}
+
+    async def _request_tunnel(
+        self,
+        cluster: str,
+        timeout: float,
+        window_bytes: int,
+        headers: Headers,
+        *,
+        waits: bool,
+        placement: Placement | None = None,
+    ) -> Tunnel:
+        """Open a tunnel to a member of a cluster of this cloud, of gateways, too."""
+        future: asyncio.Future[Tunnel] = self._loop.create_future()
+        now = self._loop.time()
+        tunnel_id = self._core.open_tunnel(cluster, timeout, window_bytes, future, now, headers, placement, waits=waits)
+        self._driver.wake()
+        try:
+            return await future
+        except asyncio.CancelledError as exc:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                future.result()._break_by(exc)  # both happened in one turn
+            self._core.requester.cancel(tunnel_id)
+            self._driver.wake()
+            raise
+
+    def _handle_tunnel_opened(self, event: TunnelOpened) -> None:
+        tunnel = Tunnel(event.end, self._core.info.id.hex(), self._driver.wake)
+        assert isinstance(event.token, asyncio.Future)
+        if event.token.done():
+            tunnel._break_by(asyncio.CancelledError("the caller gave up"))
+        else:
+            event.token.set_result(tunnel)
+
+    async def _open_far_stream(
+        self,
+        op: str,
+        cluster: str,
+        timeout: float,
+        window_bytes: int,
+        headers: Headers,
+        further: dict[str, HeaderValue],
+        *,
+        waits: bool,
+    ) -> Tunnel:
+        """Open a stream to another cloud. While it is not open nothing of it was sent there, so a lost gateway costs no more
+        than the time to ask another one.
+
+        Args:
+            op: What it is for.
+            cluster: The name, with its alias.
+            timeout: How long to try (seconds).
+            window_bytes: What may come before any of it is taken.
+            headers: Those of the application.
+            further: What the gateway is told besides.
+            waits: Whether to wait for a place where every gateway is full.
+        """
+        with refusals:
+            name, alias = split(cluster)
+        ends_at, attempts = self._loop.time() + timeout, 0
+        while True:
+            attempts += 1
+            left = ends_at - self._loop.time()
+            own: dict[str, HeaderValue] = {OP_HEADER: op, NAME_HEADER: name, TIME_HEADER: left, **further}
+            sent = encode_headers({**headers, **own}, is_internal=True)
+            try:
+                tunnel = await self._request_tunnel(gateway_cluster(alias), left, window_bytes, sent, waits=waits)
+            except IrisError as exc:
+                raise translate(exc, cluster, timeout) from None
+            tunnel._name = cluster
+            outcome = await self._outcome_of(tunnel, timeout, ends_at)
+            if not isinstance(outcome, IrisError):
+                return tunnel
+            pause = pause_s(attempts, 1)
+            if not isinstance(outcome, MemberLost) or self._loop.time() + pause >= ends_at:
+                raise outcome
+            await asyncio.sleep(pause)
+            self._check_open()
+
+    async def _outcome_of(self, tunnel: Tunnel, timeout: float, ends_at: float) -> bytes | IrisError:
+        """Return what a gateway says of a stream that it was asked for."""
+        cluster, gateway = tunnel.cluster, tunnel.member
+        try:
+            async with asyncio.timeout_at(ends_at):
+                reply = await tunnel.receive()
+        except TimeoutError:
+            tunnel._break_by(asyncio.CancelledError("no answer in time"))
+            return RequestTimeout(cluster, timeout, None, gateway=gateway)
+        except asyncio.CancelledError as exc:
+            tunnel._break_by(exc)
+            raise
+        except (TunnelBroken, TunnelClosed):
+            return NodeClosed() if self._closing is not None else MemberLost(cluster, "", gateway=gateway)
+        outcome = decode_outcome(reply, cluster, timeout, gateway)
+        if isinstance(outcome, IrisError):
+            tunnel._leave()
+        return outcome
+
+    # -- surveys
+
+    def _begin_far_survey(
+        self, survey: Survey, cluster: str, question: bytes, timeout: float, stop_after: int | None, headers: Headers
+    ) -> asyncio.Task[None]:
+        """Begin a survey of a cluster of another cloud. To cancel what is returned ends it at all members."""
+        task = self._loop.create_task(self._run_far_survey(survey, cluster, question, timeout, stop_after, headers))
+        self._far_surveys[task] = survey
+        task.add_done_callback(self._far_surveys.pop)
+        return task
+
+    def _close_far_surveys(self) -> None:
+        for task, survey in list(self._far_surveys.items()):
+            survey._end(NodeClosed())
+            task.cancel()
+
+    async def _run_far_survey(
+        self, survey: Survey, cluster: str, question: bytes, timeout: float, stop_after: int | None, headers: Headers
+    ) -> None:
+        ends_at = self._loop.time() + timeout
+        further: dict[str, HeaderValue] = {STOP_HEADER: stop_after or 0}
+        try:
+            tunnel = await self._open_far_stream("survey", cluster, timeout, TUNNEL_WINDOW_BYTES, headers, further, waits=True)
+        except IrisError as exc:
+            survey._end(exc)
+            return
+        try:
+            async with asyncio.timeout_at(ends_at):
+                await tunnel.send(encode_question(question))
+                while not survey._is_over:
+                    self._handle_said(survey, decode_said(await tunnel.receive(max_bytes=_SAID_BYTES_MAX)), tunnel)
+        except TimeoutError as exc:
+            survey._end(None if survey._is_asked else RequestTimeout(cluster, timeout, None, gateway=tunnel.member))
+            tunnel._break_by(exc)
+        except asyncio.CancelledError as exc:
+            tunnel._break_by(exc)
+            raise
+        except IrisError as exc:  # who has not answered will not
+            survey._end(None if survey._is_asked else MemberLost(cluster, "", gateway=tunnel.member))
+            tunnel._break_by(exc)
+        else:
+            with suppress(TunnelBroken):
+                await tunnel.close()
+
+    def _handle_said(self, survey: Survey, said: Said | None, tunnel: Tunnel) -> None:
+        """Take what the gateway of the other cloud says of a survey."""
+        if said is None:
+            raise TunnelClosed(tunnel.cluster, tunnel.member)  # a gateway of another version, or a broken one
+        if isinstance(said, Asked):
+            survey._handle_asked(said.expected, [_member_of(place) for place in said.members])
+        elif not isinstance(said, Answer):
+            outcome = decode_outcome(said.outcome, tunnel.cluster, 0.0, tunnel.member)
+            survey._end(outcome if isinstance(outcome, IrisError) else None)
+        elif said.kind == DROPPED:
+            survey._handle_dropped(_member_of(said.member), is_last=said.is_last)
+        else:
+            survey._handle_answer(_member_of(said.member), said.kind, said.payload, is_last=said.is_last)
+
+
+def _member_of(place: Place) -> Member:
+    return Member(id=place.pseudonym.hex(), address="", zone=place.zone)

@@ -1,0 +1,531 @@
+"""Subscriptions of a node to topics of other clouds: ``clicks.>@eu`` (docs/design.md 15.71, 15.72).
+
+Theory of operation. What a node wants of one cloud and one *shard* of its topics goes through one tunnel to one gateway of the
+own cloud, which all nodes choose alike: so who wants the same thing meets at one gateway, and it crosses once. The node adds
+its patterns, and the gateway answers each when the other cloud has said that everybody who publishes there knows. When the
+tunnel breaks, the next one is opened, everything is added again, and the fence of each subscription drops what comes twice and
+says where something may be missing.
+
+The tunnel is always read: which messages are dropped, the queue of each subscription decides. A subscription that blocks has a
+tunnel of its own, which is read as fast as its queue is taken from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import random
+from itertools import count, pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from iris_py.api.failures import is_cancelled
+from iris_py.api.gateway_tunnels import open_gateway_tunnel, read_outcome
+from iris_py.api.subscription import Subscription
+from iris_py.errors import (
+    CloudUnavailable,
+    ConfigurationError,
+    IrisError,
+    NodeClosed,
+    NotExported,
+    RequestTimeout,
+    TunnelBroken,
+    TunnelClosed,
+)
+from iris_py.federation import items
+from iris_py.federation.items import ItemError
+from iris_py.federation.names import CLOUD_MARK, split
+from iris_py.logs import EventLogger
+from iris_py.patterns.messages import Message
+from iris_py.patterns.topic.fence import MissedTotals
+from iris_py.patterns.topic.names import TopicTrie, literal_prefix, parse_topic
+from iris_py.wire.headers import NO_HEADERS, decode_headers, visible_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from iris_py.api.base import NodeBase
+    from iris_py.api.subscription import Callback
+    from iris_py.api.tunnel import Tunnel
+    from iris_py.federation.items import Item
+    from iris_py.patterns.topic.names import Tokens
+    from iris_py.patterns.topic.queue import SubscriptionQueue
+
+logger = EventLogger("iris_py")
+
+#: What a gateway is asked to serve such a tunnel for, and the header for those whose publishers are to wait.
+SUBSCRIBE_OP: Final = "subscribe"
+BLOCK_HEADER: Final = "iris-block"
+#: The topics of a cloud fall into so many shards. Too small: all subscriptions of a cloud meet at one gateway; too large: each
+#: node has so many tunnels.
+SHARDS: Final = 8
+#: How long a subscription waits for the other cloud to say that it is there (seconds). Too small: a gateway that is lost
+#: meanwhile ends it; too large: nobody hears that a gateway hangs.
+SUBSCRIBE_TIMEOUT_S: Final = 30.0
+#: How long a line that broke waits before it looks for the next gateway, at first and at most (seconds). Too small: nodes crowd
+#: a gateway that has just started; too large: messages are missed that there was a way for.
+RETRY_MIN_S: Final = 0.1
+RETRY_MAX_S: Final = 5.0
+#: Topics whose subscriptions are remembered. Forgetting one costs looking them up again.
+TOPICS_MAX: Final = 4096
+#: What stands for the publishers in another cloud that a queue makes wait.
+_PUBLISHERS: Final = (None, None)
+
+
+class FarTopics:
+    """The subscriptions of one node to topics of other clouds.
+
+    Args:
+        node: The node.
+    """
+
+    def __init__(self, node: NodeBase) -> None:
+        self._node = node
+        self._lines: dict[Hashable, Line] = {}
+        self._line_of: dict[SubscriptionQueue, Line] = {}
+        self._paths = count()
+
+    async def subscribe(
+        self,
+        queue: SubscriptionQueue,
+        callback: Callback[Any] | None,
+        alias: str,
+        registry: dict[SubscriptionQueue, Subscription[Any]],
+        subscription_type: Callable[..., Subscription[Any]] = Subscription,
+    ) -> Subscription[Any]:
+        """Begin a subscription; returns when the other cloud has said that whoever publishes there knows.
+
+        Args:
+            queue: Its queue.
+            callback: Given each message; None to iterate.
+            alias: The cloud.
+            registry: Where the node keeps its subscriptions.
+            subscription_type: Makes it.
+
+        Raises:
+            IrisError: It cannot be.
+        """
+        node = self._node
+        node._check_open()
+
+        async def leave(subscription: Subscription[Any]) -> None:
+            if registry.pop(queue, None) is not None:
+                queue.lag.settle()
+            self._remove(subscription, alias)
+
+        subscription = subscription_type(queue, callback, leave, self._handle_drained, node._tracing)
+        registry[queue] = subscription
+        told = self._add(subscription, alias)
+        try:
+            async with asyncio.timeout(SUBSCRIBE_TIMEOUT_S):
+                await told
+        except TimeoutError:
+            await subscription.close()
+            raise RequestTimeout(queue.name, SUBSCRIBE_TIMEOUT_S, None) from None
+        except BaseException:
+            await subscription.close()
+            raise
+        return subscription
+
+    def close(self) -> None:
+        """End everything: the node ends, and the subscriptions know."""
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            line.abort()
+
+    # --
+
+    def _add(self, subscription: Subscription[Any], alias: str) -> asyncio.Future[None]:
+        queue = subscription._queue
+        key = self._key_of(queue, alias)
+        line = self._lines.get(key)
+        if line is None or line.is_empty:  # one that is empty ends
+            line = self._lines[key] = Line(self._node, alias, shard_of(queue.pattern), queue.is_blocking, self._paths)
+        self._line_of[queue] = line
+        return line.add(subscription)
+
+    def _remove(self, subscription: Subscription[Any], alias: str) -> None:
+        queue = subscription._queue
+        line = self._line_of.pop(queue, None)
+        if line is None:
+            return
+        line.remove(subscription)
+        key = self._key_of(queue, alias)
+        if line.is_empty and self._lines.get(key) is line:
+            del self._lines[key]
+
+    def _handle_drained(self, queue: SubscriptionQueue) -> None:
+        queue.blocked.clear()
+        line = self._line_of.get(queue)
+        if line is not None:
+            line.handle_drained()
+
+    @staticmethod
+    def _key_of(queue: SubscriptionQueue, alias: str) -> Hashable:
+        return (alias, queue) if queue.is_blocking else (alias, shard_of(queue.pattern))
+
+
+class _Want:
+    """One pattern, and who wants it.
+
+    Attributes:
+        tokens: The pattern, split.
+        tellings: The subscriptions, each with the future that is told; None once it was.
+        is_asked: Whether the gateway at the other end was asked for it.
+        is_added: Whether it has answered.
+    """
+
+    __slots__ = ("is_added", "is_asked", "tellings", "tokens")
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
+        self.tellings: dict[Subscription[Any], asyncio.Future[None] | None] = {}
+        self.is_asked = self.is_added = False
+
+
+class Line:
+    """The subscriptions of a node that go through one tunnel, and the tunnels that do that one after the other.
+
+    Args:
+        node: The node.
+        alias: The cloud.
+        shard: The shard of its topics.
+        is_blocking: Whether publishers are to wait for it.
+        paths: Numbers for the tunnels.
+    """
+
+    def __init__(self, node: NodeBase, alias: str, shard: int, is_blocking: bool, paths: count[int]) -> None:
+        self._node = node
+        self._alias = alias
+        self._shard = shard
+        self._is_blocking = is_blocking
+        self._paths = paths
+        self._rng = random.Random(f"{node._core.info.id.hex()} {alias} {shard}")  # noqa: S311 - when to try again
+        self._wants: dict[str, _Want] = {}
+        self._removed: list[str] = []  # to be told
+        self._trie: TopicTrie[Subscription[Any]] = TopicTrie()
+        self._matches: dict[str, list[Subscription[Any]]] = {}
+        self._requests: dict[int, list[str]] = {}
+        self._last_request = 0
+        self._changed, self._hurry, self._room = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._failures = 0
+        self._task = node._loop.create_task(self._run())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody wants anything of it."""
+        return not self._wants
+
+    def add(self, subscription: Subscription[Any]) -> asyncio.Future[None]:
+        """Add a subscription; the future is told when it is there, or why it cannot be."""
+        told: asyncio.Future[None] = self._node._loop.create_future()
+        name = self._pattern_of(subscription)
+        want = self._wants.get(name)
+        if want is None:
+            want = self._wants[name] = _Want(subscription._queue.pattern)
+        self._trie.add(want.tokens, subscription)
+        self._matches.clear()
+        if want.is_added:
+            told.set_result(None)
+            want.tellings[subscription] = None
+        else:
+            subscription._is_connected = False
+            want.tellings[subscription] = told
+            self._changed.set()
+            self._hurry.set()
+        return told
+
+    def remove(self, subscription: Subscription[Any]) -> None:
+        """End a subscription; harmless if it has ended."""
+        name = self._pattern_of(subscription)
+        want = self._wants.get(name)
+        if want is None or subscription not in want.tellings:
+            return
+        del want.tellings[subscription]
+        self._trie.remove(want.tokens, subscription)
+        self._matches.clear()
+        if not want.tellings:
+            del self._wants[name]
+            if want.is_asked:
+                self._removed.append(name)
+        self._changed.set()
+        self._hurry.set()
+        self._room.set()
+
+    def handle_drained(self) -> None:
+        """A subscription that blocks has room again."""
+        self._room.set()
+
+    def abort(self) -> None:
+        """End at once."""
+        self._task.cancel()
+        self._fail_waiting(NodeClosed())
+
+    # -- the tunnels
+
+    async def _run(self) -> None:
+        try:
+            while self._wants:
+                try:
+                    tunnel = await open_gateway_tunnel(
+                        self._node,
+                        next(iter(self._wants)) + "@" + self._alias,
+                        self._alias,
+                        SUBSCRIBE_OP,
+                        anchor=str(self._shard),
+                        headers={BLOCK_HEADER: True} if self._is_blocking else None,
+                    )
+                except TunnelBroken:
+                    pass  # that gateway was lost: there may be another one
+                except IrisError as exc:
+                    self._fail_waiting(exc)
+                else:
+                    await self._use(tunnel)
+                await self._pause()
+        except BaseException as exc:
+            if not is_cancelled(exc):
+                logger.error(
+                    "gateway_failed", "subscribing to topics of the cloud %r failed", self._alias, error=exc, cloud=self._alias
+                )
+                self._fail_waiting(CloudUnavailable("topics@" + self._alias))
+            raise
+
+    async def _use(self, tunnel: Tunnel) -> None:
+        """Be subscribed through a tunnel, until it breaks or nobody wants anything."""
+        self._removed.clear()
+        reader = self._node._loop.create_task(self._read(tunnel))
+        reader.add_done_callback(lambda _reader: self._changed.set())
+        try:
+            while self._wants and not reader.done():
+                self._changed.clear()
+                await self._tell(tunnel)
+                await self._changed.wait()
+        except (TunnelBroken, TunnelClosed):
+            pass
+        finally:
+            reader.cancel()
+            tunnel._break("nobody subscribes here any more", "", "")
+            self._requests.clear()
+            for want in self._wants.values():
+                want.is_asked = want.is_added = False
+                for subscription in want.tellings:
+                    subscription._is_connected = False
+            with contextlib.suppress(asyncio.CancelledError):
+                await reader
+        if self._wants and self._node._closing is None:
+            logger.info(
+                "gateway_lost",
+                "subscriptions to topics of the cloud %r have lost their gateway, and look for another one",
+                self._alias,
+                cloud=self._alias,
+            )
+
+    async def _tell(self, tunnel: Tunnel) -> None:
+        """Say what is wanted now, and what is not any more."""
+        removed, self._removed = self._removed, []
+        for begin in range(0, len(removed), items.PATTERNS_MAX):
+            await tunnel.send(items.encode_remove(removed[begin : begin + items.PATTERNS_MAX]))
+        new = [name for name, want in self._wants.items() if not want.is_asked]
+        for name in new:  # each by itself: what becomes of one says nothing of the others
+            want = self._wants.get(name)
+            if want is None or want.is_asked:
+                continue
+            want.is_asked = True
+            self._last_request = request = self._last_request + 1 & 0xFFFF_FFFF
+            self._requests[request] = [name]
+            await tunnel.send(items.encode_add(request, [name]))
+
+    async def _pause(self) -> None:
+        """Wait before the next gateway is looked for, unless somebody new asks."""
+        if not self._wants:
+            return
+        self._hurry.clear()
+        delay_s = min(RETRY_MAX_S, RETRY_MIN_S * 2**self._failures) * self._rng.uniform(0.5, 1)
+        self._failures = min(self._failures + 1, 16)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._hurry.wait()
+
+    # -- what comes
+
+    async def _read(self, tunnel: Tunnel) -> None:
+        path, totals = next(self._paths), MissedTotals()
+        try:
+            while True:
+                message = await tunnel.receive(max_bytes=items.ITEMS_BYTES_MAX)
+                kind = message[0] if message else 0
+                if kind == items.ITEM:
+                    self._deliver(items.decode_items(message), path, totals)
+                    if self._is_blocking:
+                        await self._wait_for_room()
+                elif kind == items.ADDED:
+                    request, outcome = items.decode_added(message)
+                    for name in self._requests.pop(request, ()):
+                        self._handle_added(name, outcome)
+                elif kind == items.LOST:
+                    name, outcome = items.decode_lost(message)
+                    self._handle_lost(name, outcome)
+        except (TunnelBroken, TunnelClosed):
+            pass
+        except ItemError as exc:
+            self._node._core.count_drop("malformed")
+            logger.warning("gateway_malformed", "a gateway has sent what is none of its messages: %s", exc, reason=str(exc))
+
+    def _handle_added(self, name: str, outcome: bytes) -> None:
+        want = self._wants.get(name)
+        if want is None:
+            return
+        error = read_outcome(outcome, f"{name}@{self._alias}")
+        if isinstance(error, bytes):
+            self._failures = 0
+            want.is_added = True
+            for subscription, told in want.tellings.items():
+                subscription._is_connected = True
+                if told is not None and not told.done():
+                    told.set_result(None)
+                want.tellings[subscription] = None
+            return
+        is_final = isinstance(error, NotExported | ConfigurationError)
+        for subscription, told in list(want.tellings.items()):
+            if told is not None or is_final:
+                self._end(subscription, error)
+        want.is_asked = False
+        if want.tellings:
+            raise TunnelBroken(name, "", "the gateway cannot serve it now")  # it is added again, by the next one
+
+    def _handle_lost(self, name: str, outcome: bytes) -> None:
+        want = self._wants.get(name)
+        if want is None or not want.is_asked:
+            return
+        want.is_asked = False
+        error = read_outcome(outcome, f"{name}@{self._alias}")
+        if isinstance(error, IrisError):
+            for subscription in list(want.tellings):
+                self._end(subscription, error)
+
+    def _deliver(self, received: list[Item], path: int, totals: MissedTotals) -> None:
+        touched: dict[Subscription[Any], None] = {}
+        begin = 0
+        for index, (item, following) in enumerate(pairwise((*received, None)), 1):
+            assert item is not None
+            if following is not None and _follows(item, following):
+                continue
+            self._deliver_run(received[begin:index], path, totals, touched)
+            begin = index
+        now = self._node._loop.time()
+        for subscription in touched:
+            queue = subscription._queue
+            if queue.is_cut:
+                logger.warning(
+                    "subscription_cut", "the subscription to %r was too slow and is cut off", queue.name, pattern=queue.name
+                )
+                self.remove(subscription)
+            elif queue.dropped:
+                subscription._note_drops(now)
+            subscription._handle_ready()
+
+    def _deliver_run(
+        self, run: Sequence[Item], path: int, totals: MissedTotals, touched: dict[Subscription[Any], None]
+    ) -> None:
+        """Give subscriptions what follows one another to one topic, to each what it has not had."""
+        first, node = run[0], self._node
+        missed = totals.add(first.origin, first.stream, first.gap)
+        subscriptions = self._matches.get(first.topic)
+        if subscriptions is None:
+            subscriptions = self._match(first.topic)
+        headers = NO_HEADERS
+        if first.headers:
+            decoded = decode_headers(first.headers)
+            if decoded is None:
+                node._core.count_drop("malformed_headers", len(run))
+                totals.add(first.origin, first.stream, len(run))
+                return
+            headers = visible_headers(decoded)
+        source, topic, cloud = first.origin.hex(), first.topic, self._alias
+        messages = [Message(item.payload, source, item.number, "", topic, 0, headers, cloud) for item in run]
+        for subscription in subscriptions:
+            queue = subscription._queue
+            late, gap = queue.fence.take(first.origin, first.stream, path, first.number, len(run), missed)
+            if late:
+                node._core.count_drop("federation_late", late)
+            own = messages[late:]
+            if not own or queue.is_cut:
+                continue
+            if gap:
+                own[0] = msgspec.structs.replace(own[0], gap=gap)
+            dropped = queue.put_all(own, sum([len(message.payload) for message in own]))
+            queue.mark(node._loop.time())
+            if dropped:
+                node._core.count_drop(f"subscription_{queue.policy}", dropped)
+            touched[subscription] = None
+
+    def _match(self, topic: str) -> list[Subscription[Any]]:
+        try:
+            tokens = parse_topic(topic)
+        except ValueError:
+            self._node._core.count_drop("malformed")
+            return []
+        if len(self._matches) >= TOPICS_MAX:
+            self._matches.clear()
+        found = self._matches[topic] = self._trie.match(tokens)
+        return found
+
+    async def _wait_for_room(self) -> None:
+        """Read no more while a queue is full: the gateway waits then, and in the end who publishes."""
+        while full := [each for want in self._wants.values() for each in want.tellings if each._queue.is_full]:
+            for subscription in full:
+                subscription._queue.blocked[_PUBLISHERS] = None  # type: ignore[index] # it only has to be something
+            self._room.clear()
+            await self._room.wait()
+
+    # --
+
+    def _end(self, subscription: Subscription[Any], error: IrisError) -> None:
+        """End a subscription with an error: what waits for it to begin gets that, or who takes messages."""
+        want = self._wants.get(self._pattern_of(subscription))
+        told = None if want is None else want.tellings.get(subscription)
+        self.remove(subscription)
+        if told is None:
+            subscription._fail(error)
+        elif not told.done():
+            told.set_exception(error)
+
+    def _fail_waiting(self, error: IrisError) -> None:
+        """Tell those that wait for their begin that there is no way."""
+        for want in list(self._wants.values()):
+            for subscription, told in list(want.tellings.items()):
+                if told is not None:
+                    self._end(subscription, error)
+
+    @staticmethod
+    def _pattern_of(subscription: Subscription[Any]) -> str:
+        return ".".join(subscription._queue.pattern)
+
+
+def split_pattern(pattern: str) -> tuple[str, str]:
+    """Split a topic or pattern into that without its cloud, and the alias of the cloud; empty for the own one.
+
+    Raises:
+        ValueError: It is no such name; the text says what to write.
+    """
+    return split(pattern) if isinstance(pattern, str) and CLOUD_MARK in pattern else (pattern, "")
+
+
+def shard_of(pattern: Tokens) -> int:
+    """Return the shard of the topics that a pattern is of."""
+    first = literal_prefix(pattern)[:1]
+    return hashlib.blake2b(first[0].encode(), digest_size=1).digest()[0] % SHARDS if first else 0
+
+
+def _follows(item: Item, following: Item) -> bool:
+    """Tell whether a publication follows another one so that both are one run."""
+    return (
+        following.number == item.number + 1
+        and not following.gap
+        and following.topic == item.topic
+        and following.stream == item.stream
+        and following.origin == item.origin
+        and not (following.headers or item.headers)
+    )

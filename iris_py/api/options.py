@@ -1,0 +1,71 @@
+"""Arguments that the overloads of a public method have in common, for type checkers: its docstring describes them.
+
+They are stated once here and once where they are taken; :mod:`mypy` holds both together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from iris_py.api.sealed import SealLike
+    from iris_py.patterns.request.retry import Retry
+    from iris_py.patterns.topic.queue import OverflowPolicy
+    from iris_py.wire.headers import HeaderValue
+
+__all__ = ["JoinOptions", "OnFull", "PublishOptions", "RequestOptions", "SubscribeOptions", "SurveyOptions"]
+
+#: What becomes of a request when every member is full.
+OnFull: TypeAlias = Literal["wait", "raise"]
+
+
+class RequestOptions(TypedDict, total=False):
+    """Arguments of :meth:`iris_py.Node.request`."""
+
+    timeout: float
+    idempotent: bool
+    key: str | bytes | None
+    prefer: str | None
+    require: str | None
+    headers: Mapping[str, HeaderValue] | None
+    on_full: OnFull
+    retry_failed: bool
+    retry: Retry | None
+    seal: SealLike | None
+
+
+class SurveyOptions(TypedDict, total=False):
+    """Arguments of :meth:`iris_py.Node.survey`."""
+
+    timeout: float
+    stop_after: int | None
+    headers: Mapping[str, HeaderValue] | None
+    seal: SealLike | None
+
+
+class PublishOptions(TypedDict, total=False):
+    """Arguments of :meth:`iris_py.Node.publish` and :meth:`iris_py.Node.broadcast`."""
+
+    headers: Mapping[str, HeaderValue] | None
+
+
+class SubscribeOptions(TypedDict, total=False):
+    """Arguments of :meth:`iris_py.Node.subscribe`."""
+
+    policy: OverflowPolicy
+    queue_messages: int
+    queue_bytes: int
+
+
+class JoinOptions(TypedDict, total=False):
+    """Arguments of :meth:`iris_py.Node.join`."""
+
+    concurrency: int | None
+    queue_messages: int
+    queue_bytes: int
+    weight: float
+    inline: bool
+    tunnels: int
+    tunnel_window_bytes: int

@@ -1,0 +1,394 @@
+"""Streams of messages as a program holds them: in both directions, in order, as fast as the slower side takes them.
+
+A :class:`~iris_py.api.tunnel.Tunnel` is one, between two nodes; a channel between two gateways is another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Generic
+
+from iris_py.api.opening import Closable
+from iris_py.defaults import MAX_MESSAGE_BYTES
+from iris_py.errors import MessageTooLarge, TunnelBroken, TunnelClosed
+from iris_py.patterns.tunnel.stream import CHUNK_BYTES, PIECE_BYTES_MAX, PIECE_CHARGE, End, Failure
+from iris_py.wire import packets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Self
+
+    from iris_py.patterns.tunnel.stream import Piece
+    from iris_py.wire.headers import HeaderValue
+
+#: How long closing waits without any sign of progress for the other side to take what was sent, in seconds.
+CLOSE_TIMEOUT_S = 30.0
+#: What may be sent without a turn of the event loop. Too small: turns cost more than messages; too large: other work waits.
+REST_BYTES = 8 * CHUNK_BYTES
+
+
+class MessageStream(Closable, Generic[End]):
+    """An ordered two-way stream of messages.
+
+    Args:
+        end: The end of it that is here.
+        wake: Is called when there is something to send.
+
+    Attributes:
+        on_moved: Is called when something arrived, was taken or ended, for who passes the messages on.
+    """
+
+    def __init__(self, end: End, wake: Callable[[], None]) -> None:
+        self.on_moved: Callable[[], None] | None = None
+        self._core = end
+        self._wake = wake
+        self._loop = asyncio.get_running_loop()
+        self._sending, self._receiving = asyncio.Lock(), asyncio.Lock()
+        self._readable: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
+        self._moved: asyncio.Future[None] | None = None
+        self._unrested = 0
+        self._pieces: list[Piece] = []  # of the message that is being received
+        self._pieces_bytes = 0
+        self._is_skipping = False  # the rest of a message that was given up
+        self._is_ended_here = self._is_closed = False
+        end.on_changed = self._handle_changed
+
+    # -- what it is
+
+    @property
+    @abstractmethod
+    def cluster(self) -> str:
+        """The name of the cluster that it was opened to."""
+
+    @property
+    @abstractmethod
+    def _other_side(self) -> str:
+        """The name of who is at the other end, for errors."""
+
+    @property
+    def headers(self) -> Mapping[str, HeaderValue]:
+        """The headers that the caller gave with it: values by name, which cannot be changed. Empty if it gave none."""
+        return self._core.headers
+
+    # -- sending
+
+    async def send(self, payload: Piece | bytearray) -> None:
+        """Send a message of any size; waits while the other side has not taken enough of what was sent before.
+
+        To cancel it in the middle of a message breaks the tunnel: the other side could not tell where the next one begins.
+
+        Args:
+            payload: Bytes. It must not be changed before this returns.
+
+        Raises:
+            TunnelClosed: The tunnel has ended; everything that was sent before was delivered.
+            TunnelBroken: The tunnel has broken, or the other side takes no more.
+        """
+        data = payload if isinstance(payload, bytes) else _view(payload)
+        size, end = len(data), self._core
+        if not self._sending.locked():  # the hot path: no await but for a rest, and nothing is copied twice
+            if end.is_ended or end.failure is not None:
+                self._check_sending()
+            if size <= end.credit - PIECE_CHARGE and size <= PIECE_BYTES_MAX:
+                was_ready = end.is_ready
+                end.write(bytes(data), is_last=True)
+                if not was_ready:
+                    self._wake()
+                self._unrested += size + PIECE_CHARGE
+                if self._unrested >= REST_BYTES:
+                    self._unrested = 0
+                    await asyncio.sleep(0)
+                return
+        async with self._sending:
+            await self._write_piece(data, is_last=True)
+
+    def _try_send(self, payload: bytes) -> bool:
+        """Send a message at once if all of it may be sent; returns whether that could be."""
+        end, size = self._core, len(payload)
+        if self._sending.locked() or end.is_ended or end.failure is not None:
+            return False
+        if end.credit < size + PIECE_CHARGE * (size // PIECE_BYTES_MAX + 1):
+            return False
+        end.write(payload, is_last=True)
+        self._wake()
+        return True
+
+    async def end(self) -> None:
+        """Send no more: the other side sees the end after everything that was sent before. Receiving goes on."""
+        async with self._sending:
+            self._end_now()
+
+    # -- receiving
+
+    async def receive(self, *, max_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
+        """Return the next message. To cancel it loses nothing.
+
+        Args:
+            max_bytes: The largest message that is put together in memory.
+
+        Raises:
+            MessageTooLarge: The next message is larger. It is left out; the one after it comes next.
+            TunnelClosed: The other side has ended the tunnel, and everything was received.
+            TunnelBroken: The tunnel has broken.
+        """
+        if not self._receiving.locked():
+            message = self._take_message(max_bytes)
+            if message is not None:
+                return message
+        async with self._receiving:
+            while (message := self._take_message(max_bytes)) is None:
+                await self._wait_readable()
+            return message
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            return await self.receive()
+        except TunnelClosed:
+            raise StopAsyncIteration from None
+
+    # -- the end
+
+    async def close(self, *, timeout: float = CLOSE_TIMEOUT_S) -> None:
+        """End both directions, and wait until the other side has taken everything that was sent. Harmless if repeated.
+
+        What the other side still sends is not received any more, and it is told so.
+
+        Args:
+            timeout: Seconds to wait while there is no progress.
+
+        Raises:
+            TunnelBroken: It broke before that, or the other side did not take everything.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        end = self._core
+        try:
+            async with asyncio.timeout(timeout), self._sending:  # another task may be in the middle of a message
+                self._is_ended_here = True
+                end.end()
+            end.stop()
+            self._wake()
+            while not end.is_over and end.failure is None:
+                self._moved = self._loop.create_future()
+                async with asyncio.timeout(timeout):
+                    await self._moved
+        except TimeoutError:
+            reason = f"the other side did not take everything, and made no progress for {timeout:g} s"
+            self._break(reason, "TimeoutError", "the tunnel was closed, and what was sent was not taken in time")
+        except asyncio.CancelledError as exc:
+            self._break_by(exc)
+            raise
+        if end.failure is not None:
+            raise self._broken(end.failure)
+        if not end.is_taken:
+            raise self._broken(_NOT_TAKEN)
+
+    async def _end(self) -> None:
+        await self.close()
+
+    async def _exit(self, exc: BaseException | None) -> None:
+        if exc is None:
+            await self.close()
+        elif not self._is_closed:
+            self._is_closed = True
+            self._break_by(exc)
+
+    # -- pieces, for one task that passes them on
+
+    async def _take_piece_async(self) -> tuple[Piece, bool] | None:
+        """Take the next piece of a message, and whether it is the last of it; None when the other side has ended cleanly.
+
+        Raises:
+            TunnelBroken: It has broken.
+        """
+        end = self._core
+        while (entry := self._take_piece()) is None:
+            if end.failure is not None:
+                raise self._broken(end.failure)
+            if end.is_peer_ended or end.is_stopped:
+                return None
+            await self._wait_readable()
+        return entry
+
+    async def _write_piece(self, data: Piece, *, is_last: bool, source: MessageStream[Any] | None = None) -> None:
+        """Send a part of a message, as credit comes; who calls holds the lock, or is alone.
+
+        Args:
+            data: It must not change any more.
+            is_last: Whether the message ends with it.
+            source: The stream that it is from, if any: once that has broken, nobody waits for credit any more.
+
+        Raises:
+            TunnelClosed: As :meth:`send`.
+            TunnelBroken: As :meth:`send`; or ``source`` has broken.
+        """
+        end, at, size = self._core, 0, len(data)
+        view = memoryview(data)
+        try:
+            while True:
+                self._check_sending()
+                if end.credit > PIECE_CHARGE or (end.credit == PIECE_CHARGE and at == size):
+                    piece = view[at : at + end.credit]
+                    is_whole = at + len(piece) == size
+                    accepted = end.write(piece if view.readonly else bytes(piece), is_last=is_last and is_whole)
+                    at += accepted
+                    await self._sent(accepted)
+                    if at == size:
+                        return
+                elif source is not None and source._core.failure is not None:
+                    raise source._broken(source._core.failure)
+                else:
+                    end.credit_waits += 1
+                    self._writable = self._loop.create_future()
+                    await self._writable
+        except asyncio.CancelledError as exc:
+            self._handle_unsent(exc)
+            raise
+
+    def _end_now(self) -> None:
+        """Send no more; not in the middle of a message."""
+        self._is_ended_here = True
+        self._core.end()
+        self._wake()
+
+    def _leave(self) -> None:
+        """End both directions and wait for nothing: what was said is enough."""
+        self._end_now()
+        self._core.stop()
+        self._wake()
+
+    def _wake_writer(self) -> None:
+        """Let a task that waits for credit look again."""
+        if self._writable is not None:
+            writable, self._writable = self._writable, None
+            _resolve(writable)
+
+    # -- for the core
+
+    def _handle_changed(self) -> None:
+        """Something arrived, there is credit, or it ended: wake who waits for that."""
+        end = self._core
+        is_broken = end.failure is not None
+        readable, writable, moved = self._readable, self._writable, self._moved
+        if readable is not None and (end.can_take or is_broken or end.is_peer_ended or end.is_stopped):
+            self._readable = None
+            _resolve(readable)
+        if writable is not None and (end.credit > PIECE_CHARGE or is_broken or end.is_ended):
+            self._writable = None
+            _resolve(writable)
+        if moved is not None:
+            self._moved = None
+            _resolve(moved)
+        if self.on_moved is not None:
+            self.on_moved()
+
+    def _break_by(self, exc: BaseException) -> None:
+        """Break it, for an exception has left the block or the handler."""
+        text = packets.decode_failure(packets.encode_failure(exc))
+        self._break("this side broke it off", *text)
+
+    def _break(self, reason: str, type: str, text: str) -> None:  # noqa: A002 - as TunnelBroken
+        self._core.fail(Failure(reason), is_told=True, type=type, text=text)
+        self._wake()
+
+    # --
+
+    def _check_sending(self) -> None:
+        end = self._core
+        if end.failure is not None:
+            raise self._broken(end.failure)
+        if end.is_ended:
+            if self._is_ended_here:
+                raise TunnelClosed(self.cluster, self._other_side, is_ours=True)
+            if not end.is_taken:
+                raise self._broken(_NOT_TAKEN)
+            raise TunnelClosed(self.cluster, self._other_side)
+
+    def _check_receiving(self) -> None:
+        """Raise if nothing more can come."""
+        end = self._core
+        if end.failure is not None:
+            raise self._broken(end.failure)
+        if end.is_peer_ended or end.is_stopped:
+            raise TunnelClosed(self.cluster, self._other_side, is_ours=not end.is_peer_ended)
+
+    def _broken(self, failure: Failure) -> TunnelBroken:
+        return TunnelBroken(self.cluster, self._other_side, failure.reason, failure.type, failure.text)
+
+    async def _sent(self, size: int) -> None:
+        self._wake()
+        self._unrested += size + PIECE_CHARGE
+        if self._unrested >= REST_BYTES:
+            self._unrested = 0
+            await asyncio.sleep(0)
+
+    def _handle_unsent(self, exc: BaseException) -> None:
+        """A message will not be finished: if it was begun, the tunnel can carry no other one."""
+        if self._core.is_in_message:
+            type_, text = packets.decode_failure(packets.encode_failure(exc))
+            self._break("sending was given up in the middle of a message", type_, text)
+
+    async def _wait_readable(self) -> None:
+        self._readable = self._loop.create_future()
+        await self._readable
+
+    def _take_message(self, max_bytes: int) -> bytes | None:
+        """Return the next message if all of it is here."""
+        end = self._core
+        while (entry := self._take_piece()) is not None:
+            piece, is_last = entry
+            size = self._pieces_bytes + len(piece)
+            if size > max_bytes:
+                self._pieces, self._pieces_bytes = [], 0
+                self._is_skipping = not is_last
+                raise MessageTooLarge(size, max_bytes, is_received=True)
+            if is_last and not self._pieces:
+                return bytes(piece)
+            self._pieces.append(piece)
+            self._pieces_bytes = size
+            if is_last:
+                return b"".join(self._take_begun())
+        if not end.can_take:
+            self._check_receiving()
+        return None
+
+    def _take_begun(self) -> list[Piece]:
+        """Take what is here of a message that was begun."""
+        pieces, self._pieces, self._pieces_bytes = self._pieces, [], 0
+        return pieces
+
+    def _take_piece(self) -> tuple[Piece, bool] | None:
+        """Take the next piece that somebody wants."""
+        end = self._core
+        while (entry := end.take()) is not None:
+            if end.is_ready:
+                self._wake()  # it may be credit for the other side
+            if not self._is_skipping:
+                return entry
+            self._is_skipping = not entry[1]
+        return None
+
+
+_NOT_TAKEN = Failure("the other side takes no more, and has not taken everything")
+
+
+def _view(payload: object) -> memoryview:
+    """Return the bytes of something bytes-like.
+
+    Raises:
+        TypeError: It is not bytes-like.
+    """
+    if isinstance(payload, bytearray | memoryview):
+        return memoryview(payload).cast("B")
+    raise TypeError(f"a payload is bytes, not {type(payload).__qualname__}; encode it first")
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

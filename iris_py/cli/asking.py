@@ -1,0 +1,213 @@
+"""Asking the network from a shell: the common part of `iris nodes`, `clusters`, `topics`, `members --stats` and `top`."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from iris_py.cli.outcome import ExitCode, complain
+from iris_py.cli.output import Line
+from iris_py.defaults import NODES_SAMPLED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iris_py import Node, NodeName, NodeReport, NodeReports
+    from iris_py.observe.estimates import Estimate
+    from iris_py.observe.histogram import HistogramStatistics
+
+__all__ = [
+    "AskedSummary",
+    "Pair",
+    "complain_of",
+    "exit_code_of",
+    "format_bytes",
+    "format_count",
+    "format_estimate",
+    "format_seconds",
+    "measure",
+    "quantile_between",
+    "rounded",
+    "summary_of",
+]
+
+#: How many of the nodes that did not answer are named.
+NAMED_MAX: Final = 5
+
+
+class AskedSummary(Line, tag="summary", kw_only=True):
+    """The end of what was asked of several nodes: who answered, and whether that is all there is."""
+
+    shown: int
+    """How many lines were printed before this one."""
+    total: int
+    """How many there are: `--limit` leaves out the rest."""
+    asked: int
+    """How many nodes were asked."""
+    answered: int
+    """How many of them answered."""
+    missing: list[str]
+    """The ids of those that did not."""
+    refused: list[str]
+    """The ids of those that would not."""
+    nodes: float
+    """How many other nodes the network has, exactly or about."""
+    is_sample: bool
+    """Whether a fair sample was asked: numbers are estimates then."""
+    is_whole: bool
+    """Whether the ring was walked without a gap, so that no node was overlooked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two reports of one node, some time apart."""
+
+    first: NodeReport
+    last: NodeReport
+
+    def per_s(self, read: Callable[[NodeReport], float]) -> float:
+        """Return how fast a counter grew between the two, per second by the clock of the node."""
+        elapsed_s = self.last.about.uptime_s - self.first.about.uptime_s
+        return max(0.0, read(self.last) - read(self.first)) / elapsed_s if elapsed_s > 0.0 else 0.0
+
+
+async def measure(
+    node: Node,
+    *parts: str,
+    interval_s: float,
+    timeout_s: float,
+    cluster: str = "",
+    nodes: Sequence[NodeName] | None = None,
+    every: bool = False,
+    sample: int = NODES_SAMPLED,
+) -> tuple[list[Pair], NodeReports]:
+    """Ask nodes twice.
+
+    Args:
+        node: The node that asks.
+        parts: As of :meth:`iris_py.Node.ask_nodes`.
+        interval_s: Seconds between both times; with 0 nodes are asked once, and nothing has a rate.
+        timeout_s: Seconds after which nobody is waited for, each time.
+        cluster: The only cluster of interest.
+        nodes: The nodes to ask; None for all, or a sample.
+        every: Whether to ask every node of a large network, too.
+        sample: How many nodes a sample has.
+
+    Returns:
+        The two reports of each node that answered the second time, and what became of the others.
+    """
+    first = await node.ask_nodes(*parts, cluster=cluster, nodes=nodes, every=every, sample=sample, timeout=timeout_s)
+    if interval_s <= 0.0 or not first.reports:
+        return [Pair(report, report) for report in first.reports], first
+    await asyncio.sleep(interval_s)
+    again = await node.ask_nodes(*parts, cluster=cluster, nodes=[report.node for report in first.reports], timeout=timeout_s)
+    before = {report.node.id: report for report in first.reports}
+    both = msgspec.structs.replace(
+        first,
+        reports=again.reports,
+        missing=(*first.missing, *again.missing),
+        refused=(*first.refused, *again.refused),
+    )
+    return [Pair(before[report.node.id], report) for report in again.reports], both
+
+
+def summary_of(found: NodeReports, *, shown: int, total: int) -> AskedSummary:
+    """Return the last line of a command that asked several nodes."""
+    return AskedSummary(
+        shown=shown,
+        total=total,
+        asked=found.asked,
+        answered=len(found.reports),
+        missing=[each.id for each in found.missing],
+        refused=[each.id for each in found.refused],
+        nodes=round(found.size.nodes, 1),
+        is_sample=found.is_sample,
+        is_whole=found.is_whole,
+    )
+
+
+def complain_of(found: NodeReports, *, shown: int = 0, total: int = 0) -> None:
+    """Say on standard error what is missing in what is shown: nodes, and lines."""
+    if total > shown:
+        complain(f"these are {shown} of {total}: --limit shows more.")
+    if found.is_sample:
+        complain(
+            f"these are from {len(found.reports)} of about {found.size.nodes:,.0f} nodes, drawn by chance: numbers are "
+            "estimates. --all asks every node."
+        )
+    if found.missing:
+        complain(f"{len(found.reports)} of {found.asked} nodes answered, missing: {_names(found.missing)}")
+    if found.refused:
+        complain(f"{len(found.refused)} nodes tell nothing of themselves, or are asked by too many: {_names(found.refused)}")
+    if not found.is_whole:
+        complain("a part of the ring did not answer, so there may be nodes that were not found. Ask again.")
+
+
+def exit_code_of(found: NodeReports, network: str) -> ExitCode:
+    """Return the exit code of a command that asked several nodes, and say so if there is nobody to ask."""
+    if found.reports:
+        return ExitCode.OK
+    if found.asked:
+        return ExitCode.TIMEOUT
+    complain(f"no other node found in the network {network!r}. Start one with `iris node`, or name one with --seed.")
+    return ExitCode.NO_MEMBERS
+
+
+def format_seconds(duration_s: float | None) -> str:
+    """Return a duration for people: three digits and a unit."""
+    if duration_s is None:
+        return ""
+    if duration_s == float("inf"):
+        return "> 8 s"
+    for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
+        if duration_s >= size:
+            return f"{duration_s / size:.1f} {unit}"
+    if duration_s >= 1.0:
+        return f"{duration_s:.3g} s"
+    return f"{duration_s * 1e3:.3g} ms" if duration_s >= 1e-3 else f"{duration_s * 1e6:.3g} us"
+
+
+def rounded(duration_s: float | None) -> float | None:
+    """Return a duration as ``--json`` shows it: in whole microseconds."""
+    return None if duration_s is None else round(duration_s, 6)
+
+
+def format_count(count: float) -> str:
+    """Return a number for people; ``?`` for what is none, as a node may say it."""
+    if not isfinite(count):
+        return "?"
+    return f"{count:,.0f}" if count >= 100 or count == int(count) else f"{count:.1f}"
+
+
+def format_bytes(count: float) -> str:
+    """Return a number of bytes for people."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def format_estimate(estimate: Estimate, unit: str = "") -> str:
+    """Return a sum for people, with how far off it may be if it is not exact."""
+    text = f"{format_count(estimate.total)}{unit}"
+    if not estimate.error:
+        return text
+    share = estimate.error / estimate.total if estimate.total else float("inf")
+    return f"{text} +- {share:.0%}" if share <= 10 else f"about {text}"
+
+
+def quantile_between(first: HistogramStatistics, last: HistogramStatistics, share: float) -> float | None:
+    """Return how long so large a share of what was counted between two moments took at most (seconds); None if nothing was."""
+    before = (*first.counts, *([0] * (len(last.counts) - len(first.counts))))
+    counts = tuple(max(0, late - early) for early, late in zip(before, last.counts, strict=False))
+    grown = type(last)(counts, max(0.0, last.sum_s - first.sum_s))
+    return (grown if grown.count else last).quantile_s(share)
+
+
+def _names(nodes: Sequence[NodeName]) -> str:
+    named = ", ".join(node.id[:8] for node in nodes[:NAMED_MAX])
+    return named if len(nodes) <= NAMED_MAX else f"{named}, ... ({len(nodes)} in all)"

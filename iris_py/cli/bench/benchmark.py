@@ -1,0 +1,305 @@
+"""One measurement from its beginning to its end; what differs between requests, topics, tunnels and joins is in subclasses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from abc import ABC, abstractmethod
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import iris_py
+from iris_py.api.stopping import SIGNALS, stopping_of
+from iris_py.cli.bench.against import Onlooker
+from iris_py.cli.bench.caveats import find_warnings
+from iris_py.cli.bench.crew import Crew
+from iris_py.cli.bench.lines import IntervalLine, Receiver, Side, percentiles_of
+from iris_py.cli.bench.machine import describe_loop, describe_machine
+from iris_py.cli.bench.measuring import DRAIN_S, measure
+from iris_py.cli.bench.messages import Orders
+from iris_py.cli.bench.progress import showing_progress
+from iris_py.cli.bench.report import describe_interval, print_summary
+from iris_py.cli.lines import complain, tell
+from iris_py.cli.outcome import ExitCode
+from iris_py.cli.output import Output
+from iris_security.secret import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from iris_py.cli.bench.lines import BenchSummary
+    from iris_py.cli.bench.machine import Machine
+    from iris_py.cli.bench.measuring import Course, Interval
+    from iris_py.cli.bench.plan import Plan
+    from iris_py.cli.bench.report import Fact
+
+__all__ = ["Benchmark"]
+
+_TARGET: Final = "bench.measured"
+
+
+class Benchmark(ABC):
+    """A measurement of one pattern.
+
+    Attributes:
+        maker: The role of the processes that make load.
+        receiver: The role of those that receive it, in a private network.
+        unit: What is counted, in the singular.
+        counted: The side that counts it, and under which name.
+        timed: The side that measures how long it takes, and under which name.
+        target: The cluster or topic.
+    """
+
+    maker: ClassVar[str]
+    receiver: ClassVar[str]
+    unit: ClassVar[str]
+    counted: tuple[str, str]
+    timed: tuple[str, str]
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan: Final = plan
+        self.target: Final = plan.against or _TARGET
+        self.onlooker: Onlooker | None = None
+
+    async def run(self) -> int:
+        """Measure, and print what was found.
+
+        Returns:
+            The exit code: that of the signal that ended it early; 1 if nothing succeeded.
+
+        Raises:
+            IrisError: It could not even begin.
+        """
+        plan, machine = self.plan, describe_machine()
+        with Output(as_json=plan.as_json, path=plan.path) as output:
+            async with AsyncExitStack() as stack:
+                if plan.against is not None and not await self._look_at_others(stack):
+                    return ExitCode.NO_MEMBERS
+                crew = await stack.enter_async_context(Crew(is_polite=plan.against is not None))
+                await self._start(crew)
+                machine.event_loop = describe_loop(crew.workers[0].event_loop)
+                stopped = await stack.enter_async_context(_stopping())
+                course = await self._measure(crew, stopped, output)
+                if course.is_complete:
+                    await self.settle(crew, course)
+            if course.busy_s is not None and course.seconds:
+                own_s = sum(sum(course.cpu_s(side)) for side in (self.maker, self.receiver))
+                machine.others_cpu = round(max(0.0, course.busy_s - own_s) / course.seconds, 3)
+            summary = self.summarize(course, self._common(course, machine))
+            output.line(summary)
+            if not output.is_json:
+                print_summary(output, self.describe(summary), summary)
+            for text in summary.warnings:
+                complain(text)
+        if stopped.done():
+            return 128 + stopped.result()
+        return ExitCode.OK if self._count(course) else ExitCode.FAILED
+
+    # -- what differs
+
+    @abstractmethod
+    async def probe(self, node: iris_py.Node) -> str:
+        """Try once whether anybody is there under the name of `--against`.
+
+        Returns:
+            What is said if there is nobody; empty if there is.
+
+        Raises:
+            IrisError: The same, as the plain command says it.
+        """
+
+    @abstractmethod
+    def summarize(self, course: Course, common: dict[str, Any]) -> BenchSummary:
+        """Return the last line."""
+
+    @abstractmethod
+    def describe(self, summary: Any) -> Sequence[Fact]:  # noqa: ANN401 - of the class that `summarize` returns
+        """Return what is said of it to people."""
+
+    async def settle(self, crew: Crew, course: Course) -> None:  # noqa: B027 - most have nothing to wait for
+        """Wait for what is under way after the end, if there is anything that the makers do not wait for."""
+
+    # -- the course
+
+    async def _look_at_others(self, stack: AsyncExitStack) -> bool:
+        """Look at the network that runs, and say what will be done to it; return whether there is anybody to do it to."""
+        plan = self.plan
+        node = await stack.enter_async_context(iris_py.connect(**plan.settings.connect_arguments()))
+        if missing := await self.probe(node):
+            complain(missing)
+            return False
+        tell(
+            f"this loads the network {plan.network!r} for {plan.warm_up_s + plan.seconds:g} s, and whoever else uses it waits: "
+            f"{self.announce()}. Ctrl-C ends it."
+        )
+        self.onlooker = Onlooker(node, self.target, is_topic=self.receiver == "subscriber")
+        await self.onlooker.find()
+        return True
+
+    @abstractmethod
+    def announce(self) -> str:
+        """Return what is done to a network that runs, without the name of the network."""
+
+    async def _start(self, crew: Crew) -> None:
+        plan = self.plan
+        if plan.against is not None:
+            connect = {name: _plain(value) for name, value in plan.settings.connect_arguments().items()}
+            common: dict[str, Any] = {"connect": connect}
+        else:
+            secret = Secret.generate(os.urandom).text
+            receiver = Orders(role=self.receiver, target=self.target, reply=plan.reply, policy=plan.policy, secret=secret)
+            first = await crew.start(self.receiver, receiver)
+            common = {"secret": secret, "seeds": [first.address]}
+            others = [Orders(**_fields(receiver) | common) for _ in range(plan.receivers - 1)]
+            await crew.start_all(self.receiver, others)
+        makers = [
+            Orders(
+                role=self.maker,
+                target=self.target,
+                payload=plan.payload,
+                callers=plan.callers(number),
+                interval_ns=plan.interval_ns,
+                offset_ns=plan.offset_ns(number),
+                timeout_s=plan.timeout_s,
+                **common,
+            )
+            for number in range(plan.processes)
+        ]
+        await crew.start_all(self.maker, makers)
+
+    async def _measure(self, crew: Crew, stopped: asyncio.Future[int], output: Output) -> Course:
+        plan, second = self.plan, 0
+
+        def show(interval: Interval) -> None:
+            nonlocal second
+            second += 1
+            line = self._interval_line(second, interval)
+            if output.is_json:
+                output.line(line)
+            say(describe_interval(line, self.unit))
+
+        with showing_progress(sys.stderr, plan.warm_up_s + plan.seconds) as say:
+            return await measure(
+                crew,
+                warm_up_s=plan.warm_up_s,
+                seconds=plan.seconds,
+                drain_s=plan.timeout_s + DRAIN_S,
+                stopped=stopped,
+                on_interval=show,
+                look_on=None if self.onlooker is None else self.onlooker.look,
+            )
+
+    def _interval_line(self, second: int, interval: Interval) -> IntervalLine:
+        messages = interval.count(*self.counted)
+        per_s = messages / interval.seconds if interval.seconds else 0.0
+        return IntervalLine(
+            second=second,
+            seconds=round(interval.seconds, 6),
+            messages=messages,
+            messages_per_s=round(per_s, 3),
+            bytes_per_s=round(per_s * len(self.plan.payload), 3),
+            errors=dict(interval.errors()),
+            latency=percentiles_of(interval.durations(*self.timed)),
+        )
+
+    # -- its end
+
+    def _count(self, course: Course) -> int:
+        return course.count(*self.counted, with_rest=True)
+
+    def _common(self, course: Course, machine: Machine) -> dict[str, Any]:
+        """Return the fields that all summaries have."""
+        plan = self.plan
+        per_s = course.count(*self.counted) / course.seconds if course.seconds else 0.0
+        lateness = course.durations(self.maker, "lateness")
+        sides = self._sides(course)
+        errors = course.errors()
+        return {
+            "against": plan.against,
+            "size": len(plan.payload),
+            "processes": plan.processes,
+            "rate": plan.rate,
+            "seconds": round(course.seconds, 6),
+            "warm_up_s": plan.warm_up_s,
+            "is_complete": course.is_complete,
+            "begun": course.count(self.maker, "begun", with_rest=True),
+            "unbegun": course.count(self.maker, "unbegun", with_rest=True),
+            "errors": dict(errors),
+            "messages_per_s": round(per_s, 3),
+            "bytes_per_s": round(per_s * len(plan.payload), 3),
+            "lateness": None if plan.rate is None else percentiles_of(lateness),
+            "sides": sides,
+            "receivers": self._receivers(course),
+            "machine": machine,
+            "warnings": find_warnings(
+                plan,
+                course,
+                sides,
+                machine,
+                maker=self.maker,
+                unit=self.unit,
+                counted=self._count(course),
+                silent=0 if self.onlooker is None else self.onlooker.silent,
+            ),
+        }
+
+    def _sides(self, course: Course) -> list[Side]:
+        messages = course.count(*self.counted)
+        used = {self.maker: course.cpu_s(self.maker), self.receiver: course.cpu_s(self.receiver)}
+        if self.onlooker is not None:
+            used[self.receiver] = self.onlooker.cpu_s()
+        return [
+            Side(
+                side=side,
+                processes=len(each),
+                cpu_s=round(sum(each), 6),
+                busiest_cpu=round(max(each) / course.seconds, 3),
+                cpu_us_per_message=round(sum(each) / messages * 1e6, 3) if messages else None,
+            )
+            for side, each in used.items()
+            if each and course.seconds
+        ]
+
+    def _receivers(self, course: Course) -> list[Receiver]:
+        if self.onlooker is not None:
+            found = self.onlooker.receivers()
+        else:
+            name = "delivered" if self.receiver == "subscriber" else "executed"
+            dropped = course.count_each(self.receiver, "dropped")
+            found = [
+                Receiver(id=worker.node, address=worker.address, messages=count, share=0.0, dropped=dropped.get(worker, 0))
+                for worker, count in course.count_each(self.receiver, name).items()
+            ]
+        total = sum(each.messages for each in found)
+        for each in found:
+            each.share = round(each.messages / total, 4) if total else 0.0
+        return sorted(found, key=lambda each: -each.messages)
+
+
+@asynccontextmanager
+async def _stopping() -> AsyncIterator[asyncio.Future[int]]:
+    """Let the first SIGINT or SIGTERM end the measurement, so that what was found so far is shown; a later one ends all."""
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[int] = loop.create_future()
+
+    def stop(done: asyncio.Task[Any]) -> None:
+        if not done.cancelled() and not stopped.done():
+            stopped.set_result(done.result())
+
+    waiting = asyncio.create_task(stopping_of(loop).wait(SIGNALS))
+    waiting.add_done_callback(stop)
+    await asyncio.sleep(0)  # it listens from here on
+    try:
+        yield stopped
+    finally:
+        waiting.cancel()
+
+
+def _fields(orders: Orders) -> dict[str, Any]:
+    return {name: getattr(orders, name) for name in orders.__struct_fields__}
+
+
+def _plain(value: object) -> object:
+    """Return an argument of `iris_py.connect` as JSON has it."""
+    return str(value) if isinstance(value, os.PathLike) else value

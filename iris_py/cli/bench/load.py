@@ -1,0 +1,186 @@
+"""Load on a network: operations that callers begin, either each after its last one, or in a fixed rhythm.
+
+In the first form, a closed loop, there are always as many operations under way as there are callers. It shows how much goes
+through; how long each takes then is mostly how long it waits for the others.
+
+In the second, an open loop, operations have a time at which they are to begin, and how long one takes counts from then on, not
+from when a caller came to it. A service that stands still for a second so shows in the times of all operations of that second,
+and not in that of the one that was under way (coordinated omission). What no caller came to before the end is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
+
+from iris_py.errors import IrisError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from iris_py.cli.bench.tally import Tally
+
+__all__ = ["Load", "Rhythm"]
+
+#: A caller whose operation has failed rests so long. Too small: failures that come at once take all of the processor; too
+#: large: less load than was asked for once a member has gone.
+FAILURE_PAUSE_S: Final = 0.01
+#: A rhythm wakes its callers so often at most, and what is due in between begins together. Too small: the processor does
+#: nothing but wake; too large: operations begin late, and seem to take longer. The event loop cannot do this: its timers are of
+#: whole milliseconds.
+WAKE_S: Final = 0.0001
+#: What was due before the end may begin so much later (ns). Too small: the last ones count as not begun though the rhythm was
+#: kept; too large: a service that is behind goes on after the end.
+GRACE_NS: Final = 50_000_000
+
+#: One operation: is told the number of its caller and when it began, by the clock (ns), and returns when it was done.
+Operation: TypeAlias = "Callable[[int, int], Awaitable[int]]"
+
+
+class Load:
+    """The callers of one process.
+
+    Args:
+        operate: What they do.
+        tally: Counts ``begun``, ``done``, ``unbegun`` and errors, and gets the durations ``operation`` and, with a rhythm,
+            ``lateness``.
+        callers: How many.
+        interval_ns: From one operation to the next one of this process; 0 for a closed loop.
+        offset_ns: By how much the first is later than the beginning.
+    """
+
+    def __init__(self, operate: Operation, tally: Tally, *, callers: int, interval_ns: int, offset_ns: int) -> None:
+        self._operate = operate
+        self._tally = tally
+        self._taken = tally.recording("operation", "done")
+        self._callers = callers
+        self._interval_ns = interval_ns
+        self._offset_ns = offset_ns
+        self._begin_ns = self._end_ns = 0
+
+    async def run(self, begin_ns: int, end_ns: int) -> None:
+        """Make load from now on, and return when everything has ended.
+
+        Args:
+            begin_ns: The time from which on it counts.
+            end_ns: The time from which on nothing begins.
+        """
+        self._begin_ns, self._end_ns = begin_ns, end_ns
+        if not self._interval_ns:
+            await _all_of([self._repeat(number) for number in range(self._callers)])
+            return
+        warm_up = max(0, begin_ns - time.monotonic_ns()) // self._interval_ns
+        first_ns = begin_ns + self._offset_ns - warm_up * self._interval_ns
+        with Rhythm(first_ns, end_ns, self._interval_ns) as rhythm:
+            await _all_of([self._follow(number, rhythm) for number in range(self._callers)])
+            self._tally.counts["unbegun"] += rhythm.count_left(begin_ns)
+
+    async def _repeat(self, number: int) -> None:
+        while (began_ns := time.monotonic_ns()) < self._end_ns:
+            await self._do(number, began_ns)
+
+    async def _follow(self, number: int, rhythm: Rhythm) -> None:
+        lateness = self._tally.recording("lateness")
+        while (due_ns := await rhythm.take()) is not None:
+            if due_ns >= self._begin_ns:
+                lateness.add(time.monotonic_ns() - due_ns)
+            await self._do(number, due_ns)
+
+    async def _do(self, number: int, began_ns: int) -> None:
+        """Do it once. What is done here beside the operation is measured with it, so it is little."""
+        counts_it = began_ns >= self._begin_ns
+        if counts_it:
+            self._tally.counts["begun"] += 1
+        try:
+            done_ns = await self._operate(number, began_ns)
+        except IrisError as exc:
+            if counts_it:
+                self._tally.fail(exc)
+            await asyncio.sleep(FAILURE_PAUSE_S)
+            return
+        if counts_it:
+            self._taken.add(done_ns - began_ns)
+
+
+class Rhythm:
+    """Times at which operations are due, in a fixed rhythm. Use with ``with``: a thread looks at the clock.
+
+    Args:
+        first_ns: The first time.
+        end_ns: None is due from then on.
+        interval_ns: From one to the next.
+    """
+
+    def __init__(self, first_ns: int, end_ns: int, interval_ns: int) -> None:
+        self._first_ns = first_ns
+        self._end_ns = end_ns
+        self._interval_ns = interval_ns
+        self._total = max(0, -((first_ns - end_ns) // interval_ns))
+        self._due = self._taken = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_closed.set()
+
+    async def take(self) -> int | None:
+        """Return the next time when it has come, or one that has passed and nobody has taken; None at the end."""
+        while self._taken >= self._due:
+            if self._due >= self._total:
+                return None
+            waiter = self._loop.create_future()
+            self._waiting.append(waiter)
+            await waiter
+        if time.monotonic_ns() >= self._end_ns + GRACE_NS:
+            return None
+        due_ns = self._first_ns + self._taken * self._interval_ns
+        self._taken += 1
+        return due_ns
+
+    def count_left(self, begin_ns: int) -> int:
+        """Return how many times from a moment on nobody has taken."""
+        before = max(0, -((self._first_ns - begin_ns) // self._interval_ns))
+        return self._total - max(self._taken, before)
+
+    def _watch(self) -> None:
+        due = 0
+        while due < self._total and not self._is_closed.is_set():
+            passed_ns = time.monotonic_ns() - self._first_ns
+            now_due = min(self._total, passed_ns // self._interval_ns + 1) if passed_ns >= 0 else 0
+            if now_due > due:
+                due = now_due
+                try:
+                    self._loop.call_soon_threadsafe(self._release, due)
+                except RuntimeError:
+                    return  # the event loop is closed
+            next_s = (self._first_ns + due * self._interval_ns - time.monotonic_ns()) / 1e9
+            time.sleep(max(WAKE_S, next_s))
+
+    def _release(self, due: int) -> None:
+        to_wake = len(self._waiting) if due >= self._total else due - self._due
+        self._due = due
+        while to_wake > 0 and self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                to_wake -= 1
+
+
+async def _all_of(callers: list[Awaitable[None]]) -> None:
+    """Wait for all callers; an error of one, which is a defect, ends the others."""
+    async with asyncio.TaskGroup() as tasks:
+        for caller in callers:
+            tasks.create_task(_wait(caller))
+
+
+async def _wait(caller: Awaitable[None]) -> None:
+    await caller

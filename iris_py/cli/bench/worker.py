@@ -1,0 +1,111 @@
+"""One process of `iris bench`: ``python -m iris_py.cli.bench.worker``.
+
+It reads its orders, a line of JSON, from standard input, and then cues. The end of standard input, for whatever reason, is the
+end of the process: no signal and no message of a parent that was killed is needed. A thread reads, so that the end is heard
+also while the event loop stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+import iris_py
+from iris_py.cli.bench.messages import Begin, Cue, Failed, Look, Orders, Ready, to_line
+from iris_py.cli.bench.roles import ROLES
+from iris_py.cli.bench.tally import Tally
+from iris_py.cli.lines import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_py.cli.bench.roles import Part
+
+__all__ = ["main"]
+
+#: The time to leave a network politely once the parent is gone. Too small: others have to find out; too large: what is stuck
+#: stays.
+LEAVE_S: Final = 5.0
+
+
+def main() -> int:
+    """Take the part that the orders name, until standard input ends."""
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        return 0  # the parent is gone
+    orders = msgspec.json.decode(line, type=Orders)
+    try:
+        iris_py.run(_work(orders))
+    except asyncio.CancelledError:
+        pass  # the end of standard input
+    except Exception as exc:
+        while isinstance(exc, ExceptionGroup):
+            exc = exc.exceptions[0]  # the first has cancelled the others
+        _say(Failed(type(exc).__name__, one_line(str(exc))))
+        return 1
+    return 0
+
+
+async def _work(orders: Orders) -> None:
+    tally, loop = Tally(), asyncio.get_running_loop()
+    cues = _listen()
+    async with ROLES[orders.role](orders, tally) as part:
+        _say(Ready(part.node, part.address, part.run is not None, type(loop).__module__.partition(".")[0]))
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                cue = await cues.get()
+                if isinstance(cue, Look):
+                    _say(tally.take())
+                else:
+                    tally.begin_ns = cue.begin_ns
+                    loop.call_later((cue.begin_ns - time.monotonic_ns()) / 1e9, tally.start)
+                    tasks.create_task(_run(part, tally, cue))
+
+
+async def _run(part: Part, tally: Tally, cue: Begin) -> None:
+    if part.run is not None:
+        await part.run(cue.begin_ns, cue.end_ns)
+        _say(tally.take(is_last=True))
+
+
+def _listen() -> asyncio.Queue[Cue]:
+    """Return the queue of cues; the running task is cancelled when there will be no more."""
+    cues: asyncio.Queue[Cue] = asyncio.Queue()
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    threading.Thread(target=_read, args=(loop, cues, task.cancel), daemon=True).start()
+    return cues
+
+
+def _read(loop: asyncio.AbstractEventLoop, cues: asyncio.Queue[Cue], end: Callable[[], object]) -> None:
+    decoder, unread = msgspec.json.Decoder(Cue), b""
+    try:
+        # Not through sys.stdin, whose lock the interpreter would want at its end. Nothing of a cue is in its buffer: the first
+        # one comes when this process is ready.
+        while piece := os.read(0, 65536):
+            *lines, unread = (unread + piece).split(b"\n")
+            for line in lines:
+                loop.call_soon_threadsafe(cues.put_nowait, decoder.decode(line))
+        loop.call_soon_threadsafe(end)
+    except RuntimeError:
+        return  # the event loop is closed: the process ends anyway
+    threading.Event().wait(LEAVE_S)
+    os._exit(1)
+
+
+def _say(message: msgspec.Struct) -> None:
+    try:
+        sys.stdout.buffer.write(to_line(message))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        pass  # the parent is gone, and so standard input ends, too
+
+
+if __name__ == "__main__":
+    sys.exit(main())

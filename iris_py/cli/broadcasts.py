@@ -1,0 +1,128 @@
+"""The command `iris broadcast`: one message to every member of a cluster, or one for each line of standard input."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from msgspec import UNSET, UnsetType
+
+import iris_py
+from iris_py.cli.calling import check_source, payloads_of, read_headers, read_payload
+from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
+from iris_py.cli.output import Line, Output
+from iris_py.errors import IrisError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+
+    from iris_py.cli.output import Lines
+    from iris_py.cli.settings import Settings
+
+__all__ = ["LINES", "broadcast"]
+
+
+class SentLine(Line, tag="sent", kw_only=True):
+    """A broadcast that is on its way."""
+
+    cluster: str
+    members: int
+    """How many members it was sent to."""
+    number: int | UnsetType = UNSET
+    """With `--lines` or `--count`: which broadcast it is, from 1."""
+
+
+class FailedBroadcastLine(Line, tag="failure"):
+    """A broadcast of several that was sent to nobody."""
+
+    cluster: str
+    number: int
+    type: str
+    """The class of the error."""
+    text: str
+
+
+class BroadcastsSummary(Line, tag="summary"):
+    """The end of the broadcasts of `--lines` or `--count`."""
+
+    cluster: str
+    broadcasts: int
+    failed: int
+    members: int
+    """How many members the last one was sent to."""
+    seconds: float
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {"broadcast": (SentLine, FailedBroadcastLine, BroadcastsSummary)}
+
+
+async def broadcast(
+    settings: Settings,
+    cluster: str,
+    text: str | None,
+    *,
+    header: Sequence[str] | None,
+    has_lines: bool = False,
+    count: int | None = None,
+    as_json: bool,
+) -> int:
+    """Send to every member and say how many there were; or send each of several lines, one after the other."""
+    check_source(text, has_lines=has_lines)
+    config, headers, output = settings.load(), read_headers(header), Output(as_json=as_json)
+    lone = read_payload(text, config.max_message_bytes, "Split it") if text is not None and count is None else None
+    async with iris_py.connect(config=config) as node:
+        if lone is None:
+            payloads = payloads_of(text, config.max_message_bytes, count)
+            return await _send_all(node, cluster, payloads, headers, output, settings.options)
+        members = await _send(node, cluster, lone, headers)
+    output.line(SentLine(cluster=cluster, members=members), f"sent to {_counted(members, 'member')}")
+    return ExitCode.OK
+
+
+async def _send(node: iris_py.Node, cluster: str, payload: bytes, headers: Mapping[str, str]) -> int:
+    """Send to every member.
+
+    Raises:
+        NoMembers: There is none.
+        IrisError: It was not sent.
+    """
+    members = await node.broadcast(cluster, payload, headers=headers)
+    if members == 0:
+        raise iris_py.NoMembers(cluster, len(node.nodes()) - 1)
+    return members
+
+
+async def _send_all(
+    node: iris_py.Node,
+    cluster: str,
+    batches: AsyncIterator[list[bytes]],
+    headers: Mapping[str, str],
+    output: Output,
+    options: Collection[str],
+) -> int:
+    """Send one after the other, so that they arrive in their order; return the exit code of the first failure."""
+    started, code = time.perf_counter(), ExitCode.OK
+    number = failed = members = 0
+    async for payloads in batches:
+        for payload in payloads:
+            number += 1
+            try:
+                members = await _send(node, cluster, payload, headers)
+            except IrisError as exc:
+                failed += 1
+                code = code or exit_code(exc)
+                reason = explain(exc, options)
+                output.line(FailedBroadcastLine(cluster, number, type(exc).__name__, reason))
+                if not output.is_json:
+                    complain(f"broadcast {number}: {reason}")
+            else:
+                output.line(SentLine(cluster=cluster, members=members, number=number))
+    seconds = round(time.perf_counter() - started, 6)
+    said = f"{_counted(number - failed, 'broadcast')} sent to {_counted(members, 'member')}"
+    output.line(BroadcastsSummary(cluster, number, failed, members, seconds), said if number > failed else None)
+    return code
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"

@@ -1,0 +1,35 @@
+"""`iris broadcast`: its options."""
+
+import typer
+
+from iris_py.cli.options import Cluster, Count, Header, Json, LinesOption, TextOrLines
+from iris_py.cli.outcome import end_of_help, execute
+from iris_py.cli.settings import Settings, with_settings
+
+app = typer.Typer()
+
+
+@app.command(epilog=end_of_help('iris broadcast caches "clear prices"', "iris broadcast caches --lines < stale-keys.txt"))
+@with_settings
+def broadcast(
+    settings: Settings,
+    name: Cluster,
+    text: TextOrLines = None,
+    header: Header = None,
+    lines: LinesOption = False,
+    count: Count = None,
+    json: Json = False,
+) -> int:
+    """Send a message to every member of a cluster.
+
+    With --lines or --count there are several, one after the other. One that was sent to nobody is named on standard error, and
+    the exit code is that of the first of these.
+    """
+    from iris_py.cli import broadcasts
+
+    return execute(
+        lambda: broadcasts.broadcast(settings, name, text, header=header, has_lines=lines, count=count, as_json=json),
+        verbosity=settings.verbose,
+        options=settings.options,
+        is_short=True,
+    )

@@ -1,0 +1,29 @@
+"""`iris completion`: its options."""
+
+from typing import Annotated
+
+import typer
+
+from iris_py.cli.options import Json
+from iris_py.cli.outcome import end_of_help, execute
+
+app = typer.Typer()
+
+
+@app.command(epilog=end_of_help("iris completion bash > ~/.local/share/bash-completion/completions/iris"))
+def completion(
+    shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False)],
+    json: Json = False,
+) -> None:
+    """Print a script that lets a shell complete commands, options, contexts, and the clusters of the configuration.
+
+    The network is never asked. Put the script where your shell looks for such files, or write into its start file:
+    eval "$(iris completion bash)".
+    """
+
+    async def command() -> int:
+        from iris_py.cli import completing
+
+        return completing.print_script(shell, as_json=json)
+
+    raise typer.Exit(execute(command))

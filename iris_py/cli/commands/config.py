@@ -1,0 +1,51 @@
+"""`iris config`: its commands and their options."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iris_py.cli.options import Json, make_group
+from iris_py.cli.outcome import end_of_help, execute
+from iris_py.cli.settings import Settings, with_settings
+
+app = make_group("config", "Show the settings that a node here would have, and check configuration files.")
+
+
+@app.command(epilog=end_of_help("iris config show --origin", "iris config show --context staging --json"))
+@with_settings
+def show(
+    settings: Settings,
+    origin: Annotated[
+        bool,
+        typer.Option("--origin", metavar="", help="Say where each comes from: option, variable, line of a file, default."),
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Show each setting that a node would have if it were started with these options. Secrets are shown as `set`."""
+    from iris_py.cli import configuring
+
+    return execute(lambda: configuring.show(settings, has_origins=origin, as_json=json), verbosity=settings.verbose)
+
+
+@app.command(epilog=end_of_help("iris config check iris.toml"))
+@with_settings
+def check(
+    settings: Settings,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="The file; else the one of a node here.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Print each mistake in a configuration file: its line, and what to write instead. Exit code 2 if there is one."""
+    from iris_py.cli import configuring
+
+    return execute(lambda: configuring.check(settings, file, as_json=json), verbosity=settings.verbose)
+
+
+@app.command(epilog=end_of_help("iris config schema > iris.schema.json"))
+def schema(json: Json = False) -> None:
+    """Print the JSON Schema of configuration files, with which editors complete and check them."""
+    from iris_py.cli import configuring
+
+    raise typer.Exit(execute(lambda: configuring.schema(as_json=json)))

@@ -1,0 +1,48 @@
+"""`iris doctor`: its options."""
+
+from typing import Annotated
+
+import typer
+
+from iris_py.cli.options import Json
+from iris_py.cli.outcome import end_of_help, execute
+from iris_py.cli.settings import Settings, with_settings
+
+app = typer.Typer()
+
+
+@app.command(epilog=end_of_help("iris doctor databases --fix-hints", "iris doctor --only config,secret,port"))
+@with_settings
+def doctor(
+    settings: Settings,
+    cluster: Annotated[
+        str | None, typer.Argument(metavar="[CLUSTER]", help="A cluster to look at, too.", show_default=False)
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CHECKS", help="Make these checks alone: udp,mtu; repeatable.", show_default=False),
+    ] = None,
+    skip: Annotated[
+        list[str] | None, typer.Option(metavar="CHECKS", help="Leave these checks out; repeatable.", show_default=False)
+    ] = None,
+    fix_hints: Annotated[
+        bool, typer.Option("--fix-hints", metavar="", help="Print commands that show more, or that mend it.")
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", metavar="", help="Let warnings count as faults.")] = False,
+    json: Json = False,
+) -> int:
+    """Look for faults: in the settings, on this machine, in the network and, if one is named, in a cluster.
+
+    It starts a node with the settings of this command line, asks other nodes, and changes nothing. Each line says what was
+    looked at, what is wrong and what to do. It needs no root, and takes some seconds. The exit code is 8 if a fault was found.
+    """
+    from iris_py.cli.doctor import command
+
+    return execute(
+        lambda: command.doctor(
+            settings, cluster, only=only or (), skip=skip or (), fix_hints=fix_hints, strict=strict, as_json=json
+        ),
+        verbosity=settings.verbose,
+        options=settings.options,
+        is_short=True,
+    )

@@ -1,0 +1,188 @@
+"""`iris keys`: its commands and their options."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iris_py.cli.options import Json, make_group
+from iris_py.cli.outcome import end_of_help, execute
+from iris_py.cli.settings import Settings, with_settings
+from iris_py.defaults import ROTATION_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from iris_py.api.rekeying import RotationStep
+
+app = make_group("keys", "Make secrets and keys, rotate secrets in files or in a running network, and find your own.")
+
+
+@app.command("new", epilog=end_of_help("iris keys new --output network.secret"))
+def keys_new(
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Write a new private file in place of printing.", show_default=False
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a network secret: one line, for every node as IRIS_SECRET or in a file named by IRIS_SECRET_FILE."""
+    from iris_py.cli import keys as command
+
+    raise typer.Exit(execute(lambda: command.new(output, as_json=json)))
+
+
+@app.command("path", epilog=end_of_help("iris keys path"))
+def keys_path(json: Json = False) -> None:
+    """Print where your per-user secret is kept; it is made when first needed."""
+    from iris_py.cli import keys as command
+
+    raise typer.Exit(execute(lambda: command.path(as_json=json)))
+
+
+@app.command("administrator", epilog=end_of_help("iris keys administrator --output administration.key"))
+def keys_administrator(
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="PATH", help="Write the key into a new private file.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make an administration key, with which a secret is exchanged in a running network.
+
+    It prints the key, or with -o writes it to a file, and prints the public half, which every node is given as
+    IRIS_ADMINISTRATOR or administrator in its file.
+    """
+    from iris_py.cli import keys as command
+
+    raise typer.Exit(execute(lambda: command.administrator(output, as_json=json)))
+
+
+@app.command("identity", epilog=end_of_help("iris keys identity --output us.identity"))
+def keys_identity(
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="PATH", help="Write the key into a new private file.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make the key of a cloud, for the gateways that join it to other clouds.
+
+    It prints the private key, or with -o writes it to a file: identity_file of all gateways of this cloud. It prints the public
+    key, too, to standard error without -o: neighbours write it into their settings, and it may go by mail.
+    """
+    from iris_py.cli import keys as command
+
+    raise typer.Exit(execute(lambda: command.identity(output, as_json=json)))
+
+
+@app.command("public", epilog=end_of_help("iris keys public us.identity"))
+def keys_public(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The private key of a cloud.", show_default=False)],
+    json: Json = False,
+) -> None:
+    """Print the public key that belongs to the private key of a cloud, for its neighbours."""
+    from iris_py.cli import keys as command
+
+    raise typer.Exit(execute(lambda: command.public(file, as_json=json)))
+
+
+SecretFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="FILE", help="A secret file, as of IRIS_SECRET_FILE; else the running network.", show_default=False),
+]
+AdministrationKeyFile = Annotated[
+    Path | None,
+    typer.Option("--administration-key", metavar="PATH", help="Without FILE: who may do that.", show_default=False),
+]
+StepTimeout = Annotated[float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long to wait for neighbours.")]
+Force = Annotated[bool, typer.Option("--force", metavar="", help="Go on though neighbours are behind: they may be put out.")]
+
+
+@app.command("list", epilog=end_of_help("iris keys list", "iris keys list --running"))
+@with_settings
+def keys_list(
+    settings: Settings,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="A secret file; else what a node here would use.", show_default=False),
+    ] = None,
+    running: Annotated[
+        bool,
+        typer.Option("--running", metavar="", help="Ask the running network, and its nodes near this one how far they are."),
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Print the id of each generation of the secrets, and never a secret: the primary one seals, the others are accepted."""
+    from iris_py.cli import keys as command
+
+    if running and file is not None:
+        raise typer.BadParameter("a file does not run: leave one of both out", param_hint="'--running'")
+    if running:
+        return execute(lambda: command.list_running(settings, as_json=json), verbosity=settings.verbose)
+    return execute(lambda: command.list_generations(settings, file, as_json=json), verbosity=settings.verbose)
+
+
+@app.command("add", epilog=end_of_help("iris keys add network.secret"))
+@with_settings
+def keys_add(
+    settings: Settings,
+    file: SecretFile = None,
+    administration_key: AdministrationKeyFile = None,
+    timeout: StepTimeout = ROTATION_TIMEOUT_S,
+    json: Json = False,
+) -> int:
+    """Begin a rotation: make a new generation, which is accepted and does not seal yet; in a file or in the running network."""
+    return _take_step(settings, "add", file, administration_key, timeout, force=False, as_json=json)
+
+
+@app.command("rotate", epilog=end_of_help("iris keys rotate --administration-key administration.key"))
+@with_settings
+def keys_rotate(
+    settings: Settings,
+    file: SecretFile = None,
+    administration_key: AdministrationKeyFile = None,
+    timeout: StepTimeout = ROTATION_TIMEOUT_S,
+    force: Force = False,
+    json: Json = False,
+) -> int:
+    """Go on with it, when every node has taken that: the newest generation seals, the others are accepted."""
+    return _take_step(settings, "rotate", file, administration_key, timeout, force=force, as_json=json)
+
+
+@app.command("retire", epilog=end_of_help("iris keys retire network.secret"))
+@with_settings
+def keys_retire(
+    settings: Settings,
+    file: SecretFile = None,
+    administration_key: AdministrationKeyFile = None,
+    timeout: StepTimeout = ROTATION_TIMEOUT_S,
+    force: Force = False,
+    json: Json = False,
+) -> int:
+    """End it, when every node has taken that: only the primary generation stays. Who does not have it is put out."""
+    return _take_step(settings, "retire", file, administration_key, timeout, force=force, as_json=json)
+
+
+def _take_step(
+    settings: Settings,
+    step: "RotationStep",
+    file: Path | None,
+    key_file: Path | None,
+    timeout_s: float,
+    *,
+    force: bool,
+    as_json: bool,
+) -> int:
+    from iris_py.cli import keys as command
+
+    if file is not None and key_file is not None:
+        raise typer.BadParameter("it is for the running network: leave it or FILE out", param_hint="'--administration-key'")
+    if file is not None:
+        return execute(lambda: command.take_step(step, file, as_json=as_json), verbosity=settings.verbose)
+    if key_file is None:
+        raise typer.BadParameter("give FILE, or --administration-key for the running network", param_hint="'FILE'")
+    return execute(
+        lambda: command.take_running_step(settings, step, key_file, timeout_s=timeout_s, force=force, as_json=as_json),
+        verbosity=settings.verbose,
+    )

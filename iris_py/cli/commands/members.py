@@ -1,0 +1,55 @@
+"""`iris members`: its options."""
+
+from typing import Annotated
+
+import typer
+
+from iris_py.cli.options import Json
+from iris_py.cli.outcome import end_of_help, execute
+from iris_py.cli.settings import Settings, with_settings
+from iris_py.defaults import ASK_TIMEOUT_S
+
+app = typer.Typer()
+
+
+@app.command(epilog=end_of_help("iris members upper", "iris members --json"))
+@with_settings
+def members(
+    settings: Settings,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the cluster.", show_default=False)] = None,
+    stats: Annotated[
+        bool, typer.Option("--stats", metavar="", help="With NAME: ask each what it does there, and how fast.")
+    ] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option(min=0.0, metavar="SECONDS", help="With --stats: between both times; 1 by default.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """List the members of a cluster, or without a name the nodes of the network.
+
+    A node sees up to 32 members of a cluster, and of a large network a part. What is missing is said on standard error.
+    """
+    if stats:
+        if name is None:
+            raise typer.BadParameter("it is for the members of a cluster: name it", param_hint="'--stats'")
+        from iris_py.cli import lists
+
+        return execute(
+            lambda: lists.member_stats(
+                settings, name, interval_s=1.0 if interval is None else interval, timeout_s=ASK_TIMEOUT_S, as_json=json
+            ),
+            verbosity=settings.verbose,
+            options=settings.options,
+            is_short=True,
+        )
+    if interval is not None:
+        raise typer.BadParameter("it is for --stats", param_hint="'--interval'")
+    from iris_py.cli import calling
+
+    return execute(
+        lambda: calling.members(settings, name, as_json=json),
+        verbosity=settings.verbose,
+        options=settings.options,
+        is_short=True,
+    )

@@ -1,0 +1,39 @@
+"""`iris nodes`: its options."""
+
+from typing import Annotated
+
+import typer
+
+from iris_py.cli.options import AskTimeout, Every, Json, Limit, Sample
+from iris_py.cli.outcome import end_of_help, execute
+from iris_py.cli.settings import Settings, with_settings
+from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
+
+app = typer.Typer()
+
+
+@app.command(epilog=end_of_help("iris nodes", "iris nodes --in eu --json"))
+@with_settings
+def nodes(
+    settings: Settings,
+    inside: Annotated[
+        str | None, typer.Option("--in", metavar="ZONE", help="Only those in this zone.", show_default=False)
+    ] = None,
+    every: Every = False,
+    sample: Sample = NODES_SAMPLED,
+    limit: Limit = 200,
+    timeout: AskTimeout = ASK_TIMEOUT_S,
+    json: Json = False,
+) -> int:
+    """List the nodes of the network, each by its own answer: version, age, links, and how long it took.
+
+    Up to 256 nodes are all asked, of more a sample that is drawn by chance. Standard error says who did not answer.
+    """
+    from iris_py.cli import lists
+
+    return execute(
+        lambda: lists.nodes(settings, zone=inside, is_every=every, sample=sample, limit=limit, timeout_s=timeout, as_json=json),
+        verbosity=settings.verbose,
+        options=settings.options,
+        is_short=True,
+    )

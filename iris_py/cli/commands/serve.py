@@ -1,0 +1,92 @@
+"""`iris serve`: its options."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iris_py.cli.options import Http, Json, SealFile, SealName
+from iris_py.cli.outcome import end_of_help, execute
+from iris_py.cli.settings import Settings, with_settings
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog=end_of_help("iris serve prices:quote", "iris serve prices:quote --cluster quotes --workers 4 --reload --http 9464")
+)
+@with_settings
+def serve(
+    settings: Settings,
+    target: Annotated[
+        str,
+        typer.Argument(metavar="MODULE:HANDLER", help="An async or plain function, or an iris_py.Handler.", show_default=False),
+    ],
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the cluster; that of the handler by default.", show_default=False),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=256,
+            metavar="N",
+            help="Processes that serve; one that ends is started again. Without it, this process serves itself.",
+            show_default=False,
+        ),
+    ] = None,
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload", metavar="", help="Replace the workers when a file that they import changes, if it still works."
+        ),
+    ] = False,
+    directory: Annotated[Path, typer.Option(metavar="DIR", help="Where the module is looked for first.")] = Path("."),
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65536,
+            metavar="N",
+            help="Requests at a time in each worker; 128, or 32 of a plain function, by default.",
+            show_default=False,
+        ),
+    ] = None,
+    weight: Annotated[
+        float,
+        typer.Option(min=0.01, max=100.0, metavar="W", help="How much of the load each worker gets beside others."),
+    ] = 1.0,
+    seal_file: SealFile = None,
+    seal_name: SealName = None,
+    http: Http = None,
+    json: Json = False,
+) -> int:
+    """Serve a cluster with a handler of a Python module, without a program around it.
+
+    The function takes an iris_py.Request and returns bytes; a plain one runs in a thread. SIGTERM and Ctrl-C let requests that
+    run come to their end. A worker that ends otherwise is reported, and started again after a while that doubles each time.
+
+    With --reload a worker leaves when the one that follows it serves: where the changed files do not work, the error is shown,
+    and the workers that are there go on. With --workers the address of --http answers for all: it is ready while one serves.
+    """
+    from iris_py.cli.serve import supervisor, worker
+
+    service = worker.Service(
+        target=target,
+        cluster=cluster,
+        directory=str(directory.absolute()),
+        concurrency=concurrency,
+        weight=weight,
+        seal_file=None if seal_file is None else str(seal_file),
+        seal_name=seal_name,
+        as_json=json,
+    )
+    if workers is None and not reload:
+        return execute(lambda: worker.serve(settings, service, http=http), verbosity=settings.verbose, options=settings.options)
+    command = ["serve", *service.as_options(), *settings.as_options(), "--", target]
+    return execute(
+        lambda: supervisor.supervise(settings, command, workers=workers or 1, is_reloading=reload, http=http),
+        verbosity=settings.verbose,
+        options=settings.options,
+    )

@@ -1,0 +1,110 @@
+"""`iris simulate`: its options."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iris_py.cli.options import Json
+from iris_py.cli.outcome import end_of_help
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog=end_of_help(
+        "iris simulate --nodes 1000 --churn 0.5",
+        "iris simulate --suite standard --json --output report.json",
+        exit_codes="Exit codes: 0 all checks hold; 1 one failed; 2 wrong usage; 130 interrupted, with what was measured.",
+    )
+)
+def simulate(
+    nodes: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="Nodes; 1000 by default, 50 of layer full.", show_default=False)
+    ] = None,
+    layer: Annotated[
+        str,
+        typer.Option(metavar="LAYER", help="ring: routing alone; groups: groups on a perfect ring; full: whole overlays."),
+    ] = "ring",
+    churn: Annotated[
+        float | None,
+        typer.Option(metavar="RATE", help="Part of the nodes that is replaced per hour.", show_default=False),
+    ] = None,
+    session_s: Annotated[
+        float | None,
+        typer.Option(metavar="MEAN", help="The same as the mean time that a node stays.", show_default=False),
+    ] = None,
+    minutes: Annotated[float, typer.Option(metavar="M", help="How long nodes come and go, in virtual time.")] = 10.0,
+    partition: Annotated[
+        str | None,
+        typer.Option(metavar="PART:SECONDS", help="Cut off a part for a while: 0.5:600.", show_default=False),
+    ] = None,
+    kill: Annotated[float, typer.Option(metavar="PART", help="Kill a part at once, half of them without a sign.")] = 0.0,
+    lookups: Annotated[int, typer.Option(metavar="N", help="Messages to random keys.")] = 10_000,
+    loss: Annotated[float, typer.Option(metavar="PART", help="Datagrams, and segments below links, that are lost.")] = 0.0,
+    zones: Annotated[int, typer.Option(metavar="N", help="Zones that the nodes are in; 0 spreads them evenly.")] = 0,
+    detectors: Annotated[
+        bool | None,
+        typer.Option(
+            "--detectors/--no-detectors",
+            metavar="",
+            help="Run real failure detectors or model them; real up to 2,000 nodes.",
+            show_default=False,
+        ),
+    ] = None,
+    members: Annotated[int, typer.Option(metavar="N", help="Members of a cluster (groups).")] = 1000,
+    subscribers: Annotated[int, typer.Option(metavar="N", help="Subscribers of a topic (groups).")] = 1000,
+    requesters: Annotated[int, typer.Option(metavar="N", help="Requesters of the cluster (groups).")] = 100,
+    seed: Annotated[int, typer.Option(metavar="S", help="Everything random follows from it.")] = 1,
+    suite: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Many simulations side by side: standard, million, huge.", show_default=False),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=256, metavar="N", help="Processes for a suite.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", metavar="FILE", help="With --json: write it to a file, beside the tables.", show_default=False
+        ),
+    ] = None,
+    json: Json = False,
+    file: Annotated[str | None, typer.Argument(hidden=True)] = None,
+    plots: Annotated[Path | None, typer.Option(metavar="DIR", help="Plot into a folder.", show_default=False)] = None,
+) -> None:
+    """Simulate a network of many nodes, under a virtual clock, and check everything.
+
+    The code is that of real nodes; only sockets and time are simulated.
+    """
+    if file is not None:
+        advice = f"write --json --output {file}" if json and file != "-" else "leave it out"
+        raise typer.BadParameter(f"there is no place for {file!r}: {advice}", param_hint="'--json'")
+    from iris_py.cli.simulate import command as job
+
+    raise typer.Exit(
+        job.execute_simulation(
+            lambda: job.make_plan(
+                churn,
+                partition,
+                layer=layer,
+                nodes=nodes,
+                session_s=session_s,
+                minutes=minutes,
+                kill=kill,
+                lookups=lookups,
+                loss=loss,
+                zones=zones,
+                detectors=detectors,
+                members=members,
+                subscribers=subscribers,
+                requesters=requesters,
+                seed=seed,
+            ),
+            suite,
+            as_json=json,
+            output=output,
+            plots=plots,
+            workers=workers,
+        )
+    )

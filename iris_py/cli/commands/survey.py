@@ -1,0 +1,63 @@
+"""`iris survey`: its options."""
+
+from typing import Annotated
+
+import typer
+
+from iris_py.cli.options import Cluster, Count, Header, Json, LinesOption, OutputFile, SealFile, SealName, TextOrLines
+from iris_py.cli.outcome import end_of_help, execute
+from iris_py.cli.settings import Settings, with_settings
+
+app = typer.Typer()
+
+
+@app.command(epilog=end_of_help("iris survey databases status --timeout 2 --json", "iris survey caches --lines < keys.txt"))
+@with_settings
+def survey(
+    settings: Settings,
+    name: Cluster,
+    text: TextOrLines = None,
+    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long to wait for replies.")] = 1.0,
+    stop_after: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Replies that are enough; all by default.", show_default=False)
+    ] = None,
+    header: Header = None,
+    lines: LinesOption = False,
+    count: Count = None,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=64, metavar="N", help="With --lines or --count: surveys that are under way at once.")
+    ] = 1,
+    seal_file: SealFile = None,
+    seal_name: SealName = None,
+    output: OutputFile = None,
+    json: Json = False,
+) -> int:
+    """Ask every member of a cluster, and print what each replies, as it comes.
+
+    Standard error says who did not answer. Exit code 4 if nobody did in time, or fewer than --stop-after.
+
+    With --lines or --count there are several surveys. The replies to each begin with its number and are printed when it has
+    ended, in the order of the surveys; the exit code is that of the first that has one.
+    """
+    from iris_py.cli import surveys
+
+    return execute(
+        lambda: surveys.survey(
+            settings,
+            name,
+            text,
+            timeout_s=timeout,
+            stop_after=stop_after,
+            header=header,
+            has_lines=lines,
+            count=count,
+            concurrency=concurrency,
+            seal_file=seal_file,
+            seal_name=seal_name,
+            path=output,
+            as_json=json,
+        ),
+        verbosity=settings.verbose,
+        options=settings.options,
+        is_short=True,
+    )

@@ -1,0 +1,55 @@
+"""`iris topics`: its options."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from iris_py.cli.options import AskTimeout, Every, Interval, Json, Limit, Sample
+from iris_py.cli.outcome import end_of_help, execute
+from iris_py.cli.settings import Settings, with_settings
+from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
+
+app = typer.Typer()
+
+
+@app.command(epilog=end_of_help("iris topics", "iris topics 'news.>' --json"))
+@with_settings
+def topics(
+    settings: Settings,
+    pattern: Annotated[
+        str | None, typer.Argument(metavar="PATTERN", help="Only those that may get what matches this.", show_default=False)
+    ] = None,
+    sort: Annotated[
+        Literal["pattern", "subscriptions", "delivered_per_s", "dropped", "queued", "oldest_s"],
+        typer.Option(metavar="FIELD", help="The order, the largest first."),
+    ] = "pattern",
+    interval: Interval = 1.0,
+    every: Every = False,
+    sample: Sample = NODES_SAMPLED,
+    limit: Limit = 200,
+    timeout: AskTimeout = ASK_TIMEOUT_S,
+    json: Json = False,
+) -> int:
+    """List the patterns that somebody subscribes to, with what these subscriptions get, drop, and have waiting.
+
+    Nodes are asked twice, and rates are of the time between. Up to 256 nodes are all asked, of more a sample: then numbers are
+    estimates.
+    """
+    from iris_py.cli import lists
+
+    return execute(
+        lambda: lists.topics(
+            settings,
+            pattern,
+            sort=sort,
+            is_every=every,
+            sample=sample,
+            limit=limit,
+            interval_s=interval,
+            timeout_s=timeout,
+            as_json=json,
+        ),
+        verbosity=settings.verbose,
+        options=settings.options,
+        is_short=True,
+    )

@@ -1,0 +1,34 @@
+"""`iris tunnel`: its options."""
+
+from typing import Annotated
+
+import typer
+
+from iris_py.cli.options import Cluster, Header
+from iris_py.cli.outcome import end_of_help, execute
+from iris_py.cli.settings import Settings, with_settings
+
+app = typer.Typer()
+
+
+@app.command(epilog=end_of_help("iris tunnel gzip < big.log > big.log.gz"))
+@with_settings
+def tunnel(
+    settings: Settings,
+    name: Cluster,
+    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long opening may take.")] = 5.0,
+    header: Header = None,
+    json: Annotated[bool, typer.Option("--json", metavar="", help="Say in JSON, on standard error, what has passed.")] = False,
+) -> int:
+    """Pipe standard input, of any size, through one member, and print what comes back, as it comes.
+
+    A member that was started with `iris join --exec` runs its command in between.
+    """
+    from iris_py.cli import tunnelling
+
+    return execute(
+        lambda: tunnelling.tunnel(settings, name, timeout_s=timeout, header=header, as_json=json),
+        verbosity=settings.verbose,
+        options=settings.options,
+        is_short=True,
+    )

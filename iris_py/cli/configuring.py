@@ -1,0 +1,182 @@
+"""`iris config`: the settings that a node here would have and where each comes from, a check of a file, and its schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from iris_py.cli.outcome import ExitCode, complain
+from iris_py.cli.output import Column, Line, Lines, Output
+from iris_py.config import MESSAGE_BYTES_MIN, SEEDS_MAX, check_file, config_path, find_origins
+from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from iris_py.cli.settings import Settings
+    from iris_py.config import Config, Origin
+
+__all__ = ["LINES", "ConfigurationFile", "check", "schema", "show"]
+
+#: In place of every secret.
+SET: Final = "set"
+#: What `iris config show` calls the option of a setting that is no `--setting`.
+_OPTIONS: Final = {"seeds": "--seed", "discovery": "--no-discovery"}
+
+#: A setting as JSON has it.
+Value: TypeAlias = "str | int | bool | list[str] | None"
+
+
+class SettingLine(Line, tag="setting"):
+    """A setting of a node that would be started here."""
+
+    name: str
+    value: str | int | bool | list[str] | None
+    """Of a secret that there is one; of clusters the names of those with a secret of their own."""
+    source: str
+    """`argument`, `variable`, `file` or `default`."""
+    place: str | UnsetType = UNSET
+    """The option, variable, or file and line; of a default nothing."""
+
+
+class ShowSummary(Line, tag="summary"):
+    """The end of the settings."""
+
+    file: str | None
+    """The configuration file, or None if there is none."""
+    settings: int
+
+
+class MistakeLine(Line, tag="mistake"):
+    """A mistake in a configuration file."""
+
+    file: str
+    line: int
+    text: str
+    """The mistake, and what to write instead."""
+
+
+class CheckSummary(Line, tag="summary"):
+    """The end of the check of a configuration file."""
+
+    file: str
+    mistakes: int
+
+
+class SchemaLine(Line, tag="schema"):
+    """The JSON Schema of configuration files."""
+
+    document: dict[str, Any]
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {
+    "config show": (SettingLine, ShowSummary),
+    "config check": (MistakeLine, CheckSummary),
+    "config schema": (SchemaLine,),
+}
+
+_Address: TypeAlias = Annotated[str, Meta(description="host:port, IPv6 in brackets")]
+
+
+class ConfigurationFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The settings of an Iris node: iris.toml."""
+
+    network: Annotated[str, Meta(description="Name of the network. Same secret, other name: another network.")] = "default"
+    secret: Annotated[str | list[str], Meta(description="The network secret; of several the first seals.")] = ""
+    secret_file: Annotated[str, Meta(description="File with the network secret, relative to this one.")] = ""
+    secret_command: Annotated[list[str], Meta(description="A command that prints the network secret.")] = []
+    clusters: Annotated[
+        dict[str, str | list[str]], Meta(description="Secrets of clusters that not the whole network may join, by name.")
+    ] = {}
+    clusters_directory: Annotated[str, Meta(description="Folder with such secrets in files of the names.")] = ""
+    strict: Annotated[bool, Meta(description="Use no cluster without a secret of its own.")] = False
+    administrator: Annotated[str, Meta(description="Public key of who may exchange the network secret.")] = ""
+    listen: Annotated[str, Meta(description="host:port to listen on; port 0 for any free one.")] = "127.0.0.1:0"
+    advertise: Annotated[
+        list[str], Meta(description="Addresses that others dial instead of what the node listens on: host or host:port.")
+    ] = []
+    seeds: Annotated[list[_Address], Meta(max_length=SEEDS_MAX, description="Nodes to dial at the start.")] = []
+    zone: Annotated[str, Meta(description="Where the node is, from large to small: eu-west/a.")] = ""
+    discovery: Annotated[bool, Meta(description="Whether to look for nodes that are no seeds.")] = True
+    max_message_bytes: Annotated[
+        int, Meta(ge=MESSAGE_BYTES_MIN, le=MESSAGE_BYTES_LIMIT, description="The largest payload that the node sends.")
+    ] = 16 * 1024 * 1024
+    tracing: Annotated[bool, Meta(description="Whether spans of OpenTelemetry are made.")] = False
+    observe: Annotated[
+        Literal["all", "counts", "none"],
+        Meta(description="How much the node tells other nodes of the network that ask about it."),
+    ] = "all"
+    busy_poll: Annotated[bool, Meta(description="Whether to wait for quick replies without sleeping.")] = True
+
+
+async def show(settings: Settings, *, has_origins: bool, as_json: bool) -> int:
+    """Print each setting that a node would have if it were started with these options."""
+    config = settings.load()
+    arguments = dict(settings.connect_arguments())
+    origins = find_origins(**arguments)  # type: ignore[arg-type]
+    lines = [_line(name, _value(config, name), origin) for name, origin in origins.items()]
+    columns = (
+        Column[SettingLine]("setting", lambda line: line.name),
+        Column[SettingLine]("value", lambda line: _shown(line.value)),
+        Column[SettingLine]("source", lambda line: line.source if line.place is UNSET else f"{line.source} {line.place}"),
+    )
+    path = config_path(settings.config_file())
+    output = Output(as_json=as_json)
+    output.table(lines, columns if has_origins else columns[:2])
+    output.line(ShowSummary(str(path) if path.exists() else None, len(lines)))
+    return ExitCode.OK
+
+
+async def check(settings: Settings, file: Path | None, *, as_json: bool) -> int:
+    """Print every mistake in a configuration file with its line, on standard error as a compiler does."""
+    path = config_path(file if file is not None else settings.config_file())
+    output = Output(as_json=as_json)
+    if file is None and settings.config_file() is None and not path.exists():
+        output.line(CheckSummary(str(path), 0), f"there is no {path}: a node here has defaults")
+        return ExitCode.OK
+    mistakes = check_file(path)
+    for line, text in mistakes:
+        if as_json:
+            output.line(MistakeLine(str(path), line, text))
+        else:
+            complain(f"{path}:{line}: {text}")
+    output.line(CheckSummary(str(path), len(mistakes)), None if mistakes else f"{path}: no mistakes")
+    return ExitCode.USAGE if mistakes else ExitCode.OK
+
+
+async def schema(*, as_json: bool) -> int:
+    """Print the JSON Schema of configuration files, for editors that complete and check."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    document = head | msgspec.json.schema(ConfigurationFile)
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    Output(as_json=as_json).line(SchemaLine(document), text)
+    return ExitCode.OK
+
+
+def _value(config: Config, name: str) -> Value:
+    if name == "secret":
+        return SET if config.secret is not None or config.secret_command is not None else "the per-user secret"
+    value = getattr(config, name)
+    if name == "clusters":
+        return list(value) if not callable(value) else SET
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _line(name: str, value: Value, origin: Origin) -> SettingLine:
+    place: str | UnsetType = UNSET
+    if origin.source == "argument":
+        place = _OPTIONS.get(origin.key, f"--{origin.key.replace('_', '-')}")
+    elif origin.source == "variable":
+        place = origin.variable
+    elif origin.path is not None:
+        place = f"{origin.path}:{origin.line}"
+    return SettingLine(name, value, origin.source, place)
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,50 @@
+"""Contexts: configuration files with names, of which `--context` chooses one, as for each network of an operator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iris_py.config import config_path
+from iris_py.errors import ConfigurationError
+from iris_py.wire.mistyped import nearest_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["context_file", "context_names"]
+
+SUFFIX: Final = ".toml"
+
+
+def context_names() -> list[str]:
+    """Return the names of the contexts that there are, in their order."""
+    folder = _folder()
+    try:
+        return sorted(path.stem for path in folder.iterdir() if path.suffix == SUFFIX and not path.name.startswith("."))
+    except OSError:
+        return []
+
+
+def context_file(name: str) -> Path:
+    """Return the configuration file of a context.
+
+    Raises:
+        ConfigurationError: There is no context of that name.
+    """
+    path = _folder() / f"{name}{SUFFIX}"
+    known = context_names()
+    if name in known:
+        return path
+    advice = nearest_name(name, known) if known else "There is no context yet."
+    raise ConfigurationError(f"--context: there is no {path}. {advice} A context is a configuration file in that folder.")
+
+
+def _folder() -> Path:
+    return config_path(environ=_without_config()).parent
+
+
+def _without_config() -> dict[str, str]:
+    """Return the environment without the variable that names another file than the usual one."""
+    import os
+
+    return {name: value for name, value in os.environ.items() if name != "IRIS_CONFIG"}

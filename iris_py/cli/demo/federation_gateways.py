@@ -1,0 +1,129 @@
+"""The gateway processes of `iris demo --federation`, with the files that operators of two clouds would write."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from iris_py.cli.demo.crew import CrewMember, Processes
+from iris_py.cli.demo.federation_terms import FAR, GATEWAY_PROGRAM, INSIDE, NEAR, OUTSIDE, network_of
+from iris_py.files.secrets import write_secret_file
+from iris_security import CloudKey, Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+__all__ = ["CrewGateway", "Gateways"]
+
+#: What each side may use of the other one.
+RULES: Final = {
+    NEAR: f'[[import]]\nfrom = ["{FAR}"]\ncluster = "{OUTSIDE}"\n',
+    FAR: f'[[export]]\nto = ["{NEAR}"]\ncluster = "{INSIDE}"\nas = "{OUTSIDE}"\n',
+}
+OTHER: Final = {NEAR: FAR, FAR: NEAR}
+#: Variables that would make nodes others than the files say.
+FOREIGN: Final = ("IRIS_", "XDG_")
+
+
+class CrewGateway:
+    """One gateway process.
+
+    Attributes:
+        cloud: The cloud that it is of.
+        process: The process, and what became of it.
+        address: Where nodes of its cloud find it.
+        listens: Where other clouds find it; empty if it only dials.
+    """
+
+    def __init__(self, cloud: str, process: CrewMember, address: str, listens: str) -> None:
+        self.cloud = cloud
+        self.process = process
+        self.address = address
+        self.listens = listens
+
+
+class Gateways(Processes):
+    """The gateways of both clouds, and the keys of these.
+
+    Attributes:
+        secrets: The secret of the network of each cloud.
+        started: All that were ever started.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.secrets = {cloud: Secret.generate(os.urandom) for cloud in (NEAR, FAR)}
+        self.started: list[CrewGateway] = []
+        self._keys = {cloud: CloudKey.generate(os.urandom) for cloud in (NEAR, FAR)}
+        self._directory = Path()
+
+    async def __aenter__(self) -> Self:
+        """Write what is secret into private files."""
+        self._directory = Path(tempfile.mkdtemp(prefix="iris-demo-"))
+        for cloud, secret in self.secrets.items():
+            write_secret_file(self._directory / f"{cloud}.secret", secret)
+            write_secret_file(self._directory / f"{cloud}.identity", self._keys[cloud])
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End every gateway, wait until it is gone, and remove the files."""
+        try:
+            await super().__aexit__(exc_type, exc, traceback)
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    async def start(self, cloud: str, seeds: Sequence[str], dial: Sequence[str] = ()) -> CrewGateway:
+        """Start a gateway, and return when it serves.
+
+        Args:
+            cloud: The cloud.
+            seeds: Addresses of nodes of its network.
+            dial: The gateways of the other cloud; empty for one that waits for them.
+
+        Raises:
+            MemberFailed: It does not start.
+        """
+        file = self._directory / f"{cloud}.toml"
+        file.touch(0o600)
+        file.write_text(self._settings_of(cloud, dial))
+        process = await self._launch(
+            *(GATEWAY_PROGRAM, str(self._directory), cloud, network_of(cloud), *seeds),
+            environment=self._environment(),
+        )
+        line = await self._read_line(process, f"a gateway of {cloud!r}", "iris demo --federation")
+        described = json.loads(line)
+        process.id, process.state = described["id"], "served"
+        gateway = CrewGateway(cloud, process, described["address"], described["gateway"] or "")
+        self.started.append(gateway)
+        return gateway
+
+    async def kill(self, gateway: CrewGateway) -> None:
+        """Kill a gateway (SIGKILL), and wait until it is gone."""
+        self._kill(gateway.process)
+        await gateway.process.process.wait()
+        gateway.process.state = "killed"
+
+    def of(self, cloud: str) -> list[CrewGateway]:
+        """Return those of one cloud, in the order of their starts."""
+        return [gateway for gateway in self.started if gateway.cloud == cloud]
+
+    def _settings_of(self, cloud: str, dial: Sequence[str]) -> str:
+        own = "" if dial else 'listen = "127.0.0.1:0"\n'
+        way = f"dial = {json.dumps(list(dial))}\n" if dial else ""
+        return (
+            f'[gateway]\nname = "{cloud}"\nidentity_file = "{cloud}.identity"\n{own}'
+            f'[cloud.{OTHER[cloud]}]\nkeys = ["{self._keys[OTHER[cloud]].public_text}"]\n{way}{RULES[cloud]}'
+        )
+
+    def _environment(self) -> dict[str, str]:
+        """Return an environment in which no setting of the user counts."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+        directory = str(self._directory)
+        return kept | {"XDG_CONFIG_HOME": directory, "XDG_STATE_HOME": directory}

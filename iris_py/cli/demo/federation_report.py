@@ -1,0 +1,90 @@
+"""The report at the end of `iris demo --federation`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from iris_py.cli.demo import report
+from iris_py.cli.demo.federation_terms import FAR, INSIDE, NEAR, OUTSIDE, network_of
+from iris_py.cli.demo.report import DemoLine, percentiles_ms, print_totals, print_verdict
+
+if TYPE_CHECKING:
+    from iris_py.cli.demo.federation_result import FederationOutcome
+    from iris_py.cli.output import Lines
+
+__all__ = ["LINES", "document", "print_report"]
+
+
+class GatewayResult(msgspec.Struct):
+    """A gateway of one of both clouds."""
+
+    cloud: str
+    id: str
+    process: int
+    listens: str | None
+    """Where it listens for the other cloud; None if it only dials."""
+    state: str
+    requests: int
+
+
+class FederationDemoLine(DemoLine, tag="federation-demo", kw_only=True):
+    """All that `iris demo --federation` has measured."""
+
+    clouds: dict[str, dict[str, Any]]
+    closed: bool
+    """Whether a name that is not exported was refused."""
+    gateways: list[GatewayResult]
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {"demo": (FederationDemoLine,)}
+
+
+def document(outcome: FederationOutcome) -> FederationDemoLine:
+    """Return everything that was measured, for JSON."""
+    plain = report.document(outcome, outcome.members)
+    fields = {name: getattr(plain, name) for name in plain.__struct_fields__} | {"failures": list(outcome.findings)}
+    return FederationDemoLine(
+        **fields,
+        clouds={NEAR: {"network": network_of(NEAR)}, FAR: {"network": network_of(FAR), "exports": {OUTSIDE: INSIDE}}},
+        closed=outcome.is_closed,
+        gateways=[
+            GatewayResult(
+                cloud=gateway.cloud,
+                id=gateway.process.id,
+                process=gateway.process.process.pid,
+                listens=gateway.listens or None,
+                state=gateway.process.state,
+                requests=gateway.process.requests,
+            )
+            for gateway in outcome.gateways
+        ],
+    )
+
+
+def print_report(outcome: FederationOutcome) -> None:
+    """Print the same for people."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    print_totals(console, outcome.inventory, outcome.totals, outcome.plain)
+
+    table = Table("cloud", "what", "node", "process", "state")
+    table.add_column("requests", justify="right")
+    rows = [(gateway.cloud, "gateway", gateway.process) for gateway in outcome.gateways]
+    for cloud, what, one in [*rows, *((FAR, "member", member) for member in outcome.members)]:
+        table.add_row(cloud, what, one.id[:8], str(one.process.pid), one.state, f"{one.requests:,}")
+    console.print(table)
+    console.print(f"Requests of a killed gateway of {NEAR!r} are those that had a reply when it was asked last.")
+
+    latency = ", ".join(f"{name} {value:,.1f} ms" for name, value in percentiles_ms(outcome.latencies_s).items())
+    console.print(f"Requests: {len(outcome.latencies_s):,}, {outcome.retries:,} retried, {len(outcome.failures):,} failed")
+    console.print(f"Latency:  {latency or 'none measured'}")
+    console.print(
+        f"Time:     {outcome.cluster_s:.2f} s by the other cloud, {outcome.plain_s:.2f} s by one process "
+        f"({outcome.start_s:.2f} s to start both clouds)"
+    )
+    print_verdict(console, is_equal=outcome.is_equal)

@@ -1,0 +1,342 @@
+"""The real surroundings: settings as a node would read them, this machine, and the network as a node sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+import iris_py
+from iris_py.cli.doctor.host import Host, look_at_state
+from iris_py.cli.doctor.prober import Prober, start_prober
+from iris_py.cli.doctor.surroundings import (
+    Cluster,
+    ClusterMember,
+    Dialled,
+    Echoes,
+    Limits,
+    Listening,
+    NodeStatus,
+    Port,
+    Processor,
+    Reached,
+    Ring,
+    SecretFile,
+    SeedOutcome,
+    State,
+    Statuses,
+)
+from iris_py.config import Config, load_config, make_keyring, secret_paths
+from iris_py.errors import ConfigurationError
+from iris_py.files.secrets import read_exposed
+from iris_py.net.addresses import format_address, is_loopback, parse_address
+from iris_py.net.soundings import find_interfaces, hears_itself, resolve, try_port
+from iris_py.observe.reports import NodeName
+from iris_security import Keyring, Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
+    from typing import Self
+
+    from iris_py.cli.settings import Settings
+    from iris_py.files.secrets import Exposure
+    from iris_py.net.soundings import Interface
+    from iris_py.observe.reports import NodeReport
+
+__all__ = ["Actual", "member_of", "status_of"]
+
+#: The largest file with secrets that is looked at for its rights alone; what is larger is none.
+SECRETS_BYTES_MAX: Final = 1 << 20
+#: How long nodes have to answer questions about themselves.
+ANSWERS_S: Final = 4.0
+#: How long a cluster is watched for what grows (seconds), and how long its members may take to be found.
+WATCHED_S: Final = 1.0
+VIEW_S: Final = 5.0
+#: Requests that a handler must have answered before its times say something.
+TIMED_MIN: Final = 5
+#: How often the event loop here is looked at.
+LATENESS_LOOK_S: Final = 0.05
+
+_Result = TypeVar("_Result")
+
+
+class Actual:
+    """Implements :class:`~iris_py.cli.doctor.surroundings.Surroundings`. Use with ``async with``: it may start a node.
+
+    Args:
+        settings: The options of the command line.
+        host: The machine.
+    """
+
+    def __init__(self, settings: Settings, host: Host | None = None) -> None:
+        self._options = settings
+        self._host = host or Host()
+        self._asked: dict[str, asyncio.Future[object]] = {}
+        self._config: Config | None = None
+        self._prober: Prober | None = None
+        self._warnings = _Warnings()
+        self._port_seed = ""
+        self._late_s = 0.0
+        self._watch: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._watch = asyncio.create_task(self._watch_lateness())
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        tasks = [task for task in (*self._asked.values(), self._watch) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._prober is not None:
+            await self._prober.close(timeout=0.0)
+
+    # -- settings
+
+    def settings(self) -> Config:
+        """Return all settings but the secrets: a random one stands for that of the network."""
+        if self._config is None:
+            arguments = self._options.connect_arguments()
+            arguments["secret_file"] = arguments["secret_command"] = None
+            with self._warnings:
+                self._config = load_config(secret=Secret.generate(os.urandom), **arguments)
+        return self._config
+
+    def ignored(self) -> tuple[str, ...]:
+        return tuple(self._warnings.texts)
+
+    def secret_files(self) -> tuple[SecretFile, ...]:
+        return tuple(SecretFile(path, _exposure_of(path)) for path in secret_paths(**self._options.connect_arguments()))
+
+    async def secret_origin(self) -> str:
+        return await self._once("secret", self._read_secret)
+
+    async def _read_secret(self) -> str:
+        with _Warnings():  # of secrets that others can read the check before has spoken
+            self._config = config = load_config(**self._options.connect_arguments())
+        if config.secret_command is not None:
+            await self._keyring()
+            return f"the command {config.secret_command[0]}"
+        own = config.config_directory / "secret"
+        if config.secret is None and config.keyring is None:
+            if not own.exists():
+                return ""
+            await self._keyring()
+            return str(own)
+        paths = secret_paths(**self._options.connect_arguments())
+        return str(paths[0]) if paths else "IRIS_SECRET"
+
+    async def _keyring(self) -> Keyring:
+        """Return the keys. A command that prints them is run once, in a thread."""
+        config = self.settings()
+        return await self._once("keyring", lambda: asyncio.to_thread(make_keyring, config))
+
+    # -- the machine
+
+    def interfaces(self) -> tuple[Interface, ...]:
+        return find_interfaces()
+
+    async def hears_itself(self) -> bool:
+        return await hears_itself(parse_address(self.settings().listen)[0])
+
+    async def resolve(self, host: str) -> tuple[str, ...]:
+        return await resolve(host)
+
+    def limits(self) -> Limits:
+        return self._host.limits()
+
+    async def processor(self) -> Processor | None:
+        return await self._host.processor()
+
+    async def state(self) -> State:
+        config = self.settings()
+        return await look_at_state(config.state_directory, (await self._keyring()).primary.key_id.hex())
+
+    async def port(self) -> Port:
+        return await self._once("port", self._look_at_port)
+
+    async def _look_at_port(self) -> Port:
+        host, number = parse_address(self.settings().listen)
+        if not number:
+            return Port()
+        tcp, udp = [await try_port(host, number, is_udp=is_udp) for is_udp in (False, True)]
+        if not (tcp or udp):
+            return Port()
+        self._port_seed = format_address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), number)  # noqa: S104 - dialled
+        if not tcp:
+            return Port(Listening.NOBODY, tcp, udp)
+        await self.reached()
+        prober = self._prober
+        is_ours = prober is not None and prober.seed(self._port_seed).outcome is SeedOutcome.REACHED
+        return Port(Listening.OURS if is_ours else Listening.OTHER, tcp, udp)
+
+    # -- the network
+
+    async def reached(self) -> Reached:
+        prober = await self._once("prober", self._start)
+        configured = self.settings().seeds
+        own = {prober.address, self.settings().listen}
+        return Reached(
+            prober.address,
+            prober.peers(),
+            tuple(prober.seed(address) for address in configured if address not in own),
+            prober.strangers(),
+            prober.network_size,
+        )
+
+    async def _start(self) -> Prober:
+        config = self.settings()
+        host, number = parse_address(config.listen)
+        if number and not self._port_seed:
+            tcp, udp = [await try_port(host, number, is_udp=is_udp) for is_udp in (False, True)]
+            if tcp or udp:
+                self._port_seed = format_address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), number)  # noqa: S104
+        if self._port_seed:
+            config = replace(config, listen=format_address(host, 0))
+        try:
+            self._prober = await start_prober(config, await self._keyring(), self._port_seed)
+        except ConfigurationError:
+            if is_loopback(host):
+                raise
+            # The address is none of this machine: of the network something can be said all the same.
+            config = replace(config, listen="[::]:0" if ":" in host else "0.0.0.0:0")
+            self._prober = await start_prober(config, await self._keyring(), self._port_seed)
+        await self._prober.look_around()
+        return self._prober
+
+    async def echoes(self) -> Echoes:
+        prober = await self._once("prober", self._start)
+        return await self._once("echoes", prober.send_echoes)
+
+    async def dialled(self) -> Dialled:
+        prober = await self._once("prober", self._start)
+        return replace(await prober.have_it_dialled(), is_own_port=not self._port_seed)
+
+    async def statuses(self) -> Statuses:
+        return await self._once("statuses", self._ask_statuses)
+
+    async def _ask_statuses(self) -> Statuses:
+        prober = await self._once("prober", self._start)
+        began = time.time()
+        found = await prober.ask_nodes("process", timeout=ANSWERS_S)
+        ended = time.time()
+        nodes = tuple(status_of(report, began, ended) for report in found.reports)
+        return Statuses(found.asked, nodes, iris_py.__version__, self._late_s)
+
+    async def ring(self) -> Ring | None:
+        prober = await self._once("prober", self._start)
+        return await prober.look_at_ring()
+
+    async def cluster(self, name: str) -> Cluster:
+        prober = await self._once("prober", self._start)
+        members = prober.members(name)
+        async with asyncio.timeout(VIEW_S):
+            known = [member for member in await members if not member.is_stand_in]
+        if not known:
+            return Cluster(name, 0)
+        nodes = [NodeName(member.id, member.address, member.zone) for member in known]
+        before = await prober.ask_nodes("clusters", nodes=nodes, cluster=name, timeout=ANSWERS_S)
+        await asyncio.sleep(WATCHED_S)
+        after = await prober.ask_nodes("clusters", nodes=nodes, cluster=name, timeout=ANSWERS_S)
+        first = {report.node.id: report for report in before.reports}
+        found = [member_of(report, first.get(report.node.id)) for report in after.reports]
+        answered = tuple(member for member in found if member is not None)
+        return Cluster(name, members.total, answered, len(nodes) - len(answered))
+
+    # --
+
+    async def _once(self, name: str, ask: Callable[[], Coroutine[object, object, _Result]]) -> _Result:
+        """Ask something the first time, and give the same answer again, however long that took whoever asked first."""
+        task = self._asked.get(name)
+        if task is None:
+            task = self._asked[name] = asyncio.ensure_future(ask())
+        return cast("_Result", await asyncio.shield(task))
+
+    async def _watch_lateness(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LATENESS_LOOK_S
+            await asyncio.sleep(LATENESS_LOOK_S)
+            if self._prober is not None:  # until then this process loads modules
+                self._late_s = max(self._late_s, loop.time() - due)
+
+
+class _Warnings(logging.Handler):
+    """Takes the warnings that reading the settings logs, in place of the log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+    def __enter__(self) -> None:
+        self._logger = logging.getLogger("iris_py.config")
+        self._was = self._logger.propagate, self._logger.handlers
+        self._logger.propagate, self._logger.handlers = False, [self]
+
+    def __exit__(self, *_exc: object) -> None:
+        self._logger.propagate, self._logger.handlers = self._was
+
+
+def _exposure_of(path: Path) -> Exposure | None:
+    try:
+        return read_exposed(path, SECRETS_BYTES_MAX)[1]
+    except (OSError, ConfigurationError):
+        return None
+
+
+def status_of(report: NodeReport, began: float, ended: float) -> NodeStatus:
+    """Return what a node says of itself.
+
+    Args:
+        report: Its answer.
+        began: When it was asked, in seconds since 1970 as the clock here shows it.
+        ended: When the last answer of all was here.
+    """
+    process, clock = report.statistics.process, report.about.unix_s
+    # When within the time of asking it was read nobody knows; what is not within it is off by so much at least.
+    offset = min(0.0, clock - began) or max(0.0, clock - ended)
+    return NodeStatus(
+        report.node.id,
+        report.node.address,
+        report.about.version or None,
+        offset if clock else None,
+        process.loop_lateness_s,
+        process.descriptors or None,
+        process.descriptors_max or None,
+    )
+
+
+def member_of(report: NodeReport, before: NodeReport | None) -> ClusterMember | None:
+    """Return what a node says of the one cluster that it was asked about; None if it does not serve that.
+
+    Args:
+        report: Its answer.
+        before: An earlier one; None if there is none.
+    """
+    cluster = next(iter(report.statistics.clusters.values()), None)
+    service = None if cluster is None else cluster.service
+    if cluster is None or service is None:
+        return None
+    old = None if before is None else next(iter(before.statistics.clusters.values()), None)
+    rejected, dropped = sum(service.rejected.values()), cluster.broadcasts.dropped
+    old_service = None if old is None else old.service
+    return ClusterMember(
+        report.node.id,
+        report.node.address,
+        service.queued_messages,
+        service.queue_messages,
+        service.running,
+        service.concurrency,
+        service.executed,
+        service.failed,
+        service.handling.quantile_s(0.5) if service.handling.count >= TIMED_MIN else None,
+        rejected_lately=0 if old_service is None else rejected - sum(old_service.rejected.values()),
+        dropped_lately=0 if old is None else dropped - old.broadcasts.dropped,
+    )

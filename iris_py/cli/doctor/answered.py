@@ -1,0 +1,200 @@
+"""The checks of what other nodes say: clocks, versions, event loops that stand still, and the ring."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from iris_overlay.ids import RING
+from iris_py.cli.doctor.check import Finding, fault, ok, skipped, warning
+from iris_py.cli.doctor.connected import NOBODY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from iris_py.cli.doctor.check import Subject
+    from iris_py.cli.doctor.surroundings import NodeStatus, Ring, Statuses
+
+#: A clock that differs by more is wrong: logs of two nodes cannot be laid side by side, and tokens are refused.
+CLOCK_OFFSET_MAX_S: Final = 30.0
+#: An event loop that stands still for longer makes its callers wait; beyond the second one its node looks at links and requests
+#: again for what was held up. A full machine delays a healthy node by a tenth of a second.
+STALL_WARNING_S: Final = 0.2
+STALL_FAULT_S: Final = 0.4
+#: The part of its descriptors that a node may have in use.
+DESCRIPTORS_USED_MAX: Final = 0.9
+#: Nodes that are named in one line.
+NAMED_MAX: Final = 3
+
+
+async def clock(subject: Subject) -> Finding:
+    """Look whether the clocks of other nodes show another time."""
+    answers = await _answers(subject)
+    if isinstance(answers, Finding):
+        return answers
+    offsets = {_name(node): node.clock_offset_s for node in answers.nodes if node.clock_offset_s is not None}
+    if not offsets:
+        return skipped("no node says what its clock shows")
+    wrong = {name: offset for name, offset in offsets.items() if abs(offset) > CLOCK_OFFSET_MAX_S}
+    advice = "Let a time service set the clocks (chrony, systemd-timesyncd)."
+    if not wrong:
+        most = max(offsets.values(), key=abs)
+        return ok(f"{len(offsets)} nodes differ by {abs(most):.1f} s at most")
+    if len(wrong) == len(offsets) and len(offsets) > 1 and len({offset > 0 for offset in wrong.values()}) == 1:
+        most = max(wrong.values(), key=abs)
+        return fault(
+            f"the clock of this machine is {abs(most):.0f} s {'behind' if most > 0 else 'ahead of'} all {len(wrong)} others",
+            advice,
+            "timedatectl",
+        )
+    shown = ", ".join(f"{name} is {abs(by):.0f} s {'ahead' if by > 0 else 'behind'}" for name, by in _first(wrong).items())
+    return fault(f"the clock of {shown}{_more(wrong)}", advice, "timedatectl")
+
+
+async def versions(subject: Subject) -> Finding:
+    """Look whether versions are mixed that were not made for it."""
+    answers = await _answers(subject)
+    if isinstance(answers, Finding):
+        return answers
+    found = Counter(node.version for node in answers.nodes if node.version)
+    if not found:
+        return skipped("no node says its version")
+    own = answers.own_version
+    bad = [version for version in found if not is_compatible(own, version)]
+    shown = ", ".join(f"{version} ({count})" for version, count in found.most_common())
+    advice = "Bring all nodes to one minor version: one further, one after the other, loses nothing."
+    if bad:
+        return fault(f"this is {own}, and there are nodes with {shown}: one minor version apart is what works", advice)
+    if len(found) > 1 or own not in found:
+        return warning(f"this is {own}, and there are nodes with {shown}", "That is fine during an update. " + advice)
+    return ok(f"{own} everywhere, at {found[own]} nodes")
+
+
+def is_compatible(one: str, other: str) -> bool:
+    """Return whether two versions may be in one network: those of one major version, at most one minor version apart.
+
+    What is no version, as of a program that runs from its sources, is taken for compatible: nobody can know.
+    """
+    first, second = _release(one), _release(other)
+    if first is None or second is None:
+        return True
+    return first[0] == second[0] and abs(first[1] - second[1]) <= 1
+
+
+async def stalls(subject: Subject) -> Finding:
+    """Look whether event loops stand still, here or elsewhere."""
+    answers = await _answers(subject)
+    if isinstance(answers, Finding):
+        return answers
+    lateness = {_name(node): node.lateness_s or 0.0 for node in answers.nodes}
+    late = {name: late_s for name, late_s in lateness.items() if late_s >= STALL_WARNING_S}
+    full = [node for node in answers.nodes if _uses_too_many(node)]
+    causes, hints = [], []
+    worst_s = max(late.values(), default=0.0)
+    if late:
+        shown = ", ".join(f"{name} for {late_s:.2f} s" for name, late_s in _first(late).items())
+        causes.append(f"within the last minute the event loop stood still at {shown}{_more(late)}")
+        hints.append("py-spy dump --pid PID")
+    if answers.own_lateness_s >= STALL_FAULT_S:
+        causes.append(f"the event loop here, which has nothing to do, stood still for {answers.own_lateness_s:.2f} s")
+        hints.append("uptime")
+    if full:
+        causes.append(f"{_name(full[0])} has {full[0].descriptors} of {full[0].descriptors_max} file descriptors in use")
+        hints.append("ulimit -n")
+    if not causes:
+        return ok(f"none of {len(answers.nodes)} nodes for {STALL_WARNING_S:g} s within the last minute")
+    advice = (
+        "A handler that computes or waits without `await` belongs into a plain function without inline=True, which runs in a "
+        "thread; a machine that is full needs less to do."
+    )
+    if full:
+        advice += " Raise the limit of file descriptors."
+    return (fault if worst_s >= STALL_FAULT_S or full else warning)("; ".join(causes), advice, *hints)
+
+
+async def ring(subject: Subject) -> Finding:
+    """Look whether all nodes are in one ring."""
+    reached = await subject.surroundings.reached()
+    if not reached.peers:
+        return skipped(NOBODY)
+    found = await subject.surroundings.ring()
+    if found is None:
+        return skipped("no node says who its neighbours are")
+    advice = "It heals by itself within a minute where nodes can reach each other. If it does not, look for what parts them."
+    strays = ", ".join(each[:8] for each in found.elsewhere[:NAMED_MAX])
+    if found.elsewhere:
+        return fault(
+            f"there are two rings: {len(found.elsewhere)} nodes live, and are not in this one ({strays})", advice, "iris nodes"
+        )
+    gaps = find_gaps(found)
+    if gaps:
+        (one, other), count = gaps[0], len(gaps)
+        return fault(
+            f"the ring is not closed: {one[:8]} and {other[:8]} stand side by side and do not know each other"
+            + (f", and {count - 1} more such pairs" if count > 1 else ""),
+            advice,
+            "iris nodes",
+        )
+    if found.is_partial:
+        return ok(f"{len(found.nodes)} nodes looked at, of about {reached.network_size}; each knows its neighbours")
+    return ok(f"one ring of {len(found.nodes)} nodes")
+
+
+def find_gaps(ring_: Ring) -> list[tuple[str, str]]:
+    """Return the pairs of nodes that stand side by side in the ring, and one of which does not know the other.
+
+    A node between the two that has not answered is no gap: whoever knows that one knows its neighbour.
+    """
+    nodes = sorted(ring_.nodes, key=lambda node: node.id)
+    if len(nodes) < 2:
+        return []
+    return [
+        (one.id, other.id)
+        for one, other in pairwise([*nodes, nodes[0]])
+        if _is_beyond(one.id, one.right, other.id) or _is_beyond(other.id, other.left, one.id, is_left=True)
+    ]
+
+
+def _is_beyond(start: str, found: str, wanted: str, *, is_left: bool = False) -> bool:
+    """Tell whether a neighbour that a node names is farther away than the one that it should name."""
+    if not found:
+        return True
+    there, here = int(start, 16), (int(found, 16), int(wanted, 16))
+    found_at, wanted_at = (((there - each) if is_left else (each - there)) % RING for each in here)
+    return found_at > wanted_at or found_at == 0
+
+
+async def _answers(subject: Subject) -> Statuses | Finding:
+    reached = await subject.surroundings.reached()
+    if not reached.peers:
+        return skipped(NOBODY)
+    answers = await subject.surroundings.statuses()
+    if not answers.asked:
+        return skipped("no node was asked about itself")
+    return answers if answers.nodes else skipped(f"none of {answers.asked} nodes that were asked about themselves has answered")
+
+
+def _name(node: NodeStatus) -> str:
+    return node.address or node.id[:8]
+
+
+def _first(found: Mapping[str, float]) -> dict[str, float]:
+    return dict(sorted(found.items(), key=lambda pair: -abs(pair[1]))[:NAMED_MAX])
+
+
+def _more(found: Mapping[str, float]) -> str:
+    return f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+
+
+def _uses_too_many(node: NodeStatus) -> bool:
+    used, allowed = node.descriptors, node.descriptors_max
+    return used is not None and allowed is not None and used >= DESCRIPTORS_USED_MAX * allowed
+
+
+def _release(version: str) -> tuple[int, int] | None:
+    parts = version.split(".")
+    try:
+        return int(parts[0]), int(parts[1])
+    except (ValueError, IndexError):
+        return None

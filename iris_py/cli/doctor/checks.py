@@ -1,0 +1,38 @@
+"""All checks, in the order in which they are made: what a check needs stands before it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from iris_py.cli.doctor import answered, configured, connected, machine, serving
+from iris_py.cli.doctor.check import Check
+
+#: What has to be well before a node can be started to look at the network.
+_START: Final = ("config", "secret")
+#: What has to be well before others can be asked.
+_PEERS: Final = (*_START, "discovery", "seeds", "seed-secret", "other-network")
+
+CHECKS: Final = (
+    Check("config", "the settings", configured.settings),
+    Check("secret-file", "who can read the secrets", configured.secret_file, ("config",)),
+    Check("secret", "the secrets", configured.secret, ("config", "secret-file"), limit_s=35.0),
+    Check("state", "the state directory", configured.state, _START),
+    Check("port", "the port to listen on", configured.port, _START, limit_s=15.0),
+    Check("listen", "the address to listen on", configured.listen, ("config",)),
+    Check("discovery", "ways to find others", configured.discovery, ("config",)),
+    Check("limits", "descriptors and threads", machine.limits),
+    Check("processor", "processor time that is withheld", machine.processor),
+    Check("seeds", "dialling the seeds", connected.seeds, _START, limit_s=15.0),
+    Check("seed-secret", "the secret that seeds hold", connected.seed_secret, _START, limit_s=15.0),
+    Check("other-network", "other networks on this segment", connected.other_network, (*_START, "seed-secret"), 15.0),
+    Check("udp", "datagrams that come back", connected.datagrams, ("listen", *_PEERS)),
+    Check("mtu", "large datagrams that come back", connected.large_datagrams, ("listen", *_PEERS, "udp")),
+    Check("dial-back", "others dialling this node", connected.dial_back, ("port", "listen", *_PEERS)),
+    Check("clock", "the clocks of other nodes", answered.clock, _PEERS),
+    Check("versions", "the versions of other nodes", answered.versions, _PEERS),
+    Check("stalls", "event loops that stand still", answered.stalls, _PEERS),
+    Check("ring", "the ring", answered.ring, _PEERS, limit_s=15.0),
+    Check("cluster", "the members of the cluster", serving.cluster, _PEERS, limit_s=15.0),
+)
+
+NAMES: Final = tuple(check.name for check in CHECKS)

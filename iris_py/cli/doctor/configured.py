@@ -1,0 +1,172 @@
+"""The checks of what somebody has configured: settings, secrets, the state directory, where to listen and whom to dial."""
+
+from __future__ import annotations
+
+import ipaddress
+import shlex
+from typing import TYPE_CHECKING
+
+from iris_py.cli.doctor.check import Finding, fault, ok, warning
+from iris_py.cli.doctor.surroundings import Listening
+from iris_py.errors import ConfigurationError
+from iris_py.files.secrets import Exposure
+from iris_py.net.addresses import is_loopback, parse_address
+
+if TYPE_CHECKING:
+    from iris_py.cli.doctor.check import Subject
+
+
+def split_error(error: ConfigurationError) -> tuple[str, str]:
+    """Split the text of an error into what is wrong and what to do, which is its last sentence."""
+    cause, dot, advice = str(error).rpartition(". ")
+    return (cause, advice) if dot else (str(error), "Correct it.")
+
+
+async def settings(subject: Subject) -> Finding:
+    """Look whether the settings can be read, and whether all of them count."""
+    try:
+        config = subject.surroundings.settings()
+    except ConfigurationError as exc:
+        return fault(*split_error(exc), "iris config show --origin", is_blocking=True)
+    ignored = subject.surroundings.ignored()
+    if ignored:
+        return warning("; ".join(text.rstrip(".") for text in ignored), "Correct the name, or remove it.")
+    where = f"zone {config.zone!r}, " if config.zone else ""
+    return ok(f"network {config.network!r}, {where}listening on {config.listen}, {_count(len(config.seeds), 'seed')}")
+
+
+async def secret_file(subject: Subject) -> Finding:
+    """Look who else can read or write the files with secrets."""
+    files = subject.surroundings.secret_files()
+    for file in files:
+        path = shlex.quote(str(file.path))
+        if file.exposure is None:
+            return ok(f"{file.path} cannot be read; the check `secret` says why")
+        if file.exposure is Exposure.WRITABLE:
+            return fault(
+                f"other users can write {file.path}, and so choose the secret; no node starts with it",
+                f"Run: chmod 600 {path}",
+                f"chmod 600 {path}",
+                is_blocking=True,
+            )
+        if file.exposure is Exposure.READABLE:
+            return fault(
+                f"every user of this machine can read the secret in {file.path}",
+                f"Run: chmod 600 {path} (in Kubernetes: defaultMode: 0400), and make a new secret if others have read it.",
+                f"chmod 600 {path}",
+                "iris keys new",
+            )
+    mounted = [file for file in files if file.exposure is Exposure.MOUNTED]
+    if mounted:
+        return warning(
+            f"{mounted[0].path} is mounted so that every user here can read it",
+            "Mount it with mode 0400, in Kubernetes with defaultMode: 0400 and an fsGroup.",
+        )
+    return ok(f"{_count(len(files), 'file')} with secrets, for nobody else" if files else "no secret is kept in a file")
+
+
+async def secret(subject: Subject) -> Finding:
+    """Look whether the secrets are some."""
+    try:
+        origin = await subject.surroundings.secret_origin()
+    except ConfigurationError as exc:
+        return fault(*split_error(exc), "iris keys list", is_blocking=True)
+    if not origin:
+        return warning(
+            "this user has no secret yet: no node of this user was ever started, and there is no network to look at",
+            "Start one with `iris node` or `iris join`, or give the secret of a network as IRIS_SECRET_FILE.",
+            "iris keys path",
+            is_blocking=True,
+        )
+    return ok(f"from {origin}")
+
+
+async def state(subject: Subject) -> Finding:
+    """Look whether nodes of this machine can remember each other."""
+    found = await subject.surroundings.state()
+    path = shlex.quote(str(found.directory))
+    if found.problem:
+        return fault(
+            f"{found.directory} cannot be used ({found.problem}): nodes of this machine are found by beacons and seeds only, "
+            "and a secret that is exchanged while they run is not kept",
+            "Make it a directory of yours, or set XDG_STATE_HOME to one.",
+            f"ls -ld {path}",
+        )
+    if found.stale:
+        return warning(
+            f"{found.stale} of {_count(found.remembered, 'remembered peer')} of this machine no longer listen",
+            "Nodes that were killed leave these; the next one that starts removes them.",
+            f"ls {path}/peers",
+        )
+    return ok(f"{found.directory}, {_count(found.remembered, 'remembered peer')}")
+
+
+async def port(subject: Subject) -> Finding:
+    """Look whether a node could listen on its port, with TCP and with UDP."""
+    listen = subject.surroundings.settings().listen
+    found = await subject.surroundings.port()
+    number = listen.rpartition(":")[2]
+    if found.listener is Listening.OURS:
+        return ok(f"a node of this network listens on {listen}")
+    errors = {"TCP": found.tcp_error, "UDP": found.udp_error}
+    bad = {kind: error for kind, error in errors.items() if error}
+    if bad:
+        what = " and ".join(f"{kind}: {error}" for kind, error in bad.items())
+        both = "" if len(bad) == 2 else f"; {'UDP' if 'TCP' in bad else 'TCP'} alone is free, and a node needs both"
+        return fault(
+            f"a node cannot listen on {listen} ({what}{both})",
+            "End the program that has the port, or choose another address with --listen or IRIS_LISTEN.",
+            *(f"ss -l{'t' if kind == 'TCP' else 'u'}np 'sport = :{number}'" for kind in bad),
+            is_blocking=True,
+        )
+    return ok(f"{listen} is free for TCP and UDP" if number != "0" else "any free port")
+
+
+async def listen(subject: Subject) -> Finding:
+    """Look whether those that the settings name could ever dial this node."""
+    config = subject.surroundings.settings()
+    host, _ = parse_address(config.listen)
+    if not is_loopback(host):
+        return ok(f"{config.listen} is not loopback")
+    distant = [seed for seed in config.seeds if not await _is_here(subject, seed)]
+    if distant:
+        return fault(
+            f"this node listens on {config.listen}, which other machines cannot reach, and the seed {distant[0]} is on another",
+            "Listen on an address of this machine that they reach, with --listen or IRIS_LISTEN, such as 0.0.0.0:7400.",
+            "ip -brief address",
+            is_blocking=True,
+        )
+    return ok(f"{config.listen}, for this machine alone" + (", as are the seeds" if config.seeds else ""))
+
+
+async def discovery(subject: Subject) -> Finding:
+    """Look whether there is any way to find others."""
+    config = subject.surroundings.settings()
+    ways = []
+    if config.seeds:
+        ways.append(_count(len(config.seeds), "seed"))
+    if config.discovery and await subject.surroundings.hears_itself():
+        ways.append("beacons")
+    if config.discovery and is_loopback(parse_address(config.listen)[0]):
+        ways.append("the nodes remembered on this machine")
+    if ways:
+        return ok(", ".join(ways))
+    why = f"multicast does not pass on {config.listen}" if config.discovery else "discovery is switched off"
+    return fault(
+        f"there are no seeds, and {why}: this node finds nobody",
+        "Name a node or two that usually run with --seed or IRIS_SEEDS.",
+        "ip -brief link",
+        "nft list ruleset",
+        is_blocking=True,
+    )
+
+
+async def _is_here(subject: Subject, seed: str) -> bool:
+    """Tell whether a seed is on this machine; one whose name is unknown counts so, for another check tells of it."""
+    found = await subject.surroundings.resolve(parse_address(seed)[0])
+    own = {address for interface in subject.surroundings.interfaces() for address in interface.addresses}
+    return all(ipaddress.ip_address(address).is_loopback or address in own for address in found)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'s' * (number != 1)}"

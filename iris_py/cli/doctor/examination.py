@@ -1,0 +1,114 @@
+"""An examination: all checks one after the other, each bounded in time, none of them after what it needs has failed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from iris_py.cli.doctor.check import skipped, warning
+from iris_py.cli.doctor.checks import CHECKS
+from iris_py.logs import EventLogger
+from iris_py.wire.mistyped import nearest_name
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+
+    from iris_py.cli.doctor.check import Check, Finding, Subject
+
+logger = EventLogger("iris_py")
+
+__all__ = ["Examined", "choose", "examine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A check, and what it has found."""
+
+    check: Check
+    finding: Finding
+    because: str = ""
+    """The check whose finding left this one undone; empty if it was made."""
+    seconds: float = 0.0
+
+
+def choose(only: Iterable[str], skip: Iterable[str], checks: Sequence[Check] = CHECKS) -> frozenset[str]:
+    """Return the names of the checks to report.
+
+    Args:
+        only: Names of checks; empty for all.
+        skip: Names of those to leave out.
+        checks: All that there are.
+
+    Raises:
+        ValueError: There is no check of such a name.
+    """
+    names = [check.name for check in checks]
+    chosen, left_out = list(only), set(skip)
+    for name in (*chosen, *left_out):
+        if name not in names:
+            raise ValueError(f"there is no check {name!r}. {nearest_name(name, names)}")
+    return frozenset(name for name in (chosen or names) if name not in left_out)
+
+
+async def examine(
+    subject: Subject,
+    chosen: Collection[str],
+    tell: Callable[[Check, int, int], None] = lambda _check, _number, _count: None,
+    checks: Sequence[Check] = CHECKS,
+) -> AsyncIterator[Examined]:
+    """Make checks, and yield each with what it has found.
+
+    What a chosen check needs is made as well, and reported only if it has found something that leaves the chosen one undone.
+
+    Args:
+        subject: What to look at.
+        chosen: The names of the checks to report.
+        tell: Called before each check, with its number and how many there are.
+        checks: All that there are, in their order.
+    """
+    wanted = _with_needs(chosen, checks)
+    made = [check for check in checks if check.name in wanted]
+    blocked: dict[str, str] = {}  # by check: the one that is to blame
+    for number, check in enumerate(made, 1):
+        because = next((blocked[need] for need in check.needs if need in blocked), "")
+        if because:
+            blocked[check.name] = because
+            if check.name in chosen:
+                yield Examined(check, skipped(f"of `{because}`"), because)
+            continue
+        tell(check, number, len(made))
+        began = time.perf_counter()
+        finding = await _make(check, subject)
+        if finding.is_blocking:
+            blocked[check.name] = check.name
+        if check.name in chosen or finding.is_blocking:
+            yield Examined(check, finding, seconds=time.perf_counter() - began)
+
+
+async def _make(check: Check, subject: Subject) -> Finding:
+    """Make a check within its time. One that fails itself says so, and the others are made all the same."""
+    try:
+        async with asyncio.timeout(check.limit_s):
+            return await check.examine(subject)
+    except TimeoutError:
+        return warning(f"it was not known within {check.limit_s:g} s", "Try again; this machine or the network is very busy.")
+    except Exception as exc:
+        logger.debug("check_failed", "the check %s failed", check.name, error=exc, check=check.name)
+        return warning(
+            f"the check itself failed ({type(exc).__name__}: {exc})", "This is a bug in Iris; -vv shows where. Report it."
+        )
+
+
+def _with_needs(chosen: Collection[str], checks: Sequence[Check]) -> set[str]:
+    needs = {check.name: check.needs for check in checks}
+    wanted: set[str] = set()
+    waiting = deque(chosen)
+    while waiting:
+        name = waiting.popleft()
+        if name not in wanted:
+            wanted.add(name)
+            waiting.extend(needs[name])
+    return wanted

@@ -1,0 +1,167 @@
+"""The machine, as the system shows it: interfaces, bounds, processor time, ports and directories. Nothing is changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import resource
+import stat
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from iris_py.cli.doctor.surroundings import Limits, Processor, State
+from iris_py.files.remembered import RememberedPeers
+from iris_py.net.descriptors import DESCRIPTORS_MAX
+from iris_py.net.soundings import is_refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Host", "PeersRead", "look_at_state"]
+
+#: How long processor time is watched at least (seconds): the periods of a control group are 0.1 s. Too small: chance decides.
+WATCHED_S: Final = 1.0
+
+
+class Host:
+    """This machine.
+
+    Args:
+        root: The directory below which ``proc`` and ``sys`` are; tests have their own.
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._began_at = time.monotonic()
+        self._before = self._processor_counts()
+
+    # -- bounds
+
+    def limits(self) -> Limits:
+        """Return the bounds of this process and what is used of them."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        allowed = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else max(soft, min(hard, DESCRIPTORS_MAX))
+        used = self._count(self._root / "proc/self/fd")
+        threads, threads_max, whose = self._threads()
+        return Limits(used, allowed, threads, threads_max, whose)
+
+    def _threads(self) -> tuple[int, int, str]:
+        """Return the threads that count against the nearest bound, that bound, and who has them."""
+        group = self._control_group()
+        bound, used = self._number(group / "pids.max"), self._number(group / "pids.current")
+        candidates = [(used, bound, f"the control group {group.name or 'of this system'}")] if bound and used else []
+        soft = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+        if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # root has no such bound
+            candidates.append((self._threads_of_user(), soft, "this user"))
+        own = self._count(self._root / "proc/self/task")
+        return max(candidates, key=lambda each: each[0] / each[1], default=(own, 0, "this process"))
+
+    def _threads_of_user(self) -> int:
+        count = 0
+        for process in (self._root / "proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                lines = (process / "status").read_text().splitlines()
+                fields = dict(line.split(":", 1) for line in lines if ":" in line)
+                if int(fields["Uid"].split()[0]) == os.getuid():
+                    count += int(fields["Threads"])
+        return count
+
+    # -- processor time
+
+    async def processor(self) -> Processor | None:
+        """Return the time that was withheld since this object was made, after WATCHED_S at the earliest."""
+        await asyncio.sleep(max(0.0, self._began_at + WATCHED_S - time.monotonic()))
+        now = self._processor_counts()
+        if not now:
+            return None
+        window_s = time.monotonic() - self._began_at
+        throttled = self._share(now, "nr_throttled", "nr_periods")
+        return Processor(throttled, self._share(now, "steal", "all"), window_s)
+
+    def _share(self, now: dict[str, int], part: str, whole: str) -> float:
+        part_by, whole_by = (now.get(name, 0) - self._before.get(name, 0) for name in (part, whole))
+        return part_by / whole_by if whole_by > 0 else 0.0
+
+    def _processor_counts(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        with contextlib.suppress(OSError, ValueError):
+            for line in (self._control_group() / "cpu.stat").read_text().splitlines():
+                name, _, number = line.partition(" ")
+                counts[name] = int(number)
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            first = (self._root / "proc/stat").read_text().splitlines()[0].split()[1:9]
+            times = [int(number) for number in first]
+            counts |= {"all": sum(times), "steal": times[7]}
+        return counts
+
+    def _control_group(self) -> Path:
+        """Return the directory of the control group of this process, of version 2."""
+        base = self._root / "sys/fs/cgroup"
+        with contextlib.suppress(OSError):
+            for line in (self._root / "proc/self/cgroup").read_text().splitlines():
+                if line.startswith("0::"):
+                    below = base / line[3:].lstrip("/")
+                    return below if below.is_dir() else base  # in a container its path may be that outside
+        return base
+
+    @staticmethod
+    def _number(path: Path) -> int:
+        try:
+            return int(path.read_text())
+        except (OSError, ValueError):
+            return 0  # "max", or not there
+
+    @staticmethod
+    def _count(directory: Path) -> int:
+        try:
+            return len(os.listdir(directory))
+        except OSError:
+            return 0
+
+
+class PeersRead(RememberedPeers):
+    """Remembered peers that are read and left as they are."""
+
+    def add(self, node_id: str, addresses: Iterable[str]) -> bool:
+        """Add nothing: whoever only looks is nobody's peer."""
+        return False
+
+    def remove(self, node_id: str) -> None:
+        """Remove nothing."""
+
+    def forget(self, address: str) -> None:
+        """Forget nothing."""
+
+
+async def look_at_state(directory: Path, network_tag: str) -> State:
+    """Return what can be said of a state directory: whether a node could use it, and who is remembered there."""
+    problem = _problem_of(directory, network_tag)
+    if problem:
+        return State(directory, problem)
+    remembered = PeersRead(directory, network_tag).addresses()
+    gone = await asyncio.gather(*(is_refused(address) for address in remembered))
+    return State(directory, "", len(remembered), sum(gone))
+
+
+def _problem_of(directory: Path, network_tag: str) -> str:
+    """Return why a node could not keep files there; empty if it could. What is missing it would make."""
+    for path in (directory / "peers" / network_tag, directory / "peers", directory, *directory.parents):
+        try:
+            status = path.lstat() if path.name == network_tag else path.stat()
+        except FileNotFoundError:
+            continue
+        except NotADirectoryError:
+            continue  # one above it is none, and is looked at next
+        except OSError as exc:
+            return exc.strerror or str(exc)
+        if not stat.S_ISDIR(status.st_mode):
+            return f"{path} is no directory"
+        if not os.access(path, os.W_OK | os.X_OK):
+            return f"{path}: {os.strerror(errno.EACCES)}"
+        if path.name == network_tag and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
+            return f"{path} belongs to another user, or others may write to it"
+        return ""
+    return ""

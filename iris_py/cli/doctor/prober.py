@@ -1,0 +1,307 @@
+"""A node that looks: it takes part in the network like any other, serves nothing, and leaves no trace on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from iris_overlay.events import DialChecked, EchoReturned, RootLocated
+from iris_overlay.ids import clockwise
+from iris_overlay.peers.reachability import ECHO_BYTES_MAX, ECHO_BYTES_MIN
+from iris_py.api.node import Node
+from iris_py.cli.doctor.answered import find_gaps
+from iris_py.cli.doctor.host import PeersRead
+from iris_py.cli.doctor.surroundings import Dialled, Echoes, Peer, Ring, RingNode, Seed, SeedOutcome
+from iris_py.net.driver import is_absence
+from iris_py.node.events import DialAnswered, DialBroken, DialRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from iris_overlay.ids import NodeId
+    from iris_overlay.messages import NodeInfo
+    from iris_py.config import Config
+    from iris_py.errors import IrisError
+    from iris_py.node.events import NodeEvent
+    from iris_py.peers.rotation import GenerationsSigned
+    from iris_security import Keyring
+
+__all__ = ["Prober", "ring_node", "start_prober"]
+
+#: Nodes that are sent datagrams, and that are asked to dial. Too small: one that is odd stands for all; too large: looking
+#: disturbs.
+ECHOED_MAX: Final = 8
+DIALLERS_MAX: Final = 3
+#: How often a datagram is sent to each that has not sent one back, and how long each waits (seconds): one is lost now and then.
+ECHO_TRIES: Final = 4
+ECHO_S: Final = 0.4
+#: How long those that were asked to dial may take: a dial that is swallowed fails after 3 s.
+DIALLED_S: Final = 6.0
+#: How long seeds may take to show who they are, and others to be found.
+SEEDS_S: Final = 5.0
+#: How long a node that finds nobody listens for others, whose beacons are 3 s apart.
+BEACONS_S: Final = 4.0
+#: Nodes that are asked for their neighbours, and for how long.
+RING_MAX: Final = 256
+RING_S: Final = 4.0
+#: How often to look at what is no event.
+LOOK_S: Final = 0.1
+#: How long the root of a key is waited for before it is asked again.
+ROOT_S: Final = 1.0
+#: A ring in which somebody has just come or gone is looked at again after so long.
+RING_AGAIN_S: Final = 2.0
+
+
+class Prober(Node):
+    """A node that remembers how dials end, and of which nobody finds a trace afterwards.
+
+    Args:
+        config: The settings.
+        keyring: The keys.
+    """
+
+    def __init__(self, config: Config, keyring: Keyring) -> None:
+        super().__init__(config, keyring, None)
+        self._failed: dict[str, OSError | IrisError] = {}  # by seed
+        self._taken: dict[str, str] = {}  # by seed: why a connection that was taken came to nothing
+        self._echoed: set[int] = set()
+        self._dial_outcomes: dict[NodeId, DialChecked] = {}
+        self._located: dict[int, RootLocated] = {}  # by the number of the question
+        self._happened = asyncio.Event()
+
+    # -- what it knows
+
+    def seed(self, address: str) -> Seed:
+        """Return what is known of a seed."""
+        strangers = self._seeds.strangers
+        if address not in self._seeds.unreached:
+            return Seed(address, SeedOutcome.REACHED)
+        if address in strangers:
+            return Seed(address, SeedOutcome.FOREIGN, strangers[address])
+        error = self._failed.get(address)
+        if error is not None:
+            outcome = _outcome_of(error)
+            is_plain = outcome in (SeedOutcome.REFUSED, SeedOutcome.SILENT)
+            return Seed(address, outcome, "" if is_plain else getattr(error, "strerror", None) or str(error))
+        if address in self._taken:
+            return Seed(address, SeedOutcome.UNANSWERED, self._taken[address])
+        return Seed(address, SeedOutcome.UNREADY)
+
+    def peers(self) -> tuple[Peer, ...]:
+        """Return the other nodes of the network that it knows."""
+        return tuple(Peer(member.id, member.address, member.zone) for member in self.nodes()[1:])
+
+    def strangers(self) -> tuple[str, ...]:
+        """Return the hosts where nodes of other networks are heard."""
+        return self._core.datagrams.other_networks.hosts(self._loop.time())
+
+    @property
+    def has_multicast(self) -> bool:
+        """Whether beacons can be sent and heard."""
+        return self._driver.has_multicast
+
+    # -- what it does
+
+    async def look_around(self) -> None:
+        """Wait until every seed has shown who it is, and others were found, as far as that happens in time."""
+
+        def is_seen() -> bool:
+            waiting = (SeedOutcome.UNREADY, SeedOutcome.UNANSWERED)
+            return not any(self.seed(address).outcome in waiting for address in self._seeds.unreached)
+
+        await self._wait_until_seen(is_seen, SEEDS_S)
+        await self._wait_until_seen(lambda: bool(self._linked() or self.strangers()), BEACONS_S if self.has_multicast else 0.0)
+
+    async def send_echoes(self) -> Echoes:
+        """Send datagrams of both sizes to some of the nodes with a link, until they have come back or were sent often."""
+        asked = [info for info in self._linked()[:ECHOED_MAX] if info.addresses]
+        waiting: dict[tuple[NodeId, int], set[int]] = {}
+        for info in asked:
+            for size in (ECHO_BYTES_MIN, ECHO_BYTES_MAX):
+                waiting[info.id, size] = set()
+        unaddressed: set[NodeId] = set()
+        for _try in range(ECHO_TRIES):
+            for (peer, size), numbers in waiting.items():
+                if numbers & self._echoed or peer in unaddressed:
+                    continue
+                number = self._core.overlay.echo(next(info for info in asked if info.id == peer), size, self._loop.time())
+                if number is None:
+                    unaddressed.add(peer)
+                else:
+                    numbers.add(number)
+            self._push()
+            if await self._wait_until_seen(
+                lambda: all(numbers & self._echoed for (peer, _), numbers in waiting.items() if peer not in unaddressed), ECHO_S
+            ):
+                break
+        small, large = (
+            tuple(peer.hex() for (peer, size), numbers in waiting.items() if size == wanted and numbers & self._echoed)
+            for wanted in (ECHO_BYTES_MIN, ECHO_BYTES_MAX)
+        )
+        return Echoes(len(asked) - len(unaddressed), small, large)
+
+    async def have_it_dialled(self) -> Dialled:
+        """Ask some nodes to dial this one, those on other hosts first, and wait for what comes of it."""
+        own_host = self.address.rpartition(":")[0]
+        linked = sorted(self._linked(), key=lambda info: any(own_host in address for address in info.addresses))
+        asked = [info.id for info in linked[:DIALLERS_MAX]]
+        for peer in asked:
+            self._core.overlay.check_dial(peer, self._loop.time())
+        self._push()
+        await self._wait_until_seen(lambda: all(peer in self._dial_outcomes for peer in asked), DIALLED_S)
+        checked = [self._dial_outcomes[peer] for peer in asked if peer in self._dial_outcomes]
+        outcomes = tuple(outcome for check in checked for outcome in check.outcomes)
+        return Dialled(len(asked), outcomes, mute=sum(not check.outcomes for check in checked))
+
+    async def look_at_ring(self) -> Ring | None:
+        """Ask nodes for their neighbours; what is not as it should be is looked at again, for nodes come and go."""
+        found = await self._walk_ring()
+        if found is not None and (found.elsewhere or find_gaps(found)):
+            await asyncio.sleep(RING_AGAIN_S)
+            found = await self._walk_ring()
+        return found
+
+    async def _walk_ring(self) -> Ring | None:
+        until = self._loop.time() + RING_S
+        leaves = self._core.overlay.leaves()
+        nodes = {self.id: ring_node(self.id, [info.id.hex() for info in leaves])}
+        waiting, seen = [peer.id for peer in self.peers()], {self.id}
+        mute: set[str] = set()
+        while waiting and len(seen) < RING_MAX:
+            batch = [each for each in dict.fromkeys(waiting) if each not in seen][: RING_MAX - len(seen)]
+            seen.update(batch)
+            found = await self._find_roots([bytes.fromhex(each) for each in batch], until)
+            waiting = []
+            for wanted in batch:
+                located = found.get(bytes.fromhex(wanted))
+                if located is None or located.root.id.hex() != wanted:
+                    mute.add(wanted)
+                    continue
+                neighbours = [info.id.hex() for info in located.leaves]
+                nodes[wanted] = ring_node(wanted, neighbours)
+                waiting += neighbours
+        if len(nodes) == 1 and mute:
+            return None
+        linked = {info.id.hex() for info in self._linked()}
+        return Ring(tuple(nodes.values()), tuple(sorted(mute & linked)), is_partial=bool(waiting))
+
+    async def _find_roots(self, keys: list[bytes], until: float) -> dict[bytes, RootLocated]:
+        """Ask the roots of keys who they are; returns the answers by key. What is not answered is asked again."""
+        numbers = {int.from_bytes(os.urandom(8), "big") >> 1: key for key in keys}
+        while self._loop.time() < until:
+            now = self._loop.time()
+            for number, key in numbers.items():
+                if number not in self._located:
+                    self._core.overlay.find_root(key, number, now)
+            self._push()
+            if await self._wait_until_seen(lambda: numbers.keys() <= self._located.keys(), min(ROOT_S, until - now)):
+                break
+        return {key: self._located[number] for number, key in numbers.items() if number in self._located}
+
+    # --
+
+    def _linked(self) -> list[NodeInfo]:
+        """Return the nodes that there is a link to."""
+        overlay, peers = self._core.overlay, self._core.peers
+        return [info for info in overlay.peers() if peers.find(info.id) is not None]
+
+    def _push(self) -> None:
+        """Have what the overlay wants to send sent."""
+        self._core.handle_timeout(self._loop.time())
+        self._driver.wake()
+
+    async def _wait_until_seen(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something is the case; returns whether it is."""
+        until = self._loop.time() + timeout_s
+        while not condition():
+            left_s = until - self._loop.time()
+            if left_s <= 0.0:
+                return False
+            self._happened.clear()
+            try:
+                async with asyncio.timeout(min(left_s, LOOK_S)):
+                    await self._happened.wait()
+            except TimeoutError:
+                pass  # not everything that changes is an event
+        return True
+
+    # -- what it does otherwise than a node that is to stay
+
+    def _remember(self) -> bool:
+        """Read who is remembered on this machine, and be remembered by nobody."""
+        if self._is_remembered:
+            self._remembered = PeersRead(self._config.state_directory, self._keyring.primary.key_id.hex())
+        return False
+
+    def _handle_signed(self, event: GenerationsSigned) -> None:
+        """Use what the administrator has made of the secret, and keep it nowhere."""
+        if self._closing is None:
+            self._use(self._keyring.with_generations(event.signed.secrets))
+
+    async def _check_seeds(self) -> None:
+        """Accept that no seed is of this network: that is what is looked for."""
+
+    def handle_events(self, events: list[NodeEvent]) -> None:
+        """Note what is looked for, and act on the rest."""
+        for event in events:
+            if isinstance(event, EchoReturned):
+                self._echoed.add(event.number)
+            elif isinstance(event, DialChecked):
+                self._dial_outcomes[event.peer] = event
+            elif isinstance(event, RootLocated):
+                self._located[event.number] = event
+            elif isinstance(event, DialAnswered):
+                self._failed.pop(event.address, None)
+                self._taken.pop(event.address, None)
+            elif isinstance(event, DialBroken | DialRefused) and event.address in self._seeds:
+                self._failed.pop(event.address, None)
+                self._taken[event.address] = event.reason
+        super().handle_events(events)
+        self._happened.set()
+
+    def _handle_dial_failed(self, address: str, error: OSError | IrisError) -> None:
+        if address in self._seeds:
+            self._failed[address] = error
+        super()._handle_dial_failed(address, error)
+        self._happened.set()
+
+
+def _outcome_of(error: OSError | IrisError) -> SeedOutcome:
+    """Return what an error of a dial says of a seed."""
+    if isinstance(error, ConnectionRefusedError):
+        return SeedOutcome.REFUSED
+    if is_absence(error):
+        return SeedOutcome.UNKNOWN
+    return SeedOutcome.SILENT if isinstance(error, TimeoutError) else SeedOutcome.UNREACHABLE
+
+
+def ring_node(node: str, neighbours: Iterable[str]) -> RingNode:
+    """Return a node with the nearest of its neighbours on either side."""
+    place = int(node, 16)
+    ordered = sorted(neighbours, key=lambda each: clockwise(place, int(each, 16)))
+    return RingNode(node, ordered[-1] if ordered else "", ordered[0] if ordered else "")
+
+
+async def start_prober(config: Config, keyring: Keyring, port_seed: str = "") -> Prober:
+    """Start a node that looks.
+
+    Args:
+        config: The settings.
+        keyring: The keys.
+        port_seed: An address to dial besides the seeds, to see who is there; empty for none.
+
+    Raises:
+        ConfigurationError: It cannot listen.
+    """
+    if port_seed and port_seed not in config.seeds:
+        config = replace(config, seeds=(*config.seeds, port_seed))
+    prober = Prober(config, keyring)
+    try:
+        await prober._open(random.Random(os.urandom(16)), os.urandom)  # noqa: S311 - choices, not secrets
+    except BaseException:
+        await prober.close()
+        raise
+    return prober

@@ -1,0 +1,97 @@
+"""The check of one cluster: whether somebody serves it, and how its members bear it."""
+
+from __future__ import annotations
+
+import shlex
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from iris_py.cli.doctor.check import Finding, Status, fault, ok, skipped
+
+if TYPE_CHECKING:
+    from iris_py.cli.doctor.check import Subject
+    from iris_py.cli.doctor.surroundings import ClusterMember
+
+#: A member whose handler takes so many times as long as that of the middle one is slow, if it takes SLOW_S at least: below
+#: that nobody notices.
+SLOW_TIMES: Final = 5.0
+SLOW_S: Final = 0.02
+#: The part of its requests that a handler may fail before it is worth a word, and the part that is a fault; of fewer than
+#: EXECUTED_MIN nothing is said.
+FAILED_WARNING: Final = 0.05
+FAILED_FAULT: Final = 0.5
+EXECUTED_MIN: Final = 5
+
+
+async def cluster(subject: Subject) -> Finding:
+    """Look at the members of a cluster."""
+    name = subject.cluster
+    if name is None:
+        return skipped("no cluster was named: `iris doctor NAME` looks at one")
+    found = await subject.surroundings.cluster(name)
+    if not found.total:
+        return fault(
+            f"nobody serves {name!r}",
+            "Start a member, and look whether its name, its network and its secret are the same.",
+            f"iris join {shlex.quote(name)} --exec COMMAND",
+        )
+    members = found.members
+    if not members:
+        return skipped(f"none of the {found.total} members of {name!r} has said how it is")
+    faults = [text for text in (_full(members), _dropping(members), _failing(members, FAILED_FAULT)) if text]
+    warnings = [text for text in (_slow(members), _missing(found.missing)) if text]
+    if not any(text.startswith("handlers fail") for text in faults):
+        warnings += [text] if (text := _failing(members, FAILED_WARNING)) else []
+    if faults or warnings:
+        advice = (
+            "Look at those members and their logs; where work grows, start more members, and raise concurrency only where "
+            "handlers wait rather than compute."
+        )
+        status = Status.FAULT if faults else Status.WARNING
+        return Finding(status, "; ".join([*faults, *warnings]), advice, (f"iris members {shlex.quote(name)} --stats",))
+    running = sum(each.running for each in members)
+    return ok(f"{found.total} member{'s' * (found.total != 1)}, {running} request{'s' * (running != 1)} running")
+
+
+def _full(members: tuple[ClusterMember, ...]) -> str:
+    full = [each for each in members if each.running >= each.concurrency and each.queued >= each.queue_max]
+    if len(full) < len(members):
+        return ""
+    return f"all {len(members)} members are full: {sum(each.queued for each in members)} requests wait, and more are refused"
+
+
+def _dropping(members: tuple[ClusterMember, ...]) -> str:
+    growing = {each: each.dropped_lately + each.rejected_lately for each in members}
+    worst = max(growing, key=lambda each: growing[each])
+    if not growing[worst]:
+        return ""
+    return f"drops grow: {sum(growing.values())} while the doctor looked, most at {_name(worst)}"
+
+
+def _failing(members: tuple[ClusterMember, ...], part: float) -> str:
+    failing = [each for each in members if each.executed >= EXECUTED_MIN and each.failed >= part * each.executed]
+    if not failing:
+        return ""
+    worst = max(failing, key=lambda each: each.failed / each.executed)
+    where = f"{_name(worst)}, at {len(failing)} of {len(members)} members"
+    return f"handlers fail: {worst.failed} of {worst.executed} requests at {where}"
+
+
+def _slow(members: tuple[ClusterMember, ...]) -> str:
+    times = {each: each.handler_s for each in members if each.handler_s is not None}
+    if len(times) < 2:
+        return ""
+    slowest = max(times, key=lambda each: times[each] or 0.0)
+    others = median(time or 0.0 for each, time in times.items() if each is not slowest)
+    slow_s = times[slowest] or 0.0
+    if slow_s < max(SLOW_S, SLOW_TIMES * others):
+        return ""
+    return f"one is slow: {_name(slowest)} takes {slow_s * 1000:.0f} ms where others take {others * 1000:.0f} ms"
+
+
+def _missing(count: int) -> str:
+    return f"{count} member{'s' * (count != 1)} did not answer" if count else ""
+
+
+def _name(member: ClusterMember) -> str:
+    return member.address or member.id[:8]

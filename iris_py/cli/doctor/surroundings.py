@@ -1,0 +1,295 @@
+"""The surroundings of a node, as the checks see them: plain facts, which a test can make up.
+
+The checks decide, the surroundings look. Whatever waits for others is a coroutine, bounded by itself, and gives its answer
+again when it is asked again.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from iris_overlay.events import DialOutcome
+    from iris_py.config import Config
+    from iris_py.files.secrets import Exposure
+    from iris_py.net.soundings import Interface
+
+
+@dataclass(frozen=True, slots=True)
+class SecretFile:
+    """A file that the settings take secrets from."""
+
+    path: Path
+    exposure: Exposure | None
+    """The rights of other users; None if it cannot be read at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The directory where a node remembers the others of this machine."""
+
+    directory: Path
+    problem: str = ""
+    """The reason why a node could not use it; empty if it can."""
+    remembered: int = 0
+    """Peers that are remembered there."""
+    stale: int = 0
+    """Those of them where nobody listens any more."""
+
+
+class Listening(enum.Enum):
+    """The listener that has the port of the settings."""
+
+    NOBODY = enum.auto()
+    OURS = enum.auto()
+    """A node of the same network."""
+    OTHER = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """The port that a node is to listen on."""
+
+    listener: Listening = Listening.NOBODY
+    tcp_error: str = ""
+    """The reason why it cannot be listened on; empty if it can, or for port 0."""
+    udp_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds that the system sets, and what is used of them. 0 is a bound that there is none of, or not known."""
+
+    descriptors: int
+    descriptors_max: int
+    """As far as a node raises it."""
+    threads: int
+    threads_max: int
+    threads_of: str = ""
+    """The owner of the threads: this user, or the control group with its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """The processor time that was withheld while the doctor looked, as parts of 1."""
+
+    throttled: float
+    """Periods in which the control group had used up its quota."""
+    stolen: float
+    """Processor time that the hypervisor gave to others."""
+    window_s: float
+
+
+class SeedOutcome(enum.Enum):
+    """The outcome of dialling a seed."""
+
+    REACHED = "is reached"
+    FOREIGN = "holds another secret"
+    UNKNOWN = "is unknown"
+    REFUSED = "refuses connections"
+    SILENT = "is silent"
+    UNREACHABLE = "cannot be reached"
+    UNANSWERED = "takes connections, and no node answers"
+    UNREADY = "takes connections, and has not answered yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A seed of the settings."""
+
+    address: str
+    outcome: SeedOutcome
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another node of the network."""
+
+    id: str
+    address: str
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The network, as a node that was started to look sees it."""
+
+    address: str
+    """The address that it tells others to dial."""
+    peers: tuple[Peer, ...]
+    seeds: tuple[Seed, ...] = ()
+    strangers: tuple[str, ...] = ()
+    """Hosts where nodes of other networks are heard."""
+    network_size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Echoes:
+    """The peers that sent a datagram back, of those that were asked."""
+
+    asked: int
+    """Peers with a numeric address, which datagrams can be sent to."""
+    small: tuple[str, ...]
+    """Ids of the peers that sent a small one back."""
+    large: tuple[str, ...]
+    """Likewise, one of the largest size that a node sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialled:
+    """The dials that peers made for this node."""
+
+    asked: int
+    outcomes: tuple[tuple[str, DialOutcome], ...]
+    """The address that a peer dialled, and what came of it; nothing of peers that did not answer."""
+    mute: int = 0
+    """Peers that answered that they could dial none of the addresses."""
+    is_own_port: bool = True
+    """Whether the port of the settings was dialled, and not another one because that is in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """The answer of a node about itself. None is what it does not say."""
+
+    id: str
+    address: str = ""
+    version: str | None = None
+    clock_offset_s: float | None = None
+    """By how much its clock is ahead of the one here."""
+    lateness_s: float | None = None
+    """The longest time in the last minute that its event loop stood still."""
+    descriptors: int | None = None
+    descriptors_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Statuses:
+    """The answers of the nodes that were asked."""
+
+    asked: int
+    nodes: tuple[NodeStatus, ...]
+    own_version: str
+    own_lateness_s: float
+    """Of the event loop of the doctor itself, which does hardly anything: lateness here is that of the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingNode:
+    """A node, as it sees its neighbours in the ring."""
+
+    id: str
+    left: str
+    """The id of its neighbour to the left; empty if it knows none."""
+    right: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """The ring, as its nodes see it."""
+
+    nodes: tuple[RingNode, ...]
+    """The nodes that have answered, this one among them."""
+    elsewhere: tuple[str, ...] = ()
+    """Ids of nodes that live, and that no message through the ring finds."""
+    is_partial: bool = False
+    """Whether not all nodes were asked, because there are many."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMember:
+    """A member of the cluster that is looked at; "lately" is while the doctor looked."""
+
+    id: str
+    address: str = ""
+    queued: int = 0
+    queue_max: int = 0
+    running: int = 0
+    concurrency: int = 1
+    executed: int = 0
+    failed: int = 0
+    handler_s: float | None = None
+    """The median time of its handler; None if it has executed too few requests to say."""
+    rejected_lately: int = 0
+    dropped_lately: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cluster that is looked at."""
+
+    name: str
+    total: int
+    """Its members, as the root of the cluster counts them."""
+    members: tuple[ClusterMember, ...] = field(default=())
+    """Those that have answered."""
+    missing: int = 0
+    """Those that were asked and have not."""
+
+
+class Surroundings(Protocol):
+    """The files, sockets, interfaces, clocks and other nodes around a node."""
+
+    def settings(self) -> Config:
+        """Return all settings but the secrets.
+
+        Raises:
+            ConfigurationError: One is wrong.
+        """
+
+    def ignored(self) -> tuple[str, ...]:
+        """Return what the settings say that has no effect, a sentence each."""
+
+    def secret_files(self) -> tuple[SecretFile, ...]:
+        """Return the files that secrets are taken from."""
+
+    async def secret_origin(self) -> str:
+        """Read the secrets; return where that of the network comes from, empty if there is none yet.
+
+        Raises:
+            ConfigurationError: One is wrong.
+        """
+
+    async def hears_itself(self) -> bool:
+        """Return whether a datagram to a multicast group comes back to this machine."""
+
+    def interfaces(self) -> tuple[Interface, ...]:
+        """Return the network interfaces that are up; none where the system does not say."""
+
+    async def resolve(self, host: str) -> tuple[str, ...]:
+        """Return the numeric addresses of a host; none if it is unknown."""
+
+    async def port(self) -> Port:
+        """Return whether a node could listen where the settings say."""
+
+    async def state(self) -> State:
+        """Return what can be said of the state directory."""
+
+    def limits(self) -> Limits:
+        """Return the bounds of the system."""
+
+    async def processor(self) -> Processor | None:
+        """Return the processor time that is withheld; None where the system does not say."""
+
+    async def reached(self) -> Reached:
+        """Start a node if that was not done yet, and return the network as it sees it."""
+
+    async def echoes(self) -> Echoes:
+        """Send datagrams that are to come back."""
+
+    async def dialled(self) -> Dialled:
+        """Ask others to dial this node."""
+
+    async def statuses(self) -> Statuses:
+        """Ask others about themselves."""
+
+    async def ring(self) -> Ring | None:
+        """Ask nodes for their neighbours; None if nobody says."""
+
+    async def cluster(self, name: str) -> Cluster:
+        """Look at a cluster and its members for a moment."""

@@ -1,0 +1,188 @@
+"""`iris gateway`: join this cloud to others until a signal comes, or only check the file that says how."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import iris_py
+from iris_py.cli.lines import complain, tell
+from iris_py.cli.outcome import ExitCode
+from iris_py.cli.output import Line, Lines, Output
+from iris_py.cli.serving import describe_service, ending_by_signal, run_on_hangup, serving_status
+from iris_py.errors import ConfigurationError, IrisError
+from iris_py.federation.description import RuleRow, describe
+from iris_py.gateway.gateway import start_gateway
+from iris_py.gateway.opening import load, reload_gateway
+from iris_py.net.service_manager import service_manager
+from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from iris_py.cli.settings import Settings
+    from iris_py.federation.description import NeighbourDescription
+    from iris_py.federation.settings import FederationSettings
+    from iris_py.gateway.gateway import Gateway
+    from iris_security import CloudKey
+
+__all__ = ["LINES", "check", "serve"]
+
+
+class GatewayReadyLine(Line, tag="ready"):
+    """A gateway that runs."""
+
+    id: str
+    """Its node."""
+    address: str
+    network: str
+    gateway: str | None
+    """The address where it listens for other clouds; None if it only dials."""
+    identity: str
+    """The public key of its cloud."""
+    clouds: list[str]
+    """Its neighbours."""
+
+
+class NeighbourLine(Line, tag="neighbour"):
+    """A neighbour in the file of a gateway, and the rules that are in effect for it."""
+
+    alias: str
+    keys: tuple[str, ...]
+    links: str
+    """The connections, in words."""
+    exports: tuple[RuleRow, ...]
+    imports: tuple[RuleRow, ...]
+
+
+class CheckSummary(Line, tag="summary"):
+    """The end of the check of a file without a mistake."""
+
+    identity: str
+    """The public key of the cloud."""
+    neighbours: int
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {"gateway": (GatewayReadyLine, NeighbourLine, CheckSummary)}
+
+
+async def check(settings: Settings, file: Path, *, as_json: bool) -> int:
+    """Load the file of a gateway as it would, print the rules that are in effect, and start nothing.
+
+    Returns:
+        The exit code. Each mistake has been printed on standard error.
+    """
+    federation, key = _load_or_complain(settings, file)
+    if federation is None or key is None:
+        return ExitCode.USAGE
+    described = describe(federation)
+    if as_json:
+        output = Output(as_json=True)
+        for each in described:
+            output.line(NeighbourLine(each.alias, each.keys, each.links, each.exports, each.imports))
+        output.line(CheckSummary(key.public_text, len(described)))
+    else:
+        _print(federation, key, described)
+    return ExitCode.OK
+
+
+async def serve(settings: Settings, file: Path, *, http: str | None = None, as_json: bool) -> int:
+    """Run a gateway until a signal comes, then leave without failing what is under way."""
+    federation, key = _load_or_complain(settings, file)
+    if federation is None or key is None:
+        return ExitCode.USAGE
+    arguments = settings.connect_arguments()
+    async with (
+        ending_by_signal() as ended,
+        serving_status(http) as status,
+        iris_py.connect(**arguments, max_message_bytes=MESSAGE_BYTES_LIMIT) as node,
+        start_gateway(node, federation, key, folder=file.parent) as gateway,
+    ):
+        if status is not None:
+            status.show(node, gateway.collector, reasons=gateway.reasons)
+        gateway.on_changed = _tell
+        run_on_hangup(lambda: _reload(gateway, file))
+        service_manager().ready(lambda: describe_service(node, f"is the gateway of {gateway.settings.gateway.name!r}"))
+        _announce(gateway, as_json=as_json)
+        return await ended
+
+
+async def _reload(gateway: Gateway, file: Path) -> None:
+    """Read secrets and settings again; what is wrong stays as it was, and is said."""
+    try:
+        await reload_gateway(gateway, file)
+    except IrisError as exc:
+        for line in str(exc).split("\n"):
+            complain(f"the settings stay as they are: {line}")
+    else:
+        tell("read the settings and secrets again", event="settings_read")
+
+
+def _tell(alias: str, is_usable: bool) -> None:
+    tell(f"the cloud {alias!r} {'is' if is_usable else 'cannot be'} reached", event="cloud_up" if is_usable else "cloud_down")
+
+
+def _announce(gateway: Gateway, *, as_json: bool) -> None:
+    settings = gateway.settings
+    if as_json:
+        line = GatewayReadyLine(
+            id=gateway.node.id,
+            address=gateway.node.address,
+            network=gateway.node.network,
+            gateway=gateway.address or None,
+            identity=gateway.public_text,
+            clouds=list(settings.clouds),
+        )
+        Output(as_json=True).line(line)
+        return
+    where = f"listens for other clouds at {gateway.address}" if gateway.address else "only dials"
+    what = f"gateway {gateway.node.id[:8]} of {settings.gateway.name!r} ({gateway.node.network!r} here) {where}"
+    tell(f"{what}; neighbours: {', '.join(settings.clouds) or 'none'}; Ctrl-C ends it", event="running")
+
+
+def _load_or_complain(settings: Settings, file: Path) -> tuple[FederationSettings | None, CloudKey | None]:
+    """Load the file of a gateway; of a wrong one, print each mistake."""
+    try:
+        return load(file, _own_secrets(settings))
+    except ConfigurationError as exc:
+        for line in str(exc).split("\n"):
+            complain(line)
+        return None, None
+
+
+def _own_secrets(settings: Settings) -> Collection[str]:
+    """Return the names of the clusters that have a secret of their own in the settings of the node."""
+    clusters = settings.load().clusters
+    return () if callable(clusters) else tuple(clusters)
+
+
+def _print(settings: FederationSettings, key: CloudKey, described: Sequence[NeighbourDescription]) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(f"This cloud calls itself {settings.gateway.name!r}. Its public key, for neighbours: {key.public_text}")
+    for neighbour in described:
+        console.print(f"\n{neighbour.alias}: {neighbour.links}", style="bold")
+        for public in neighbour.keys:
+            console.print(f"key {public}")
+        _print_rules(console, f"What {neighbour.alias} may use of ours", neighbour.exports)
+        _print_rules(console, f"What we may use of {neighbour.alias}", neighbour.imports)
+    if not described:
+        console.print("There is no neighbour: write a table [cloud.ALIAS] for each.")
+
+
+def _print_rules(console: Console, title: str, rows: Sequence[RuleRow]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        console.print(f"{title}: nothing")
+        return
+    table = Table("kind", "on the line", "here", "uses", "limits", "line", title=title, title_justify="left")
+    for row in rows:
+        # As texts: a pattern in brackets is no markup.
+        table.add_row(*map(Text, (row.kind, row.outside, row.local, row.uses, row.limits, str(row.line))))
+    console.print(table)

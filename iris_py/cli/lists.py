@@ -1,0 +1,419 @@
+"""The commands that list what a network has: `iris nodes`, `iris clusters`, `iris topics`, `iris members --stats`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import iris_py
+from iris_py.cli.asking import (
+    AskedSummary,
+    Pair,
+    complain_of,
+    exit_code_of,
+    format_count,
+    format_seconds,
+    measure,
+    quantile_between,
+    summary_of,
+)
+from iris_py.cli.calling import MembersSummary
+from iris_py.cli.outcome import ExitCode, complain
+from iris_py.cli.output import AnyLine, Column, Line, Output
+from iris_py.observe.histogram import add_up
+from iris_py.observe.statistics import ClusterStatistics, ServiceStatistics, SubscriptionStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iris_py import NodeReport, NodeReports
+    from iris_py.cli.output import Lines
+    from iris_py.cli.settings import Settings
+
+__all__ = [
+    "CLUSTER_COLUMNS",
+    "LINES",
+    "ClusterLine",
+    "MemberStatsLine",
+    "TopicLine",
+    "cluster_lines",
+    "clusters",
+    "member_line",
+    "member_stats",
+    "nodes",
+    "topic_lines",
+    "topics",
+]
+
+_NOTHING: Final = ServiceStatistics()
+_NO_CLUSTER: Final = ClusterStatistics()
+
+
+class NodeLine(Line, tag="node", kw_only=True):
+    """A node of the network."""
+
+    id: str
+    """The node id: 32 hexadecimal digits."""
+    address: str
+    """Where it listens."""
+    zone: str
+    """Where it says it is."""
+    version: str
+    """The version of Iris that it runs."""
+    uptime_s: float
+    """How long ago it was started, in seconds."""
+    unix_s: float
+    """Its clock when it answered: seconds since 1970."""
+    links: int
+    """Links that are open there."""
+    clusters: int
+    """Clusters that it serves."""
+    subscriptions: int
+    """Subscriptions that are open there."""
+    round_trip_s: float
+    """How long its answer took, in seconds."""
+
+
+class ClusterLine(Line, tag="cluster", kw_only=True):
+    """A cluster, over all nodes that answered; of a sample, what it probably is over all nodes."""
+
+    name: str
+    """Its name; `#` and a group id if it has a secret of its own, which this command does not hold."""
+    members: float
+    """Nodes that serve it."""
+    requests_per_s: float
+    """Requests that its members were given, per second."""
+    failed_per_s: float
+    """Those of them that ended because a handler raised, per second."""
+    running: float
+    """Requests that handlers execute now."""
+    queued: float
+    """Requests that wait for a handler now."""
+    rejected: float
+    """Requests that members have refused since they were started."""
+    p99_s: float | None
+    """How long handlers took for 99 of 100 requests at most, in seconds; None if there were none."""
+
+
+class TopicLine(Line, tag="topic", kw_only=True):
+    """A pattern that somebody subscribes to, over all nodes that answered; of a sample, what it probably is over all nodes."""
+
+    pattern: str
+    """The pattern, as it was written."""
+    subscriptions: float
+    """Subscriptions to it."""
+    delivered_per_s: float
+    """Messages that they were given, per second, all together."""
+    dropped: float
+    """Messages that they have dropped since they began."""
+    queued: float
+    """Messages that wait in them now."""
+    oldest_s: float
+    """How long the oldest of these has waited, in seconds."""
+
+
+class MemberStatsLine(Line, tag="member-stats", kw_only=True):
+    """A member of a cluster, with what it does there."""
+
+    id: str
+    """The node id."""
+    address: str
+    """Where it listens."""
+    zone: str
+    """Where it says it is."""
+    queued: int
+    """Requests that wait for a handler now."""
+    running: int
+    """Requests that handlers execute now."""
+    concurrency: int
+    """How many may run at once."""
+    requests_per_s: float
+    """Requests that it was given, per second."""
+    p99_s: float | None
+    """How long handlers took for 99 of 100 requests at most, in seconds; None if there were none."""
+    failed: int
+    """Requests that ended because a handler raised."""
+    rejected: int
+    """Requests that it has refused."""
+    weight: float
+    """How much of the load it is to get beside others."""
+    round_trip_s: float
+    """How long its answer took, in seconds."""
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {
+    "nodes": (NodeLine, AskedSummary),
+    "clusters": (ClusterLine, AskedSummary),
+    "topics": (TopicLine, AskedSummary),
+    "members": (MemberStatsLine,),
+}
+
+_NODE_COLUMNS: Final = (
+    Column[NodeLine]("id", lambda line: line.id),
+    Column[NodeLine]("address", lambda line: line.address),
+    Column[NodeLine]("zone", lambda line: line.zone),
+    Column[NodeLine]("version", lambda line: line.version),
+    Column[NodeLine]("uptime", lambda line: format_seconds(line.uptime_s), is_number=True),
+    Column[NodeLine]("links", lambda line: str(line.links), is_number=True),
+    Column[NodeLine]("clusters", lambda line: str(line.clusters), is_number=True),
+    Column[NodeLine]("round trip", lambda line: format_seconds(line.round_trip_s), is_number=True),
+)
+CLUSTER_COLUMNS: Final = (
+    Column[ClusterLine]("cluster", lambda line: line.name),
+    Column[ClusterLine]("members", lambda line: format_count(line.members), is_number=True),
+    Column[ClusterLine]("requests/s", lambda line: format_count(line.requests_per_s), is_number=True),
+    Column[ClusterLine]("failed/s", lambda line: format_count(line.failed_per_s), is_number=True),
+    Column[ClusterLine]("running", lambda line: format_count(line.running), is_number=True),
+    Column[ClusterLine]("queued", lambda line: format_count(line.queued), is_number=True),
+    Column[ClusterLine]("rejected", lambda line: format_count(line.rejected), is_number=True),
+    Column[ClusterLine]("p99", lambda line: format_seconds(line.p99_s), is_number=True),
+)
+_TOPIC_COLUMNS: Final = (
+    Column[TopicLine]("pattern", lambda line: line.pattern),
+    Column[TopicLine]("subscriptions", lambda line: format_count(line.subscriptions), is_number=True),
+    Column[TopicLine]("messages/s", lambda line: format_count(line.delivered_per_s), is_number=True),
+    Column[TopicLine]("dropped", lambda line: format_count(line.dropped), is_number=True),
+    Column[TopicLine]("queued", lambda line: format_count(line.queued), is_number=True),
+    Column[TopicLine]("oldest", lambda line: format_seconds(line.oldest_s) if line.oldest_s else "", is_number=True),
+)
+_MEMBER_COLUMNS: Final = (
+    Column[MemberStatsLine]("member", lambda line: line.id),
+    Column[MemberStatsLine]("zone", lambda line: line.zone),
+    Column[MemberStatsLine]("queued", lambda line: str(line.queued), is_number=True),
+    Column[MemberStatsLine]("running", lambda line: f"{line.running}/{line.concurrency}", is_number=True),
+    Column[MemberStatsLine]("requests/s", lambda line: format_count(line.requests_per_s), is_number=True),
+    Column[MemberStatsLine]("p99", lambda line: format_seconds(line.p99_s), is_number=True),
+    Column[MemberStatsLine]("failed", lambda line: str(line.failed), is_number=True),
+    Column[MemberStatsLine]("rejected", lambda line: str(line.rejected), is_number=True),
+    Column[MemberStatsLine]("weight", lambda line: f"{line.weight:g}", is_number=True),
+)
+
+
+async def nodes(
+    settings: Settings, *, zone: str | None, is_every: bool, sample: int, limit: int, timeout_s: float, as_json: bool
+) -> int:
+    """List the nodes of the network, each by its own answer."""
+    async with iris_py.connect(**settings.connect_arguments()) as node:
+        network = node.network
+        found = await node.ask_nodes(every=is_every, sample=sample, timeout=timeout_s)
+    lines = [node_line(report) for report in found.reports if zone is None or _is_in(report.node.zone, zone)]
+    lines.sort(key=lambda line: (line.zone, line.address, line.id))
+    return _print(Output(as_json=as_json), lines, _NODE_COLUMNS, found, limit, network)
+
+
+async def clusters(
+    settings: Settings,
+    *,
+    sort: str,
+    is_every: bool,
+    sample: int,
+    limit: int,
+    interval_s: float,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """List the clusters of the network, with what they do."""
+    async with iris_py.connect(**settings.connect_arguments()) as node:
+        network = node.network
+        pairs, found = await measure(
+            node, "clusters", interval_s=interval_s, timeout_s=timeout_s, every=is_every, sample=sample
+        )
+    return _print(Output(as_json=as_json), cluster_lines(pairs, found, sort), CLUSTER_COLUMNS, found, limit, network)
+
+
+async def topics(
+    settings: Settings,
+    pattern: str | None,
+    *,
+    sort: str,
+    is_every: bool,
+    sample: int,
+    limit: int,
+    interval_s: float,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """List the patterns that are subscribed to, with what their subscriptions get and drop."""
+    async with iris_py.connect(**settings.connect_arguments()) as node:
+        network = node.network
+        pairs, found = await measure(
+            node, "subscriptions", interval_s=interval_s, timeout_s=timeout_s, every=is_every, sample=sample
+        )
+    lines = topic_lines(pairs, found, pattern, sort)
+    return _print(Output(as_json=as_json), lines, _TOPIC_COLUMNS, found, limit, network)
+
+
+async def member_stats(settings: Settings, cluster: str, *, interval_s: float, timeout_s: float, as_json: bool) -> int:
+    """List the members of a cluster with what each does there, as it says itself."""
+    async with iris_py.connect(**settings.connect_arguments()) as node:
+        view, network = node.members(cluster), node.network
+        members = [iris_py.NodeName(member.id, member.address, member.zone) for member in await view]
+        total = view.total
+        pairs, found = await measure(
+            node, "clusters", interval_s=interval_s, timeout_s=timeout_s, cluster=cluster, nodes=members
+        )
+        seeds = node.unreached_seeds()
+    lines = sorted((member_line(pair) for pair in pairs), key=lambda line: (line.zone, line.address, line.id))
+    output = Output(as_json=as_json)
+    output.table(lines, _MEMBER_COLUMNS)
+    output.line(MembersSummary(network=network, cluster=cluster, shown=len(lines), total=total, unreached_seeds=dict(seeds)))
+    if total > len(members):
+        complain(f"these are {len(members)} of {total} members of {cluster!r}: of a large cluster a node sees a sample.")
+    complain_of(found)
+    if not members:
+        complain(f"nobody serves {cluster!r}. Start a member with `iris join`, or see what there is with `iris clusters`.")
+        return ExitCode.NO_MEMBERS
+    return ExitCode.OK if lines else ExitCode.TIMEOUT
+
+
+def node_line(report: NodeReport) -> NodeLine:
+    """Return the line of a node."""
+    node, about = report.node, report.about
+    return NodeLine(
+        id=node.id,
+        address=node.address,
+        zone=node.zone,
+        version=about.version,
+        uptime_s=round(about.uptime_s, 3),
+        unix_s=round(about.unix_s, 3),
+        links=about.links,
+        clusters=about.clusters,
+        subscriptions=about.subscriptions,
+        round_trip_s=round(report.round_trip_s, 6),
+    )
+
+
+def cluster_lines(pairs: list[Pair], found: NodeReports, sort: str) -> list[ClusterLine]:
+    """Return a line for each cluster that some node serves or uses, in the order of ``sort``: the name of a field."""
+    held: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        for name in pair.last.statistics.clusters:
+            held.setdefault(name, []).append(pair)
+    share = _share(pairs, found)
+    return _sorted([_cluster_line(name, held[name], share) for name in sorted(held)], sort)
+
+
+def _cluster_line(name: str, pairs: list[Pair], share: float) -> ClusterLine:
+    """Return the line of a cluster, from the nodes that know it."""
+
+    def service(report: NodeReport) -> ServiceStatistics:
+        return report.statistics.clusters.get(name, _NO_CLUSTER).service or _NOTHING
+
+    before = add_up(service(pair.first).handling for pair in pairs)
+    after = add_up(service(pair.last).handling for pair in pairs)
+    estimate = partial(_estimate, pairs, share)
+    return ClusterLine(
+        name=name,
+        members=estimate(lambda pair: service(pair.last).handlers > 0),
+        requests_per_s=estimate(lambda pair: pair.per_s(lambda report: service(report).executed)),
+        failed_per_s=estimate(lambda pair: pair.per_s(lambda report: service(report).failed)),
+        running=estimate(lambda pair: service(pair.last).running),
+        queued=estimate(lambda pair: service(pair.last).queued_messages),
+        rejected=estimate(lambda pair: sum(service(pair.last).rejected.values())),
+        p99_s=quantile_between(before, after, 0.99),
+    )
+
+
+def topic_lines(pairs: list[Pair], found: NodeReports, wanted: str | None, sort: str) -> list[TopicLine]:
+    """Return a line for each pattern that is subscribed to and may get what ``wanted`` matches."""
+    held: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        for pattern in {each.pattern for each in pair.last.statistics.subscriptions}:
+            held.setdefault(pattern, []).append(pair)
+    meant = sorted(pattern for pattern in held if wanted is None or overlaps(pattern, wanted))
+    share = _share(pairs, found)
+    return _sorted([_topic_line(pattern, held[pattern], share) for pattern in meant], sort)
+
+
+def _topic_line(pattern: str, pairs: list[Pair], share: float) -> TopicLine:
+    """Return the line of a pattern, from the nodes that subscribe to it."""
+
+    def mine(report: NodeReport) -> list[SubscriptionStatistics]:
+        return [each for each in report.statistics.subscriptions if each.pattern == pattern]
+
+    estimate = partial(_estimate, pairs, share)
+    return TopicLine(
+        pattern=pattern,
+        subscriptions=estimate(lambda pair: len(mine(pair.last))),
+        delivered_per_s=estimate(lambda pair: pair.per_s(lambda report: sum(each.delivered for each in mine(report)))),
+        dropped=estimate(lambda pair: sum(sum(each.dropped.values()) for each in mine(pair.last))),
+        queued=estimate(lambda pair: sum(each.queued_messages for each in mine(pair.last))),
+        oldest_s=round(max((each.oldest_s for pair in pairs for each in mine(pair.last)), default=0.0), 3),
+    )
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Tell whether some topic matches both of two patterns."""
+    left, right = one.split("."), other.split(".")
+    for here, there in zip(left, right, strict=False):
+        if ">" in (here, there):
+            return True
+        if here != there and "*" not in (here, there):
+            return False
+    return len(left) == len(right)
+
+
+def _share(pairs: list[Pair], found: NodeReports) -> float:
+    """Return how many nodes of the network each of those that answered stands for."""
+    return found.size.nodes / len(pairs) if found.is_sample and pairs else 1.0
+
+
+def _estimate(pairs: list[Pair], share: float, read: Callable[[Pair], float]) -> float:
+    return round(sum(read(pair) for pair in pairs) * share, 3)
+
+
+def _sorted(lines: list[AnyLine], sort: str) -> list[AnyLine]:
+    if sort not in ("name", "pattern"):
+        lines.sort(key=lambda line: -getattr(line, sort))
+    return lines
+
+
+def member_line(pair: Pair, cluster: str = "") -> MemberStatsLine:
+    """Return the line of a member.
+
+    Args:
+        pair: Two answers of it.
+        cluster: The cluster, as answers name it; empty for the only one that it was asked for.
+    """
+
+    def service_of(report: NodeReport) -> ServiceStatistics:
+        clusters = report.statistics.clusters
+        found = clusters.get(cluster, _NO_CLUSTER) if cluster else next(iter(clusters.values()), _NO_CLUSTER)
+        return found.service or _NOTHING
+
+    (service, before) = (service_of(pair.last), service_of(pair.first))
+    node = pair.last.node
+    return MemberStatsLine(
+        id=node.id,
+        address=node.address,
+        zone=node.zone,
+        queued=service.queued_messages,
+        running=service.running,
+        concurrency=service.concurrency,
+        requests_per_s=round(pair.per_s(lambda report: service_of(report).executed), 3),
+        p99_s=quantile_between(before.handling, service.handling, 0.99),
+        failed=service.failed,
+        rejected=sum(service.rejected.values()),
+        weight=service.weight,
+        round_trip_s=round(pair.last.round_trip_s, 6),
+    )
+
+
+def _is_in(zone: str, wanted: str) -> bool:
+    return zone == wanted or zone.startswith(wanted + "/")
+
+
+def _print(
+    output: Output,
+    lines: Sequence[AnyLine],
+    columns: Sequence[Column[AnyLine]],
+    found: NodeReports,
+    limit: int,
+    network: str,
+) -> int:
+    shown = lines[:limit]
+    output.table(shown, columns)
+    output.line(summary_of(found, shown=len(shown), total=len(lines)))
+    complain_of(found, shown=len(shown), total=len(lines))
+    return exit_code_of(found, network)

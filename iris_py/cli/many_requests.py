@@ -1,0 +1,74 @@
+"""Many calls of one command: some under way at once, their outcomes in the order of what was given."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from iris_py.errors import IrisError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+__all__ = ["Outcome", "ask_all"]
+
+Reply = TypeVar("Reply")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[Reply]):
+    """The end of one call."""
+
+    reply: Reply | None
+    error: IrisError | None
+    seconds: float
+
+
+async def ask_all(
+    ask: Callable[[bytes], Awaitable[Reply]], batches: AsyncIterator[list[bytes]], concurrency: int
+) -> AsyncIterator[Outcome[Reply]]:
+    """Yield the outcome of each call in their order, each as soon as those before it are there.
+
+    Args:
+        ask: Makes a call.
+        batches: The payloads, as they come.
+        concurrency: How many are under way, or have an outcome that waits for one before it.
+    """
+    asked: asyncio.Queue[asyncio.Task[Outcome[Reply]] | None] = asyncio.Queue()
+    room = asyncio.Semaphore(concurrency)
+    under_way: set[asyncio.Task[Outcome[Reply]]] = set()
+
+    async def begin_all() -> None:
+        try:
+            async for payloads in batches:
+                for payload in payloads:
+                    await room.acquire()
+                    task = asyncio.create_task(_ask(ask, payload))
+                    under_way.add(task)
+                    asked.put_nowait(task)
+        finally:
+            asked.put_nowait(None)
+
+    beginning = asyncio.create_task(begin_all())
+    try:
+        while (task := await asked.get()) is not None:
+            outcome = await task
+            under_way.discard(task)
+            room.release()
+            yield outcome
+        await beginning  # which raises what was wrong with the input
+    finally:
+        for each in (beginning, *under_way):
+            each.cancel()
+        await asyncio.gather(beginning, *under_way, return_exceptions=True)
+
+
+async def _ask(ask: Callable[[bytes], Awaitable[Reply]], payload: bytes) -> Outcome[Reply]:
+    started = time.perf_counter()
+    try:
+        reply = await ask(payload)
+    except IrisError as exc:
+        return Outcome(None, exc, time.perf_counter() - started)
+    return Outcome(reply, None, time.perf_counter() - started)

@@ -1,0 +1,308 @@
+"""The command `iris monitor`: the events of a network, as they are read from its nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from difflib import get_close_matches
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+import iris_py
+from iris_py.cli.following import EventLine, Following, GapLine, NodeChangeLine
+from iris_py.cli.lines import tell
+from iris_py.cli.outcome import ExitCode, complain, one_line
+from iris_py.cli.output import EMPTY, GAP, Line, Output
+from iris_py.cli.pinging import find_targets
+from iris_py.cli.serving import end_with, ending_by_signal, reload_on_hangup
+from iris_py.defaults import ASK_TIMEOUT_S
+from iris_py.errors import ConfigurationError
+from iris_py.observe.journal import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iris_py import Node, NodeName, NodeReports
+    from iris_py.cli.output import Lines
+    from iris_py.cli.settings import Settings
+
+__all__ = ["LINES", "WatchLine", "describe", "monitor", "read_kinds", "read_since"]
+
+#: How often nodes are looked for (seconds). Too small: a large network is asked for all its roots again and again; too large:
+#: newcomers are seen late, though nothing of them is missed.
+FIND_S: Final = 10.0
+#: Likewise while there is none.
+FIND_FIRST_S: Final = 1.0
+#: How long looking for every node of a large network may take (seconds).
+FIND_EVERY_TIMEOUT_S: Final = 120.0
+#: Nodes that can surely be read in a second; more of them may take longer.
+READ_PER_S: Final = 200
+
+_KIND_WIDTH: Final = max(map(len, KINDS))
+_NUMBER: Final = re.compile(r"\d{1,18}")
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h|d)")
+_UNITS_S: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+#: What is said of a change, for people.
+_CHANGES: Final = {
+    "found": "is here now",
+    "back": "answers again",
+    "restarted": "counts its events anew",
+    "silent": "does not answer",
+    "gone": "does not answer any more, and is not asked",
+    "closed": "tells no events: its setting observe keeps them back, too many ask it, or its version knows none",
+}
+
+
+class WatchLine(Line, tag="watching", kw_only=True):
+    """The nodes that are watched now; at the beginning, and when their number has changed."""
+
+    watched: int
+    """How many they are."""
+    nodes: float
+    """How many other nodes the network has, exactly or about."""
+    is_sample: bool
+    """Whether they are a fair sample of a larger network."""
+    is_whole: bool
+    """Whether, otherwise, the ring was walked without a gap, so that no node was overlooked."""
+
+
+class MonitorSummary(Line, tag="summary", kw_only=True):
+    """The end."""
+
+    events: int
+    """Events that were printed."""
+    missed: int
+    """Events that could not be had any more, as far as it is known how many they were."""
+    watched: int
+    """Nodes that are watched at the end."""
+    nodes: float
+    """How many other nodes the network has, exactly or about."""
+    is_sample: bool
+    """Whether a fair sample was watched: other nodes may have had other events."""
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {"monitor": (WatchLine, EventLine, GapLine, NodeChangeLine, MonitorSummary)}
+
+
+async def monitor(
+    settings: Settings,
+    *,
+    kinds: Sequence[str],
+    target: str | None,
+    since: str | None,
+    count: int | None,
+    timeout_s: float | None,
+    interval_s: float,
+    is_every: bool,
+    sample: int,
+    as_json: bool,
+) -> int:
+    """Print the events of nodes as they are read, until a signal comes, or enough has come, or the time is over."""
+    wanted, (number, ago_s) = read_kinds(kinds), read_since(since)
+    output = Output(as_json=as_json)
+    async with ending_by_signal() as ended, iris_py.connect(**settings.connect_arguments()) as node:
+        reload_on_hangup(node)
+        nodes = None if target is None else await find_targets(node, target, ASK_TIMEOUT_S)
+        if number and (nodes is None or len(nodes) != 1):
+            raise ConfigurationError(
+                f"--since {number} is the number of an event, and each node has its own. Name one with --node, or give a "
+                "duration, as --since 10m; --since 0 is all that nodes keep."
+            )
+        following = Following(
+            kinds=wanted,
+            since_unix_s=-inf if number is not None else time.time() - ago_s,
+            begin=0 if number is None and since is not None else number,
+            sample=sample,
+        )
+        watch = _Watch(node, following, output, nodes=nodes, is_every=is_every, sample=sample, count=count)
+        watching = asyncio.create_task(watch.run(interval_s))
+        watching.add_done_callback(lambda done: end_with(ended, done))
+        try:
+            async with asyncio.timeout(timeout_s):
+                code = await ended
+        except TimeoutError:
+            code = ExitCode.OK if count is None else ExitCode.TIMEOUT
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+    watch.end()
+    if code == ExitCode.TIMEOUT:
+        complain(f"fewer than {count} events came within {timeout_s:g} s. Allow more time with --timeout.")
+    return code
+
+
+class _Watch:
+    """Looks for nodes, reads their events, and prints them."""
+
+    def __init__(
+        self,
+        node: Node,
+        following: Following,
+        output: Output,
+        *,
+        nodes: Sequence[NodeName] | None,
+        is_every: bool,
+        sample: int,
+        count: int | None,
+    ) -> None:
+        self._node = node
+        self._following = following
+        self._output = output
+        self._nodes = nodes
+        self._is_every = is_every
+        self._sample = sample
+        self._left = count
+        self._events = 0
+        self._missed = 0
+        self._watching: WatchLine | None = None
+
+    async def run(self, interval_s: float) -> None:
+        """Read nodes every so many seconds, until enough is printed."""
+        loop = asyncio.get_running_loop()
+        finding: asyncio.Task[NodeReports] | None = None
+        self._found(await self._find())
+        find_at = loop.time() + FIND_FIRST_S
+        try:
+            while self._left != 0:
+                began, began_unix_s = loop.time(), time.time()
+                self._read(await self._ask(), began_unix_s)
+                if finding is not None and finding.done():
+                    self._found(finding.result())
+                    finding, find_at = None, loop.time() + (FIND_S if self._following.watched else FIND_FIRST_S)
+                elif finding is None and loop.time() >= find_at:
+                    finding = asyncio.create_task(self._find())
+                if self._left != 0:
+                    await asyncio.sleep(max(0.0, began + interval_s - loop.time()))
+        finally:
+            if finding is not None:
+                finding.cancel()
+
+    def end(self) -> None:
+        """Print what was read and had to wait for others, and the summary."""
+        self._print(self._following.take())
+        watching = self._watching or WatchLine(watched=0, nodes=0.0, is_sample=False, is_whole=True)
+        self._output.line(
+            MonitorSummary(
+                events=self._events,
+                missed=self._missed,
+                watched=watching.watched,
+                nodes=watching.nodes,
+                is_sample=watching.is_sample,
+            )
+        )
+
+    async def _find(self) -> NodeReports:
+        timeout_s = FIND_EVERY_TIMEOUT_S if self._is_every else ASK_TIMEOUT_S
+        return await self._node.ask_nodes(nodes=self._nodes, every=self._is_every, sample=self._sample, timeout=timeout_s)
+
+    async def _ask(self) -> NodeReports:
+        due = self._following.due()
+        timeout_s = ASK_TIMEOUT_S + len(due) / READ_PER_S
+        return await self._node.ask_nodes("events", nodes=due, since=self._following.numbers(), timeout=timeout_s)
+
+    def _found(self, found: NodeReports) -> None:
+        self._tell(self._following.find(found, time.time()))
+        before, watched = self._watching, len(self._following.watched)
+        self._watching = WatchLine(
+            watched=watched, nodes=round(found.size.nodes, 1), is_sample=found.is_sample, is_whole=found.is_whole
+        )
+        if before is not None and (before.watched, before.is_whole) == (watched, found.is_whole):
+            return
+        self._output.line(self._watching)
+        tell(describe(self._watching, self._node.network), event="watching")
+
+    def _read(self, found: NodeReports, began_unix_s: float) -> None:
+        self._tell(self._following.read(found, time.time()))
+        self._print(self._following.take(began_unix_s))
+
+    def _print(self, lines: Sequence[EventLine | GapLine]) -> None:
+        shown: list[tuple[EventLine | GapLine, str]] = []
+        for line in lines:
+            if self._left == 0:
+                break
+            if isinstance(line, GapLine):
+                self._missed += line.missed or 0
+            else:
+                self._events += 1
+                self._left = None if self._left is None else self._left - 1
+            shown.append((line, _text_of(line)))
+        if shown:
+            self._output.lines(shown)
+
+    def _tell(self, changes: Sequence[NodeChangeLine]) -> None:
+        if changes:
+            self._output.lines((each, None) for each in changes)
+        for each in changes:
+            tell(f"node {each.id[:8]} {each.address or EMPTY} {_CHANGES[each.change]}", event=f"node_{each.change}")
+
+
+def read_kinds(given: Sequence[str]) -> frozenset[str]:
+    """Return the kinds of events that options name, each by itself or by how several begin; none for all.
+
+    Raises:
+        ConfigurationError: There is no such kind.
+    """
+    wanted: set[str] = set()
+    for word in (word.strip() for each in given for word in each.split(",")):
+        meant = [kind for kind in KINDS if word and kind.startswith(word)]
+        if not meant:
+            near = get_close_matches(word, KINDS, n=1, cutoff=0.0)
+            raise ConfigurationError(
+                f"there is no kind of event {word!r}; the nearest is {near[0]!r}. Kinds are {', '.join(KINDS)}."
+            )
+        wanted.update(meant)
+    return frozenset(wanted)
+
+
+def read_since(given: str | None) -> tuple[int | None, float]:
+    """Return the number of an event or None, and else how long ago events may have happened, in seconds.
+
+    Raises:
+        ConfigurationError: It is neither a number nor a duration.
+    """
+    if given is None:
+        return None, 0.0
+    if _NUMBER.fullmatch(given):
+        return int(given), 0.0
+    match = _DURATION.fullmatch(given.strip())
+    if match is None:
+        raise ConfigurationError(
+            f"--since {given!r} is neither the number of an event nor a duration. Write 90s, 10m, 2h or 1d; 0 is all that "
+            "nodes keep."
+        )
+    return None, float(match[1]) * _UNITS_S[match[2]]
+
+
+def describe(line: WatchLine, network: str) -> str:
+    """Return what is watched, for people: all, or which part."""
+    if not line.watched:
+        return f"no other node found in the network {network!r}: waiting for one; Ctrl-C ends it"
+    of = f"{line.watched} node{'s' * (line.watched != 1)}"
+    if line.is_sample:
+        of = f"{line.watched} of about {line.nodes:,.0f} nodes, drawn by chance: --all watches every node"
+    overlooked = "" if line.is_whole else "; a part of the ring did not answer, so there may be more"
+    return f"watching {of}{overlooked}; Ctrl-C ends it"
+
+
+def _text_of(line: EventLine | GapLine) -> str:
+    """Return a line for people. Each has the same columns: time, node, event, node that it is about, times, name, detail."""
+    moment = line.time.astimezone()
+    if isinstance(line, GapLine):
+        missed = "?" if line.missed is None else str(line.missed)
+        words = ["gap", EMPTY, missed, EMPTY, "overwritten before they were read"]
+    else:
+        words = [line.event, line.node[:8], str(line.times), line.name, line.detail]
+    event, about, times, name, detail = (one_line(word) or EMPTY for word in words)
+    return GAP.join(
+        [
+            f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03}",
+            line.id[:8],
+            event.ljust(_KIND_WIDTH),
+            about.ljust(8),
+            times.rjust(3),
+            name,
+            detail,
+        ]
+    )

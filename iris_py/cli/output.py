@@ -1,0 +1,231 @@
+"""One rule for the output of every command: JSON Lines with `--json`, else text that is for people and for `grep`.
+
+With `--json` a command prints one object per line, each of them with its `kind`, and flushes each line. A command that
+gathers ends with a line of the kind `summary`, whose counts are of everything, also of what is not shown. Bytes are `payload`
+where they are text in UTF-8, else `payload_base64`. Errors stay on standard error; the exit code tells them apart.
+
+Without `--json` rows are a table on a terminal (as wide as it, coloured unless NO_COLOR is set), and plain aligned columns
+without a head elsewhere. Remarks go to standard error with :func:`iris_py.cli.outcome.complain`. The end of a pipe that nobody
+reads any more raises BrokenPipeError, which :func:`iris_py.cli.outcome.execute` turns into the exit code 141.
+
+How a command uses it, in the module that does its work:
+
+    class NodeLine(Line, tag="node"):
+        \"\"\"A node of the network.\"\"\"
+
+        id: str
+        zone: str
+
+    class NodesSummary(Line, tag="summary"):
+        \"\"\"The end of the list.\"\"\"
+
+        shown: int
+        total: int
+
+    #: What `--json` prints, by command: docs/schemas/nodes.json is made from it.
+    LINES: Final[Lines] = {"nodes": (NodeLine, NodesSummary)}
+
+    _COLUMNS: Final = (Column[NodeLine]("id", lambda line: line.id), Column[NodeLine]("zone", lambda line: line.zone))
+
+    output = Output(as_json=as_json)
+    output.table(found, _COLUMNS)                 # a line of JSON each, or a table
+    output.line(NodesSummary(shown=1, total=2))   # with text="...": what to print without --json; nothing by default
+
+A Struct from elsewhere is as good as a `Line` if it has `tag_field="kind"`. `make reference` writes docs/cli.md and
+docs/schemas anew, and tests/unit/iris_py/cli/test_reference.py fails where they are not those of the code.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypedDict, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from iris_py.cli.outcome import one_line
+from iris_py.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+    from typing import BinaryIO, Self, TextIO
+
+    from rich.console import Console
+
+__all__ = [
+    "GAP",
+    "Column",
+    "Line",
+    "Lines",
+    "Output",
+    "PayloadFields",
+    "PayloadLine",
+    "make_console",
+    "payload_fields",
+]
+
+#: Between plain columns.
+GAP: Final = "  "
+#: In place of a cell without text, so that a line always has the same number of columns.
+EMPTY: Final = "-"
+
+
+class Line(msgspec.Struct, tag_field="kind"):
+    """One object of `--json`. A subclass names its kind: `class Reply(Line, tag="reply")`."""
+
+
+class PayloadLine(Line, kw_only=True):
+    """One object of `--json` with bytes: one of both fields is there (:func:`payload_fields`)."""
+
+    payload: str | UnsetType = UNSET
+    payload_base64: bytes | UnsetType = UNSET
+
+
+class PayloadFields(TypedDict, total=False):
+    """The fields of a `PayloadLine`."""
+
+    payload: str
+    payload_base64: bytes
+
+
+def payload_fields(payload: bytes) -> PayloadFields:
+    """Return bytes as the fields of a `PayloadLine`: as text where they are UTF-8, as themselves (base64) otherwise."""
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": payload}
+
+
+#: The kinds of lines that each command prints with `--json`.
+Lines: TypeAlias = Mapping[str, tuple[type[msgspec.Struct], ...]]
+
+AnyLine = TypeVar("AnyLine", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True)
+class Column(Generic[AnyLine]):
+    """A column of a table for people."""
+
+    title: str
+    cell: Callable[[AnyLine], str]
+    """Makes the text of a cell. It may come from others: what could steer a terminal is made harmless."""
+    is_number: bool = False
+    """Whether its cells stand at the right."""
+
+
+class Output:
+    """The place where a command prints its results. It is a context manager for the sake of `--output`.
+
+    Attributes:
+        is_json: Whether it prints JSON Lines.
+    """
+
+    def __init__(self, *, as_json: bool, path: Path | None = None) -> None:
+        """Begin.
+
+        Args:
+            as_json: The option `--json`.
+            path: The option `--output`: a file to write in place of standard output. One that exists is overwritten.
+
+        Raises:
+            ConfigurationError: The file cannot be written.
+        """
+        self.is_json: Final = as_json
+        self._path: Final = path
+        self._file: TextIO | None = None if path is None else _open(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def line(self, line: msgspec.Struct, text: str | None = None) -> None:
+        """Print one result, and flush.
+
+        Args:
+            line: What `--json` prints.
+            text: What is printed otherwise, without the end of its line; nothing by default. What comes from others has to be
+                harmless: :func:`iris_py.cli.outcome.one_line`.
+        """
+        self.lines([(line, text)])
+
+    def lines(self, results: Iterable[tuple[msgspec.Struct, str | None]]) -> None:
+        """Print results that came together, as :meth:`line` does each, with one write and one flush."""
+        if self.is_json:
+            self.write(b"".join(msgspec.json.encode(line) + b"\n" for line, _ in results))
+        else:
+            self.write("".join(f"{text}\n" for _, text in results if text is not None).encode(errors="backslashreplace"))
+
+    def table(self, lines: Sequence[AnyLine], columns: Sequence[Column[AnyLine]]) -> None:
+        """Print rows: an object each, a table on a terminal, aligned columns elsewhere. No rows are no output."""
+        if self.is_json:
+            self.lines((line, None) for line in lines)
+            return
+        rows = [[one_line(column.cell(line)) or EMPTY for column in columns] for line in lines]
+        if not rows:
+            return
+        if self._stream.isatty():
+            self._print_table(rows, columns)
+            return
+        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        numbers = [column.is_number for column in columns]
+        text = "".join(_align(row, widths, numbers) for row in rows)
+        self.write(text.encode(errors="backslashreplace"))
+
+    def write(self, content: bytes) -> None:
+        """Print bytes as they are, and flush."""
+        self._stream.flush()
+        self._binary.write(content)
+        self._binary.flush()
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person sees it as it is printed."""
+        return self._stream.isatty()
+
+    @property
+    def _stream(self) -> TextIO:
+        return sys.stdout if self._file is None else self._file
+
+    @property
+    def _binary(self) -> BinaryIO:
+        return self._stream.buffer
+
+    def _print_table(self, rows: Sequence[Sequence[str]], columns: Sequence[Column[AnyLine]]) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(Text(column.title), justify="right" if column.is_number else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*map(Text, row))  # as texts: brackets are no markup
+        make_console().print(table)
+
+
+def make_console(*, is_error: bool = False) -> Console:
+    """Return a console of rich for sentences: without markup, so that brackets stay, and without breaking lines.
+
+    Args:
+        is_error: Whether it is for standard error.
+    """
+    from rich.console import Console
+
+    return Console(stderr=is_error, highlight=False, markup=False, emoji=False)
+
+
+def _align(row: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> str:
+    cells = zip(row, widths, numbers, strict=True)
+    return GAP.join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in cells).rstrip() + "\n"
+
+
+def _open(path: Path) -> TextIO:
+    try:
+        return path.open("w", encoding="utf-8")
+    except OSError as exc:
+        raise ConfigurationError(f"--output: {path} cannot be written: {exc.strerror}. Correct the path.") from exc

@@ -1,0 +1,190 @@
+"""The command `iris ping`: how long nodes take to answer, question by question."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from statistics import quantiles
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+import iris_py
+from iris_py.cli.asking import format_seconds, rounded
+from iris_py.cli.outcome import ExitCode, one_line
+from iris_py.cli.output import Line, Output
+from iris_py.errors import ConfigurationError, NoMembers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iris_py import Node, NodeName
+    from iris_py.cli.output import Lines
+    from iris_py.cli.settings import Settings
+
+__all__ = ["LINES", "find_targets", "ping"]
+
+#: Digits of a node id that are enough to name it, if no other one begins so.
+_ID_DIGITS_MIN: Final = 4
+_ID_DIGITS: Final = 32
+#: The ways, in the order in which they are shown.
+_WAYS: Final = ("link", "udp", "ring")
+
+
+class PingLine(Line, tag="ping", kw_only=True):
+    """One question to a node."""
+
+    number: int
+    """Counts up from 1."""
+    id: str
+    """The node that was asked."""
+    address: str
+    """Where it listens."""
+    way: str
+    """`link` if one to it was open, else `ring`."""
+    round_trip_s: float | None
+    """How long its answer took, in seconds; None if none came."""
+    udp_s: float | UnsetType | None = UNSET
+    """With `--udp`: how long a datagram took that it sent back; None if none came, or if it has no numeric address."""
+    ring_s: float | UnsetType | None = UNSET
+    """With `--udp`: how long a question took that went from node to node, as its answer did; None if none came."""
+
+
+class WayFigures(msgspec.Struct, kw_only=True):
+    """The answers that came one way, and how long they took, in seconds; None if none came."""
+
+    way: str
+    """`link`, `udp` or `ring`."""
+    sent: int
+    lost: int
+    min_s: float | None
+    p50_s: float | None
+    p99_s: float | None
+    max_s: float | None
+
+
+class PingSummary(Line, tag="summary", kw_only=True):
+    """The end: how many answers came, and how long they took, in seconds; None if none came."""
+
+    sent: int
+    lost: int
+    min_s: float | None
+    p50_s: float | None
+    p99_s: float | None
+    max_s: float | None
+    ways: list[WayFigures] | UnsetType = UNSET
+    """With `--udp`: the same for each way."""
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {"ping": (PingLine, PingSummary)}
+
+
+async def ping(
+    settings: Settings,
+    target: str,
+    *,
+    count: int,
+    interval_s: float,
+    timeout_s: float,
+    has_udp: bool = False,
+    as_json: bool,
+) -> int:
+    """Ask nodes for a sign of life, one after the other, and say how long each took. The core of a node answers."""
+    output = Output(as_json=as_json)
+    taken: list[float | None] = []
+    ways: dict[str, list[float | None]] = {}
+    async with iris_py.connect(**settings.connect_arguments()) as node:
+        targets = await find_targets(node, target, timeout_s)
+        for number in range(1, count + 1):
+            asked = targets[(number - 1) % len(targets)]
+            started = asyncio.get_running_loop().time()
+            linked = {link.peer for link in node.statistics().links.each}
+            way = "link" if asked.id in linked else "ring"
+            found = await node.ask_nodes(nodes=[asked], timeout=timeout_s)
+            took_s = found.reports[0].round_trip_s if found.reports else None
+            taken.append(took_s)
+            line = PingLine(number=number, id=asked.id, address=asked.address, way=way, round_trip_s=rounded(took_s))
+            took = {way: took_s}
+            if has_udp:
+                took |= await _compare(node, asked, timeout_s)
+                line.udp_s, line.ring_s = rounded(took.get("udp")), rounded(took["ring"])
+            for each, seconds in took.items():
+                ways.setdefault(each, []).append(seconds)
+            shown = "  ".join(f"{each} {_said(took[each])}" for each in _WAYS if each in took)
+            output.line(line, f"{number:>3}  {asked.id[:8]}  {one_line(asked.address) or '-'}  {shown}")
+            if number < count:
+                await asyncio.sleep(max(0.0, started + interval_s - asyncio.get_running_loop().time()))
+    if has_udp:
+        figures = [WayFigures(way=way, **_figures(ways[way])) for way in _WAYS if way in ways]
+        text = "\n".join(f"{each.way:<4}  {_describe(each)}" for each in figures)
+        output.line(PingSummary(**_figures(taken), ways=figures), text)
+    else:
+        summary = PingSummary(**_figures(taken))
+        output.line(summary, _describe(summary))
+    return ExitCode.FAULT if any(None in each for each in ways.values()) else ExitCode.OK
+
+
+async def _compare(node: Node, asked: NodeName, timeout_s: float) -> dict[str, float | None]:
+    """Ask in the ways that no request takes while there is a link: one after the other, so that none holds up another."""
+    took: dict[str, float | None] = {"ring": None}
+    # The root of its id is the node itself: question and answer go from node to node.
+    route = await node._find_route(bytes.fromhex(asked.id), asyncio.get_running_loop().time() + timeout_s)
+    if route is not None and route.root.id == asked.id:
+        took["ring"] = route.round_trip_s
+        asked = route.root  # with its address, which whoever gave an id did not say
+    if asked.address:
+        with suppress(ConfigurationError):  # a node that tells names alone is sent no datagrams
+            took["udp"] = await node._echo(asked, timeout_s)
+    return took
+
+
+async def find_targets(node: Node, target: str, timeout_s: float) -> list[NodeName]:
+    """Return the nodes that a word on the command line means: the members of a cluster, or one node by its id or address."""
+    is_id = _ID_DIGITS_MIN <= len(target) <= _ID_DIGITS and all(digit in "0123456789abcdef" for digit in target.lower())
+    if len(target) == _ID_DIGITS and is_id:
+        return [iris_py.NodeName(target.lower())]
+    if ":" not in target:
+        members = [iris_py.NodeName(each.id, each.address, each.zone) for each in await node.members(target)]
+        if members:
+            return members
+        if not is_id:
+            raise NoMembers(target, node.network_size - 1)
+    found = await node.ask_nodes(timeout=timeout_s)
+    everybody = [report.node for report in found.reports] + list(found.missing) + list(found.refused)
+    meant = [each for each in everybody if each.address == target or (is_id and each.id.startswith(target.lower()))]
+    if len(meant) > 1:
+        raise ConfigurationError(f"{len(meant)} nodes have an id that begins with {target!r}. Give more digits of it.")
+    if not meant:
+        raise ConfigurationError(
+            f"there is no node {target!r} in the network {node.network!r}, and nobody serves such a name. "
+            "`iris nodes` and `iris clusters` show what there is."
+        )
+    return meant
+
+
+def _figures(taken: Sequence[float | None]) -> dict[str, Any]:
+    """Return the fields that summaries have."""
+    seconds = [each for each in taken if each is not None]
+    hundredths = quantiles(seconds, n=100, method="inclusive") if len(seconds) > 1 else seconds * 99
+    return {
+        "sent": len(taken),
+        "lost": len(taken) - len(seconds),
+        "min_s": rounded(min(seconds, default=None)),
+        "p50_s": rounded(hundredths[49]) if seconds else None,
+        "p99_s": rounded(hundredths[98]) if seconds else None,
+        "max_s": rounded(max(seconds, default=None)),
+    }
+
+
+def _describe(summary: PingSummary | WayFigures) -> str:
+    text = f"{summary.sent} sent, {summary.lost} lost ({summary.lost / summary.sent:.0%})"
+    if summary.min_s is None:
+        return text
+    named = {"min": summary.min_s, "p50": summary.p50_s, "p99": summary.p99_s, "max": summary.max_s}
+    return f"{text}, " + ", ".join(f"{name} {format_seconds(value)}" for name, value in named.items())
+
+
+def _said(took_s: float | None) -> str:
+    return "no answer" if took_s is None else format_seconds(took_s)

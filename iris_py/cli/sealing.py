@@ -1,0 +1,48 @@
+"""The options `--seal-file` and `--seal-name`: payloads that nobody between a caller and a member reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_py import Seal, Sealed
+from iris_py.errors import ConfigurationError
+from iris_py.files.secrets import read_secret_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from iris_py import Handler
+    from iris_security import Secret
+
+__all__ = ["read_seal", "read_sealed"]
+
+_OPTION = "--seal-file"
+
+
+def read_seal(path: Path | None, name: str | None) -> Seal | None:
+    """Return what seals requests; None if nothing does.
+
+    Args:
+        path: The file with the secret; of several generations the first seals.
+        name: The name to seal under; None for that of the cluster.
+
+    Raises:
+        ConfigurationError: The file cannot be used, or there is a name and no file.
+    """
+    return None if _is_absent(path, name) else Seal(_read(path), name=name)
+
+
+def read_sealed(handler: Handler, path: Path | None, name: str | None) -> Handler | Sealed:
+    """Return a handler that takes what is sealed, or the handler itself; as :func:`read_seal`."""
+    return handler if _is_absent(path, name) else Sealed(handler, _read(path), name=name)
+
+
+def _is_absent(path: Path | None, name: str | None) -> bool:
+    if path is None and name is not None:
+        raise ConfigurationError(f"--seal-name is of no use alone. Name the file with the secret: {_OPTION}.")
+    return path is None
+
+
+def _read(path: Path | None) -> tuple[Secret, ...]:
+    assert path is not None
+    return read_secret_file(path, _OPTION)

@@ -1,0 +1,132 @@
+"""The handler that a command line names as ``MODULE:HANDLER``, and the files that it was made of."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import sysconfig
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from iris_py import Handler, Sealed
+from iris_py.errors import ConfigurationError
+from iris_py.wire.mistyped import nearest_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import ModuleType
+
+__all__ = ["AnyHandler", "Target", "imported_files", "load_handler", "parse_target"]
+
+#: Where packages are that nobody edits while a service runs.
+_INSTALLED: Final = tuple({path + os.sep for key, path in sysconfig.get_paths().items() if key.endswith("lib")})
+
+
+#: Whatever a node joins a cluster with.
+AnyHandler: TypeAlias = "Handler[Any, Any] | Sealed | Callable[[Any], Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A handler, as a command line names it."""
+
+    module: str
+    names: tuple[str, ...]
+    """The names that lead to it from the module."""
+
+    @property
+    def name(self) -> str:
+        """The last of its names, that of the cluster if no other is given."""
+        return self.names[-1]
+
+
+def parse_target(text: str) -> Target:
+    """Read ``MODULE:HANDLER``; a handler may be an attribute of something: ``app:services.upper``.
+
+    Raises:
+        ConfigurationError: It is nothing of the kind.
+    """
+    module, separator, handler = text.partition(":")
+    names = tuple(handler.split("."))
+    if not separator or not all(each.isidentifier() for each in (*module.split("."), *names)):
+        written = f" For {text}, write the module that it is in: {text[:-3]}:NAME." if text.endswith(".py") else ""
+        raise ConfigurationError(f"{text!r} is not MODULE:HANDLER, such as shop.prices:quote.{written}")
+    return Target(module, names)
+
+
+def load_handler(target: Target, directory: str) -> AnyHandler:
+    """Import a handler.
+
+    Args:
+        target: Its names.
+        directory: Where modules are looked for first.
+
+    Returns:
+        A handler object, or a function; of a class that needs no arguments, an object.
+
+    Raises:
+        ConfigurationError: There is none of that name, or it is none. A module that fails has its traceback on standard error.
+    """
+    sys.path.insert(0, directory)
+    try:
+        module = importlib.import_module(target.module)
+    except ModuleNotFoundError as exc:
+        if exc.name is not None and f"{target.module}.".startswith(f"{exc.name}."):
+            raise ConfigurationError(
+                f"there is no module {exc.name!r} in {directory}. Correct the name, or say where it is with --directory."
+            ) from None
+        raise ConfigurationError(f"the module {target.module!r} needs {exc.name!r}, which is not installed here.") from exc
+    except Exception as exc:
+        traceback.print_exc()
+        raise ConfigurationError(f"the module {target.module!r} cannot be imported: {type(exc).__name__}: {exc}") from exc
+    return _find(module, target)
+
+
+def _find(module: ModuleType, target: Target) -> AnyHandler:
+    found: Any = module
+    for index, name in enumerate(target.names):
+        if not hasattr(found, name):
+            owner = ".".join((target.module, *target.names[:index]))
+            public = [each for each in vars(found) if not each.startswith("_")]
+            advice = nearest_name(name, public) if public else "It is empty."
+            raise ConfigurationError(f"{owner} has no {name!r}. {advice}")
+        found = getattr(found, name)
+    if isinstance(found, type) and issubclass(found, Handler):
+        try:
+            found = found()
+        except TypeError as exc:
+            raise ConfigurationError(f"{target.name} is a class, and cannot be made without arguments: {exc}") from exc
+    if not isinstance(found, Handler | Sealed) and (isinstance(found, type) or not callable(found)):
+        raise ConfigurationError(
+            f"{target.name} is {found!r}, which answers nothing. Name an async or plain function that takes a request and "
+            "returns bytes, or an iris_py.Handler."
+        )
+    handler: AnyHandler = found
+    return handler
+
+
+def imported_files(target: Target, error: BaseException | None = None) -> list[str]:
+    """Return the source files of what is imported and not installed, in their order.
+
+    Args:
+        target: The handler; its own file is among them also where it cannot be imported.
+        error: What went wrong, if something did: files in which it did are among them, too.
+    """
+    found = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    try:
+        spec = importlib.util.find_spec(target.module)
+        found.append(spec.origin if spec is not None else None)
+    except (ImportError, ValueError):
+        pass
+    while error is not None:
+        found += [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+        found += [error.filename] if isinstance(error, SyntaxError) else []
+        error = error.__cause__
+    return sorted(_edited(found))
+
+
+def _edited(paths: Iterable[str | None]) -> set[str]:
+    return {os.path.abspath(path) for path in paths if path and path.endswith(".py") and not path.startswith(_INSTALLED)}

@@ -1,0 +1,86 @@
+"""A worker's end of the line to its supervisor: it reports, and answers how it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from iris_py.cli.serve.messages import LINE_BYTES_MAX, LINE_VARIABLE, Ask, FromSupervisor, FromWorker, Go, Told
+from iris_py.metrics.families import Families
+from iris_py.net.lines import take_line
+
+if TYPE_CHECKING:
+    from iris_py import Node
+    from iris_py.metrics.families import Family
+
+__all__ = ["SupervisorLine"]
+
+
+class SupervisorLine:
+    """The line to the supervisor of this process.
+
+    Args:
+        reader: What comes.
+        writer: What goes. It never holds up this process: a supervisor that does not read is waited for by nobody.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._families = Families()
+
+    @classmethod
+    async def open(cls) -> SupervisorLine | None:
+        """Return the line that the environment names, or None; it is taken out of the environment."""
+        number = os.environ.pop(LINE_VARIABLE, None)
+        if number is None:
+            return None
+        return cls(*await take_line(int(number), LINE_BYTES_MAX))
+
+    def tell(self, message: FromWorker) -> None:
+        """Send a message, now or as soon as it can be."""
+        if not self._writer.is_closing():
+            self._writer.write(msgspec.json.encode(message) + b"\n")
+
+    async def go(self) -> Go | None:
+        """Wait until the worker is to go on; None if the supervisor has gone."""
+        while (message := await self._read()) is not None:
+            if isinstance(message, Go):
+                return message
+        return None
+
+    async def answer(self, node: Node) -> None:
+        """Answer until the supervisor has gone.
+
+        Args:
+            node: The node whose state is told.
+        """
+        while (message := await self._read()) is not None:
+            if isinstance(message, Ask):
+                metrics = await self._metrics(node) if message.has_metrics else []
+                self.tell(Told(message.number, node.health(message.cluster), metrics))
+
+    async def close(self) -> None:
+        """Send what has not been sent, and close it."""
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            pass  # a supervisor that has gone wants to know nothing
+
+    async def _metrics(self, node: Node) -> list[Family]:
+        """Return the metrics, with a turn of the event loop after each, so that requests are not held up."""
+        found = []
+        for family in self._families.collect(node.statistics()):
+            found.append(family)
+            await asyncio.sleep(0)
+        return found
+
+    async def _read(self) -> FromSupervisor | None:
+        try:
+            line = await self._reader.readline()
+        except OSError:
+            return None
+        return msgspec.json.decode(line, type=FromSupervisor) if line.endswith(b"\n") else None

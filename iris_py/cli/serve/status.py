@@ -1,0 +1,160 @@
+"""The status of several workers at one address (docs/design.md 16.4): their supervisor asks them, and says what they say."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from iris_py.api.health import Health
+from iris_py.metrics.families import Family
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+
+    from prometheus_client.core import Metric
+
+    from iris_py.cli.serve.messages import Told
+    from iris_py.cli.serve.slot import Slot
+    from iris_py.metrics.families import Histogram
+
+__all__ = ["WorkersStatus", "merge"]
+
+#: How long (seconds) a worker has to say how it is. Too small: one whose event loop is busy counts as silent; too large: a
+#: probe of Kubernetes, which waits for a second unless told otherwise, hears nothing at all.
+TELL_S: Final = 0.7
+#: And how long to send its metrics. Too small: those of a busy one are missing; too large: who asks waits for as long as for
+#: none at all, for one that stands still. Prometheus waits for 10 s.
+METRICS_S: Final = 3.0
+#: Workers whose reasons are told where none serves.
+REASONS_MAX: Final = 8
+
+
+class WorkersStatus:
+    """Serves how several workers are.
+
+    Attributes:
+        slots: Their places, when there are any.
+    """
+
+    def __init__(self) -> None:
+        self.slots: Sequence[Slot] = ()
+        self._told: Mapping[int, Told | None] = {}
+
+    @asynccontextmanager
+    async def listening(self, listen: str | None) -> AsyncIterator[str]:
+        """Serve it in the block, and give the address.
+
+        Args:
+            listen: The value of the option ``--http``; None to serve nothing, then the address is empty.
+
+        Raises:
+            ConfigurationError: It is no address, it cannot be listened there, or a package is missing.
+        """
+        if listen is None:
+            yield ""
+            return
+        from iris_py.metrics.endpoint import StatusEndpoint
+
+        endpoint = StatusEndpoint(None, alive=self.alive, ready=self.ready, refresh=self.refresh)
+        endpoint.registry.register(self)
+        await endpoint.listen(listen)
+        try:
+            yield endpoint.address
+        finally:
+            await endpoint.close()
+
+    async def alive(self) -> Health:
+        """Say whether anything works: workers that have ended are started again, but all that run may stand still."""
+        told = await self._ask_all(None)
+        if told and not any(told.values()):
+            return Health(status="NOT_SERVING", reasons=(f"no event loop turns in {_workers(len(told))}",))
+        return Health(status="SERVING")
+
+    async def ready(self, cluster: str | None) -> Health:
+        """Say whether any worker serves, as soon as one says that it does.
+
+        Args:
+            cluster: The cluster that is asked about; None for all that they do.
+        """
+        found: dict[int, Health] = {}
+        asking = {asyncio.create_task(_health_of(slot, cluster)): slot.number for slot in self.slots}
+        left = set(asking)
+        try:
+            while left:
+                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                for each in done:
+                    health = found[asking[each]] = each.result()
+                    if health.is_ready:
+                        return health
+        finally:
+            for each in left:
+                each.cancel()
+        return _none_of(found)
+
+    async def refresh(self) -> None:
+        """Ask all workers for their metrics: :meth:`collect` gives them."""
+        self._told = await self._ask_all(None, has_metrics=True)
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the metrics of all, each series with the number of its worker."""
+        from iris_py.metrics.collector import make_metric
+
+        up = [((str(slot.number),), float(self._told.get(slot.number) is not None)) for slot in self.slots]
+        ends = [((str(slot.number),), float(slot.ends)) for slot in self.slots]
+        yield make_metric(Family("iris_worker_up", "gauge", "1 if the worker says how it is.", ("worker",), up))
+        yield make_metric(
+            Family("iris_worker_ends_total", "counter", "Times that the worker ended unbidden.", ("worker",), ends)
+        )
+        by_worker = {str(number): told.metrics for number, told in self._told.items() if told is not None}
+        self._told = {}
+        yield from map(make_metric, merge(by_worker))
+
+    async def _ask_all(self, cluster: str | None, *, has_metrics: bool = False) -> Mapping[int, Told | None]:
+        """Return what the workers say that have come to serve; None of one that says nothing."""
+        asked = [(slot.number, slot.current) for slot in self.slots if slot.current is not None and slot.current.is_ready]
+        within_s = METRICS_S if has_metrics else TELL_S
+        told = await asyncio.gather(*(process.ask(cluster, within_s, has_metrics=has_metrics) for _number, process in asked))
+        return {number: answer for (number, _process), answer in zip(asked, told, strict=True)}
+
+
+def merge(families: Mapping[str, Iterable[Family]]) -> Iterator[Family]:
+    """Make one family of those of the same name.
+
+    Args:
+        families: Those of each worker, by its label. A worker may have fewer: its files may be older.
+    """
+    merged: dict[str, Family] = {}
+    samples: dict[str, list[tuple[tuple[str, ...], float | Histogram]]] = {}
+    for worker, its_own in families.items():
+        for family in its_own:
+            labels = ("worker", *family.labels)
+            if merged.setdefault(family.name, family._replace(labels=labels)).labels == labels:
+                samples.setdefault(family.name, []).extend(((worker, *values), value) for values, value in family.samples)
+    for name, family in merged.items():
+        yield family._replace(samples=samples[name])
+
+
+async def _health_of(slot: Slot, cluster: str | None) -> Health:
+    process = slot.current
+    if process is None and slot.ends:
+        return Health(status="NOT_SERVING", reasons=("it has ended, and is started again",))
+    if process is None or not process.is_ready:
+        return Health(status="NOT_SERVING", reasons=("it is starting",))
+    told = await process.ask(cluster, TELL_S)
+    return Health(status="NOT_SERVING", reasons=(f"it says nothing for {TELL_S:g} s",)) if told is None else told.health
+
+
+def _none_of(found: Mapping[int, Health]) -> Health:
+    """Return the health of workers of which none serves."""
+    reasons = [f"worker {number}: {reason}" for number, health in sorted(found.items()) for reason in health.reasons]
+    if len(reasons) > REASONS_MAX:
+        reasons = [*reasons[:REASONS_MAX], f"and {len(reasons) - REASONS_MAX} reasons more"]
+    is_unknown = bool(found) and all(health.status == "SERVICE_UNKNOWN" for health in found.values())
+    return Health(
+        status="SERVICE_UNKNOWN" if is_unknown else "NOT_SERVING", reasons=tuple(reasons or ["no worker was started yet"])
+    )
+
+
+def _workers(number: int) -> str:
+    return "the worker" if number == 1 else f"any of {number} workers"

@@ -1,0 +1,278 @@
+"""The command `iris survey`: a question to every member of a cluster, or one for each line of standard input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+import iris_py
+from iris_py.cli.calling import check_source, payloads_of, read_headers, read_payload
+from iris_py.cli.many_requests import ask_all
+from iris_py.cli.outcome import ExitCode, complain, exit_code, explain, one_line
+from iris_py.cli.output import Line, Output, PayloadLine, payload_fields
+from iris_py.cli.sealing import read_seal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Sequence
+    from pathlib import Path
+
+    from iris_py.cli.many_requests import Outcome
+    from iris_py.cli.output import Lines
+    from iris_py.cli.settings import Settings
+
+__all__ = ["LINES", "survey"]
+
+
+class SurveyReplyLine(PayloadLine, tag="reply", kw_only=True):
+    """The reply of one member to a survey."""
+
+    member: str
+    """The node id of the member."""
+    number: int | UnsetType = UNSET
+    """With `--lines` or `--count`: to which survey it is, from 1."""
+
+
+class FailureLine(msgspec.Struct):
+    """A member whose handler failed."""
+
+    member: str
+    type: str
+    text: str
+
+
+class SurveyResult(Line, kw_only=True):
+    """A survey that has ended: how many members there are, and what became of those that did not reply."""
+
+    cluster: str
+    members: int
+    replies: int
+    complete: bool
+    """Whether every member has replied."""
+    missing: int
+    """How many have not answered in time."""
+    missing_members: list[str]
+    """Their node ids, as far as they are known."""
+    failed: list[FailureLine]
+    rejected: list[str]
+    """Members that are full."""
+    declined: list[str]
+    """Members without a handler for surveys."""
+    dropped: int
+    """Replies that came faster than they were read."""
+
+
+class SurveyLine(SurveyResult, tag="survey", kw_only=True):
+    """The end of one survey of `--lines` or `--count`."""
+
+    number: int
+    seconds: float
+    """How long it took."""
+
+
+class FailedSurveyLine(Line, tag="failure"):
+    """A survey of several that could not be made."""
+
+    cluster: str
+    number: int
+    type: str
+    """The class of the error."""
+    text: str
+    seconds: float
+
+
+class SurveySummary(SurveyResult, tag="summary", kw_only=True):
+    """The end; of several surveys numbers are sums, and a member is named once."""
+
+    surveys: int | UnsetType = UNSET
+    """With `--lines` or `--count`: how many there were, with those that could not be made."""
+
+
+class Surveyed(NamedTuple):
+    """A survey that has ended."""
+
+    replies: list[iris_py.SurveyReply]
+    answers: iris_py.Answers
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {"survey": (SurveyReplyLine, SurveyLine, FailedSurveyLine, SurveySummary)}
+
+
+async def survey(
+    settings: Settings,
+    cluster: str,
+    text: str | None,
+    *,
+    timeout_s: float,
+    stop_after: int | None,
+    header: Sequence[str] | None,
+    has_lines: bool = False,
+    count: int | None = None,
+    concurrency: int = 1,
+    seal_file: Path | None = None,
+    seal_name: str | None = None,
+    path: Path | None = None,
+    as_json: bool,
+) -> int:
+    """Ask every member, print a line for each reply as it comes, and say what became of the others. Or ask each of several."""
+    check_source(text, has_lines=has_lines)
+    config, seal, headers = settings.load(), read_seal(seal_file, seal_name), read_headers(header)
+    lone = read_payload(text, config.max_message_bytes, "Split it") if text is not None and count is None else None
+    with Output(as_json=as_json, path=path) as output:
+        async with iris_py.connect(config=config) as node:
+
+            def begin(payload: bytes) -> iris_py.Survey:
+                return node.survey(cluster, payload, timeout=timeout_s, stop_after=stop_after, headers=headers, seal=seal)
+
+            async def ask(payload: bytes) -> Surveyed:
+                asked = begin(payload)
+                return Surveyed([reply async for reply in asked], asked.answers)
+
+            if lone is None:
+                outcomes = ask_all(ask, payloads_of(text, config.max_message_bytes, count), concurrency)
+                return await _print_all(output, cluster, outcomes, stop_after, settings.options)
+            asked, replies = begin(lone), 0
+            async for reply in asked:
+                replies += 1
+                _print_reply(output, reply)
+        answers = asked.answers
+        output.line(SurveySummary(**_result_of(cluster, replies, answers)))
+    if not as_json:
+        _complain_of(cluster, answers, is_stopped=replies == stop_after)
+    return _code_of(replies, answers, stop_after)
+
+
+async def _print_all(
+    output: Output,
+    cluster: str,
+    outcomes: AsyncIterator[Outcome[Surveyed]],
+    stop_after: int | None,
+    options: Collection[str],
+) -> int:
+    """Print the replies to each survey, and what became of the others; return the exit code of the first that has one."""
+    code, number, total, has_failed = ExitCode.OK, 0, _Total(cluster), False
+    async for outcome in outcomes:
+        number += 1
+        seconds = round(outcome.seconds, 6)
+        if outcome.reply is None:
+            assert outcome.error is not None
+            code, has_failed = code or exit_code(outcome.error), True
+            reason = explain(outcome.error, options)
+            output.line(FailedSurveyLine(cluster, number, type(outcome.error).__name__, reason, seconds))
+            if not output.is_json:
+                complain(f"survey {number}: {reason}")
+            continue
+        replies, answers = outcome.reply
+        for reply in replies:
+            _print_reply(output, reply, number)
+        result = _result_of(cluster, len(replies), answers)
+        output.line(SurveyLine(number=number, seconds=seconds, **result))
+        total.add(result)
+        if not output.is_json:
+            _complain_of(cluster, answers, is_stopped=len(replies) == stop_after, begin=f"survey {number}: ")
+        code = code or _code_of(len(replies), answers, stop_after)
+    output.line(total.summary(number, has_failed=has_failed))
+    return code
+
+
+def _print_reply(output: Output, reply: iris_py.SurveyReply, number: int | None = None) -> None:
+    begin = "" if number is None else f"{number}  "
+    text = f"{begin}{reply.member.id[:8]}  {one_line(reply.payload.decode(errors='backslashreplace'))}"
+    counted = UNSET if number is None else number
+    output.line(SurveyReplyLine(member=reply.member.id, number=counted, **payload_fields(reply.payload)), text)
+
+
+class _Result(TypedDict):
+    """The fields of a :class:`SurveyResult`."""
+
+    cluster: str
+    members: int
+    replies: int
+    complete: bool
+    missing: int
+    missing_members: list[str]
+    failed: list[FailureLine]
+    rejected: list[str]
+    declined: list[str]
+    dropped: int
+
+
+class _Total:
+    """The sum of several surveys. It names each member once, so it is as large as one survey may be."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._members = self._replies = self._missing = self._dropped = 0
+        self._is_complete = True
+        self._failed: dict[str, FailureLine] = {}
+        self._missing_members: dict[str, None] = {}
+        self._rejected: dict[str, None] = {}
+        self._declined: dict[str, None] = {}
+
+    def add(self, result: _Result) -> None:
+        self._members += result["members"]
+        self._replies += result["replies"]
+        self._missing += result["missing"]
+        self._dropped += result["dropped"]
+        self._is_complete &= result["complete"]
+        self._missing_members |= dict.fromkeys(result["missing_members"])
+        self._failed |= {failure.member: failure for failure in result["failed"]}
+        self._rejected |= dict.fromkeys(result["rejected"])
+        self._declined |= dict.fromkeys(result["declined"])
+
+    def summary(self, surveys: int, *, has_failed: bool) -> SurveySummary:
+        return SurveySummary(
+            cluster=self._cluster,
+            surveys=surveys,
+            members=self._members,
+            replies=self._replies,
+            complete=self._is_complete and not has_failed,
+            missing=self._missing,
+            missing_members=list(self._missing_members),
+            failed=list(self._failed.values()),
+            rejected=list(self._rejected),
+            declined=list(self._declined),
+            dropped=self._dropped,
+        )
+
+
+def _result_of(cluster: str, replies: int, answers: iris_py.Answers) -> _Result:
+    return _Result(
+        cluster=cluster,
+        members=answers.expected,
+        replies=replies,
+        complete=answers.is_complete,
+        missing=answers.missing_count,
+        missing_members=[member.id for member in answers.missing],
+        failed=[FailureLine(each.member.id, each.type, each.text) for each in answers.failed],
+        rejected=[member.id for member in answers.rejected],
+        declined=[member.id for member in answers.declined],
+        dropped=answers.dropped,
+    )
+
+
+def _code_of(replies: int, answers: iris_py.Answers, stop_after: int | None) -> ExitCode:
+    if replies >= (stop_after or 1):
+        return ExitCode.OK
+    if answers.missing_count:
+        return ExitCode.TIMEOUT
+    if answers.failed:
+        return ExitCode.FAILED
+    return ExitCode.OVERLOADED if answers.rejected else ExitCode.OK
+
+
+def _complain_of(cluster: str, answers: iris_py.Answers, *, is_stopped: bool, begin: str = "") -> None:
+    """Say who did not reply; who was not waited for is of no interest."""
+    for failure in answers.failed:
+        complain(f"{begin}the handler at member {failure.member.id[:8]} failed with {failure.type}: {failure.text}")
+    if answers.rejected:
+        complain(f"{begin}{len(answers.rejected)} members of {cluster!r} are full: {_names(answers.rejected)}")
+    if answers.missing_count and not is_stopped:
+        which = f": {_names(answers.missing)}" if answers.missing else ""
+        complain(f"{begin}{answers.missing_count} of {answers.expected} members of {cluster!r} did not answer{which}")
+
+
+def _names(members: Sequence[iris_py.Member]) -> str:
+    return ", ".join(member.id[:8] for member in members)

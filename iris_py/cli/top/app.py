@@ -1,0 +1,415 @@
+"""The full screen of `iris top`: it has the network read again and again, and shows one table of it."""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+
+from rich.text import Text
+from textual.app import App
+from textual.binding import Binding
+from textual.widgets import Footer, Input, Static, Tab, Tabs
+
+from iris_py.cli.outcome import ExitCode
+from iris_py.cli.top.gathering import INTERVAL_MIN_S, Gathering
+from iris_py.cli.top.help import HelpScreen
+from iris_py.cli.top.saying import say_head, say_place
+from iris_py.cli.top.sheets import TABS, Order, Place, arrange, next_place, parts_of, rows_of, sheet_of
+from iris_py.cli.top.table import LiveTable
+from iris_py.cli.top.terminal import HUNG_UP, TerminalDriver, is_hung_up, let_go_of_terminal, log_to, on_signals
+from iris_py.observe.answers import PARTS
+from iris_py.observe.reports import NodeName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+    from textual.events import Resize
+
+    from iris_py import NodeReports
+    from iris_py.cli.top.sheets import Arranged, Kind
+
+__all__ = ["Ask", "TopApp"]
+
+#: What the keys + and - choose from (seconds).
+INTERVALS: Final = (INTERVAL_MIN_S, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+#: After how long the second reading follows the first one: there are no rates before (seconds).
+FIRST_S: Final = 1.0
+#: How often the head says anew how old a reading is, and whether the terminal is there (seconds).
+TICK_S: Final = 1.0
+
+
+class Ask(Protocol):
+    """Asks nodes: :meth:`iris_py.Node.ask_nodes`."""
+
+    async def __call__(
+        self,
+        *parts: str,
+        nodes: Sequence[NodeName] | None = None,
+        sample: int = ...,
+        since: Mapping[str, int] = ...,
+        timeout: float = ...,
+    ) -> NodeReports: ...
+
+
+class TopApp(App[int]):
+    """The full screen. It returns the exit code.
+
+    Attributes:
+        gathering: What is known of the network.
+        failure: The error that has ended the screen; None if there was none.
+        interval_s: Seconds between two readings.
+        is_paused: Whether nobody is asked.
+    """
+
+    ENABLE_COMMAND_PALETTE = False
+    ESCAPE_TO_MINIMIZE = False
+    TITLE: str | None = "iris top"
+    # Its colours are those of the terminal, on dark and on light ones; what is chosen is reversed, and so seen without any.
+    CSS = """
+    Screen { background: ansi_default; color: ansi_default; }
+    #head { height: 3; }
+    #place { height: 1; text-style: dim; }
+    Tabs { height: 1; }
+    Tabs Underline { display: none; }
+    Tab.-active { text-style: bold reverse; }
+    LiveTable { height: 1fr; background: ansi_default; scrollbar-size-vertical: 1; }
+    LiveTable > .datatable--header { background: ansi_default; color: ansi_cyan; text-style: bold; }
+    LiveTable > .datatable--cursor, LiveTable:focus > .datatable--cursor {
+        background: ansi_default; color: ansi_default; text-style: reverse;
+    }
+    LiveTable > .datatable--hover, LiveTable > .datatable--header-hover { background: ansi_default; }
+    LiveTable > .datatable--even-row, LiveTable > .datatable--odd-row { background: ansi_default; }
+    #filter { display: none; }
+    #filter.is-open { display: block; }
+    Footer { background: ansi_default; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "end(0)", "Quit"),
+        Binding("ctrl+c", f"end({int(ExitCode.INTERRUPTED)})", show=False, priority=True),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("s", "sort(1)", "Sort"),
+        Binding("S", "sort(-1)", show=False),
+        Binding("r", "reverse", "Reverse"),
+        Binding("p", "pause", "Pause"),
+        Binding("plus,equals_sign", "interval(1)", "Slower", key_display="+"),
+        Binding("minus", "interval(-1)", "Faster", key_display="-"),
+        Binding("escape", "leave", "Back", key_display="esc"),
+        Binding("question_mark,f1", "help", "Help", key_display="?"),
+        Binding("tab", "tab(1)", show=False, priority=True),
+        Binding("shift+tab", "tab(-1)", show=False, priority=True),
+        *(Binding(str(number), f"show({kind!r})", show=False) for number, kind in enumerate(TABS, 1)),
+    ]
+
+    def __init__(
+        self,
+        ask: Ask,
+        *,
+        network: str,
+        start: Place,
+        order: Order,
+        sample: int,
+        interval_s: float,
+        timeout_s: float,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            ask: Asks nodes.
+            network: Its name.
+            start: The place that is shown at first.
+            order: How clusters are sorted at first.
+            sample: How many nodes a sample of a large network has.
+            interval_s: Seconds between two readings; no less than nodes bear.
+            timeout_s: Seconds after which nobody is waited for.
+        """
+        super().__init__(driver_class=TerminalDriver, ansi_color=True)
+        self.theme = "ansi-dark"
+        self.gathering = Gathering()
+        self.failure: BaseException | None = None
+        self.interval_s = max(interval_s, INTERVAL_MIN_S)
+        self.is_paused = False
+        self._ask = ask
+        self._network = network
+        self._sample = sample
+        self._timeout_s = timeout_s
+        tab: dict[Kind, Kind] = {"members": "clusters", "node": "nodes"}
+        self._trail = [Place(tab[start.kind]), start] if start.kind in tab else [start]
+        self._orders: dict[Kind, Order] = {"clusters": order}
+        self._words: dict[Place, str] = {}
+        self._currents: dict[Place, str | None] = {}
+        self._arranged: Arranged[Any] | None = None
+        self._logged = ""
+        self._has_changed = asyncio.Event()
+        self._is_hasty = False
+
+    async def run_to_end(self) -> int:
+        """Show the screen until somebody or something ends it.
+
+        Returns:
+            The exit code.
+
+        Raises:
+            Exception: What has gone wrong, after the terminal was given back.
+        """
+        with on_signals(self.action_end), log_to(self._note_log):
+            code = await self.run_async()
+        if self.failure is not None:
+            raise self.failure
+        return int(ExitCode.OK) if code is None else code
+
+    @property
+    def place(self) -> Place:
+        """The place that is shown."""
+        return self._trail[-1]
+
+    # -- what is drawn
+
+    def compose(self) -> ComposeResult:
+        """Make the widgets."""
+        yield Static(id="head")
+        tabs = Tabs(*(Tab(f"{number} {kind.capitalize()}", id=kind) for number, kind in enumerate(TABS, 1)), active=self._tab)
+        tabs.can_focus = False
+        yield tabs
+        yield Static(id="place")
+        yield LiveTable()
+        yield Input(id="filter", placeholder="only rows with ...", compact=True)
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self.table.focus()
+        self.draw()
+        self.set_interval(TICK_S, self._tick)
+        self.run_worker(self._read_on(), exit_on_error=False)
+
+    @property
+    def table(self) -> LiveTable:
+        """The table."""
+        return self.query_one(LiveTable)
+
+    def draw(self) -> None:
+        """Draw everything anew, as far as it has changed."""
+        place = self.place
+        sheet = sheet_of(place)
+        arranged = arrange(sheet, rows_of(place, self.gathering), self._order, self._words.get(place, ""))
+        self._arranged = arranged
+        self.table.show(sheet, arranged.rows, self._order, self.size.width, self._currents.pop(place, None))
+        self._draw_head()
+
+    def _draw_head(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self.query_one("#head", Static).update(
+            say_head(self.gathering, self._network, now, self.interval_s, is_paused=self.is_paused, width=self.size.width)
+        )
+        said = say_place(self._trail, self._arranged, self._words.get(self.place, ""), self.gathering, now)
+        self.query_one("#place", Static).update(Text(f"{said}   {self._logged}" if self._logged else said, no_wrap=True))
+
+    def on_resize(self, event: Resize) -> None:
+        """Give the columns other widths."""
+        if self._arranged is not None:
+            self.call_after_refresh(self.draw)
+
+    # -- reading
+
+    async def read(self) -> None:
+        """Read the network once, and draw."""
+        loop, gathering, place = asyncio.get_running_loop(), self.gathering, self.place
+        nodes = gathering.next_asked(loop.time())
+        asked = self._ask(*parts_of(place), nodes=nodes, sample=self._sample, since=gathering.latest, timeout=self._timeout_s)
+        if place.kind == "node":
+            gathering.look_at(place.name)
+            found, detail = await asyncio.gather(asked, self._ask_detail(place.name))
+            gathering.take_detail(detail, loop.time())
+        else:
+            found = await asked
+        gathering.take(found, loop.time(), is_search=nodes is None)
+        self.draw()
+
+    async def _ask_detail(self, node: str) -> NodeReports:
+        return await self._ask(*(part for part in PARTS if part != "events"), nodes=[NodeName(node)], timeout=self._timeout_s)
+
+    async def _read_on(self) -> None:
+        """Read until the screen ends. An error ends it."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                began, self._is_hasty = loop.time(), False
+                await self.read()
+                while (wait_s := began + self._gap_s - loop.time()) > 0.0:
+                    self._has_changed.clear()
+                    try:
+                        async with asyncio.timeout(None if wait_s == inf else wait_s):
+                            await self._has_changed.wait()
+                    except TimeoutError:
+                        break
+        except Exception as exc:
+            self._fail(exc)
+
+    @property
+    def _gap_s(self) -> float:
+        """Seconds from one reading to the next, as things are."""
+        if self.is_paused:
+            return inf
+        wanted_s = 0.0 if self._is_hasty else min(self.interval_s, FIRST_S) if self.gathering.is_warming else self.interval_s
+        return max(wanted_s, self.gathering.interval_min_s)
+
+    def _tick(self) -> None:
+        if not self.is_headless and is_hung_up():
+            self.action_end(HUNG_UP)
+            return
+        self._draw_head()
+
+    def _note_log(self, line: str) -> None:
+        self._logged = line
+
+    # -- the end
+
+    def action_end(self, code: int) -> None:
+        """End the screen.
+
+        Args:
+            code: The exit code.
+        """
+        if code == HUNG_UP:
+            let_go_of_terminal()
+        self.exit(code)
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+        self.exit(int(ExitCode.FAILED))
+
+    def _handle_exception(self, error: Exception) -> None:
+        """End the screen with an error of its own. Textual would print a traceback with all that its variables hold."""
+        self._fail(error)
+        self._close_messages_no_wait()
+
+    # -- keys
+
+    def action_show(self, kind: Kind) -> None:
+        """Show the table of a tab."""
+        self._go([Place(kind)])
+
+    def action_tab(self, step: int) -> None:
+        """Show the table of the tab beside."""
+        self.action_show(TABS[(TABS.index(self._tab) + step) % len(TABS)])
+
+    def action_leave(self) -> None:
+        """Close the filter, or else go back to the place before."""
+        if self._filter.has_class("is-open"):
+            self._words.pop(self.place, None)
+            self._close_filter()
+        elif len(self._trail) > 1:
+            self._go(self._trail[:-1])
+        elif self._words.pop(self.place, ""):
+            self.draw()
+
+    def action_sort(self, step: int) -> None:
+        """Sort by the next column, or the one before."""
+        sheet = sheet_of(self.place)
+        titles = [each.title for each in sheet.fields]
+        number = titles.index(self._order.title) if self._order.title in titles else -(step > 0)
+        self._sort_by(titles[(number + step) % len(titles)])
+
+    def action_reverse(self) -> None:
+        """Sort the other way round."""
+        order = self._order
+        self._orders[self.place.kind] = Order(order.title, not order.is_descending)
+        self.draw()
+
+    def action_filter(self) -> None:
+        """Ask for what rows have to contain."""
+        self._filter.value = self._words.get(self.place, "")
+        self._filter.add_class("is-open")
+        self._filter.focus()
+
+    def action_pause(self) -> None:
+        """Ask nobody any more, or again."""
+        self.is_paused = not self.is_paused
+        self._has_changed.set()
+        self._draw_head()
+
+    def action_interval(self, step: int) -> None:
+        """Read less often, or more."""
+        others = [each for each in INTERVALS if (each - self.interval_s) * step > 0]
+        if others:
+            self.interval_s = min(others) if step > 0 else max(others)
+        self._has_changed.set()
+        self._draw_head()
+
+    def action_help(self) -> None:
+        """Show what the keys do."""
+        self.push_screen(HelpScreen())
+
+    def on_data_table_row_selected(self, event: LiveTable.RowSelected) -> None:
+        """Go to what the row is about."""
+        place = next_place(self.table.current)
+        if place is not None and place != self.place:
+            self._go([*self._trail, place])
+
+    def on_data_table_header_selected(self, event: LiveTable.HeaderSelected) -> None:
+        """Sort by a column, or the other way round."""
+        title = event.label.plain.strip().rstrip("▼▲")
+        if title == self._order.title:
+            self.action_reverse()
+        elif any(each.title == title for each in sheet_of(self.place).fields):
+            self._sort_by(title)
+
+    def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
+        """Show the table of a tab that was clicked. Of tabs that keys have left again, the news may come late."""
+        kind = next((each for each in TABS if each == event.tabs.active), None)
+        if kind is not None and kind != self._tab:
+            self.action_show(kind)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while it is typed."""
+        if self._filter.has_class("is-open"):
+            self._words[self.place] = event.value
+            self.draw()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Keep the filter."""
+        self._close_filter()
+
+    # -- places
+
+    @property
+    def _filter(self) -> Input:
+        return self.query_one("#filter", Input)
+
+    @property
+    def _tab(self) -> Kind:
+        kind = self._trail[0].kind
+        return kind if kind in TABS else "clusters"
+
+    @property
+    def _order(self) -> Order:
+        kind = self.place.kind
+        if kind not in self._orders:
+            sheet = sheet_of(self.place)
+            self._orders[kind] = Order(sheet.sort)
+        return self._orders[kind]
+
+    def _sort_by(self, title: str) -> None:
+        is_number = any(each.title == title and each.is_number for each in sheet_of(self.place).fields)
+        self._orders[self.place.kind] = Order(title, is_descending=is_number)
+        self.draw()
+
+    def _go(self, trail: list[Place]) -> None:
+        """Show another place. What it needs besides is asked for as soon as nodes bear it."""
+        if self._filter.has_class("is-open"):
+            self._close_filter()
+        self._currents[self.place] = self.table.current_key
+        self._trail = trail
+        self.query_one(Tabs).active = self._tab
+        self.draw()
+        self._is_hasty = True
+        self._has_changed.set()
+
+    def _close_filter(self) -> None:
+        self._filter.remove_class("is-open")
+        self.table.focus()
+        self.draw()

@@ -1,0 +1,154 @@
+"""The command `iris top`: on a terminal the full screen, again and again; elsewhere once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+import iris_py
+from iris_py.cli.asking import AskedSummary, complain_of, exit_code_of, measure, summary_of
+from iris_py.cli.lists import CLUSTER_COLUMNS, ClusterLine, cluster_lines
+from iris_py.cli.outcome import ExitCode, complain
+from iris_py.cli.output import Output
+from iris_py.cli.pinging import find_targets
+from iris_py.cli.top.sheets import PARTS, Order, Place
+from iris_py.cli.top.totals import TotalsLine, describe_totals, totals_of
+from iris_py.errors import ConfigurationError
+from iris_py.extras import install_command
+
+if TYPE_CHECKING:
+    from iris_py import Node, NodeName
+    from iris_py.cli.output import Lines
+    from iris_py.cli.settings import Settings
+    from iris_py.cli.top.app import TopApp
+
+__all__ = ["LINES", "top"]
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {"top": (TotalsLine, ClusterLine, AskedSummary)}
+
+#: Terminals that cannot move their cursor.
+_DUMB: Final = frozenset({"", "dumb"})
+#: The columns of the screen, by the field of a line.
+_COLUMNS: Final = {
+    "name": "cluster",
+    "requests_per_s": "req/s",
+    "failed_per_s": "failed/s",
+}
+
+
+async def top(
+    settings: Settings,
+    *,
+    sort: str,
+    cluster: str | None,
+    node: str | None,
+    is_once: bool,
+    is_every: bool,
+    sample: int,
+    limit: int,
+    interval_s: float,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Show what the network does now: sums over all nodes, and its clusters, nodes, topics, links and events."""
+    if not is_once and not as_json and _has_screen():
+        return await _show(
+            settings,
+            sort=sort,
+            cluster=cluster,
+            node=node,
+            is_every=is_every,
+            sample=sample,
+            interval_s=interval_s,
+            timeout_s=timeout_s,
+        )
+    output = Output(as_json=as_json)
+    async with iris_py.connect(**settings.connect_arguments()) as own:
+        network = own.network
+        names = () if cluster is None else (cluster, await _alias(own, cluster, timeout_s))
+        nodes = None if node is None else [await _find(own, node, timeout_s)]
+        pairs, found = await measure(
+            own, *PARTS, interval_s=interval_s, timeout_s=timeout_s, nodes=nodes, every=is_every, sample=sample
+        )
+    totals = totals_of(pairs, found)
+    output.line(totals, describe_totals(totals, found))
+    lines = [line for line in cluster_lines(pairs, found, sort) if not names or line.name in names]
+    output.table(lines[:limit], CLUSTER_COLUMNS)
+    output.line(summary_of(found, shown=min(limit, len(lines)), total=len(lines)))
+    complain_of(found, shown=min(limit, len(lines)), total=len(lines))
+    if found.reports and names and not lines:
+        complain(f"no node that answered serves or uses {cluster!r}. `iris clusters` shows what there is.")
+        return ExitCode.NO_MEMBERS
+    return exit_code_of(found, network)
+
+
+def _has_screen() -> bool:
+    """Tell whether somebody sits at a terminal: keys come in there, and the screen is drawn where errors go."""
+    streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    return all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM", "") not in _DUMB
+
+
+async def _show(
+    settings: Settings,
+    *,
+    sort: str,
+    cluster: str | None,
+    node: str | None,
+    is_every: bool,
+    sample: int,
+    interval_s: float,
+    timeout_s: float,
+) -> int:
+    """Show the full screen until somebody ends it."""
+    kind = _load_app()
+    if is_every:
+        raise ConfigurationError(
+            "--all takes a minute in a large network, so the full screen does without: add --once, or take a larger sample "
+            "with --sample."
+        )
+    if cluster is not None and node is not None:
+        raise ConfigurationError("--cluster and --node both say where the screen begins. Leave one out.")
+    async with iris_py.connect(**settings.connect_arguments()) as own:
+        if cluster is not None:
+            start = Place("members", cluster, await _alias(own, cluster, timeout_s))
+        elif node is not None:
+            start = Place("node", (await _find(own, node, timeout_s)).id)
+        else:
+            start = Place("clusters")
+        app = kind(
+            own.ask_nodes,
+            network=own.network,
+            start=start,
+            order=Order(_COLUMNS.get(sort, sort), is_descending=sort != "name"),
+            sample=sample,
+            interval_s=interval_s,
+            timeout_s=timeout_s,
+        )
+        return await app.run_to_end()
+
+
+def _load_app() -> type[TopApp]:
+    try:
+        from iris_py.cli.top.app import TopApp
+    except ImportError as exc:
+        raise ConfigurationError(
+            f"the full screen needs the extra `tui`, which is not installed ({exc}): {install_command('tui')}. "
+            "`iris top --once` needs none."
+        ) from exc
+    return TopApp
+
+
+async def _find(node: Node, target: str, timeout_s: float) -> NodeName:
+    """Return the only node that a word on the command line means."""
+    found = await find_targets(node, target, timeout_s)
+    if len(found) > 1:
+        raise ConfigurationError(f"--node {target!r} means {len(found)} nodes: give the id of one, or use --cluster.")
+    return found[0]
+
+
+async def _alias(node: Node, cluster: str, timeout_s: float) -> str:
+    """Return what answers call a cluster that has a secret of its own; empty if the ring does not say."""
+    route = await node.find_route(cluster, timeout=timeout_s)
+    return "" if route is None else f"#{route.key}"

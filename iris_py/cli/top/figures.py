@@ -1,0 +1,94 @@
+"""All numbers of one node, each with its path in the tree of statistics, and how fast it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from iris_py.cli.asking import format_bytes, format_count, format_seconds
+from iris_py.observe.histogram import HistogramStatistics
+from iris_py.observe.statistics import SubscriptionStatistics
+
+if TYPE_CHECKING:
+    from iris_py.cli.asking import Pair
+
+__all__ = ["Figure", "figures_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number of a node, or the shape of a histogram."""
+
+    name: str
+    """Its path, as in ``links.open``."""
+    text: str
+    """The number for people."""
+    value: float | None
+    """The number; None if it is none."""
+    per_s: float | None
+    """How much it has changed between two answers, per second; None if it has not, or is no number."""
+
+    @property
+    def change(self) -> str:
+        """The change for people."""
+        return "" if self.per_s is None else f"{'-' if self.per_s < 0 else '+'}{_text(self.name, abs(self.per_s))}"
+
+
+def figures_of(pair: Pair) -> list[Figure]:
+    """Return the numbers of a node that differ from their defaults, in the order of the tree, and first what it is."""
+    about = pair.last.about
+    node = pair.last.node
+    head = {"id": node.id, "address": node.address, "zone": node.zone, "version": about.version}
+    figures = [Figure(name, text, None, None) for name, text in head.items() if text]
+    figures.append(Figure("round_trip_s", format_seconds(pair.last.round_trip_s), pair.last.round_trip_s, None))
+    before = dict(_leaves("", pair.first.statistics))
+    elapsed_s = about.uptime_s - pair.first.about.uptime_s
+    for name, value in _leaves("", pair.last.statistics):
+        if isinstance(value, HistogramStatistics):
+            figures.append(Figure(name, _shape(value), float(value.count), None))
+        elif isinstance(value, str | bool):
+            figures.append(Figure(name, str(value), None, None))
+        else:
+            first = before.get(name)
+            changed = value - first if isinstance(first, int | float) and elapsed_s > 0.0 else 0
+            figures.append(Figure(name, _text(name, value), value, changed / elapsed_s if changed else None))
+    return figures
+
+
+def _leaves(path: str, value: object) -> Iterator[tuple[str, str | float | HistogramStatistics]]:
+    """Yield what a tree has, each thing with its path, without what has its default."""
+    if isinstance(value, HistogramStatistics):
+        if value.count:
+            yield path, value
+    elif isinstance(value, msgspec.Struct):
+        for field in msgspec.structs.fields(type(value)):
+            found = getattr(value, field.name)
+            if found != field.default and not (path == "links" and field.name == "each"):  # links have a table of their own
+                yield from _leaves(_join(path, field.name), found)
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _leaves(_join(path, str(name)), each)
+    elif isinstance(value, tuple):
+        for number, each in enumerate(value):
+            pattern = f" {each.pattern}" if isinstance(each, SubscriptionStatistics) else ""
+            yield from _leaves(f"{path}[{number}]{pattern}", each)
+    elif isinstance(value, str | int | float):
+        yield path, value
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _text(name: str, value: float) -> str:
+    if name.endswith("_s"):
+        return format_seconds(value)
+    return format_bytes(value) if name.endswith("_bytes") else format_count(value)
+
+
+def _shape(histogram: HistogramStatistics) -> str:
+    half, most = (format_seconds(histogram.quantile_s(share)) for share in (0.5, 0.99))
+    return f"p50 {half}, p99 {most}"

@@ -1,0 +1,106 @@
+"""The words above the table of `iris top`: how the network is, and which rows are shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from iris_py.cli.asking import format_count, format_estimate, format_seconds
+from iris_py.cli.outcome import one_line
+from iris_py.cli.top.totals import total_parts, totals_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iris_py.cli.top.gathering import Gathering
+    from iris_py.cli.top.sheets import Arranged, Place
+
+__all__ = ["say_head", "say_place"]
+
+#: Nodes without an answer that are named.
+NAMED_MAX: Final = 3
+#: A reading that is so much older than it should be is said to be (seconds).
+LATE_S: Final = 2.0
+_GAP: Final = "  "
+#: Lines that sums may take. They come with the most telling ones first, so a narrow terminal does without the last ones.
+_LINES_MAX: Final = 2
+
+
+def say_head(gathering: Gathering, network: str, now: float, interval_s: float, *, is_paused: bool, width: int) -> Text:
+    """Return the three lines at the top: how many nodes answered, and the sums over all of them.
+
+    Args:
+        gathering: What is known of the network.
+        network: Its name.
+        now: The time (seconds).
+        interval_s: Seconds between two readings.
+        is_paused: Whether nobody is asked.
+        width: Characters in a line.
+    """
+    rhythm = "PAUSED" if is_paused else f"every {max(interval_s, gathering.interval_min_s):g} s"
+    head = Text.assemble(("iris top", "bold"), _GAP, one_line(network), _GAP, overflow="fold")
+    view = gathering.view
+    if view is None:
+        return head.append(f"{rhythm}\n").append(_waiting(gathering, network))
+    found, totals = view.found, totals_of(view.pairs, view.found)
+    of = format_estimate(totals.nodes) if found.is_sample else format_count(found.asked)
+    head.append(f"{len(found.reports)} of {of} nodes {'drawn' if found.is_sample else 'answered'}")
+    if found.is_sample:
+        head.append(f"{_GAP}SAMPLE: sums are estimates", "yellow")
+    head.append(_GAP)
+    head.append(rhythm, "yellow" if is_paused else "")
+    age_s = now - view.at
+    if not is_paused and age_s > interval_s + LATE_S:
+        head.append(f"{_GAP}{format_seconds(round(age_s))} ago", "yellow")
+    silent = [*found.missing, *found.refused]
+    if silent:
+        names = ", ".join(node.id[:8] for node in silent[:NAMED_MAX])
+        more = f" and {len(silent) - NAMED_MAX} more" if len(silent) > NAMED_MAX else ""
+        head.append(f"{_GAP}missing: {names}{more}", "red")
+    if not found.is_whole:
+        head.append(f"{_GAP}a part of the ring is silent", "red")
+    head.append("\n")
+    if not found.reports:
+        return head.append(_gone(gathering, now), "red")
+    return head.append("\n".join(_lines(total_parts(totals), width)))
+
+
+def say_place(trail: Sequence[Place], arranged: Arranged[Any] | None, words: str, gathering: Gathering, now: float) -> str:
+    """Return the line above the table: what it shows, and how much of it."""
+    said = [" > ".join(place.title for place in trail)]
+    if arranged is not None:
+        shown = len(arranged.rows)
+        rows = f"{shown:,} of {arranged.total:,}" if shown < arranged.total else f"{shown:,}"
+        said.append(f"{rows} row{'s' * (arranged.total != 1)}")
+    if words:
+        said.append(f"with {one_line(words)!r}")
+    detail, place = gathering.detail, trail[-1]
+    if place.kind == "node" and detail is not None and detail.node.id == place.name and detail.state != "answers":
+        said.append(f"NO ANSWER for {format_seconds(round(now - detail.since))}")
+    return _GAP.join(said)
+
+
+def _lines(parts: Sequence[str], width: int) -> list[str]:
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(_GAP) + len(part) <= width:
+            lines[-1] += _GAP + part
+        elif len(lines) < _LINES_MAX:
+            lines.append(part)
+        else:
+            break
+    return lines
+
+
+def _waiting(gathering: Gathering, network: str) -> str:
+    if gathering.is_warming:
+        return "Rates need a second answer of each node ..."
+    return f"Looking for nodes of the network {one_line(network)!r} ..."
+
+
+def _gone(gathering: Gathering, now: float) -> str:
+    if gathering.answered_at is None:
+        return "No other node is found. Start one with `iris node`, or name one with --seed. Looking again."
+    ago = format_seconds(round(now - gathering.answered_at))
+    return f"No node answers since {ago}: the network is gone, or this machine is cut off from it. Asking again."

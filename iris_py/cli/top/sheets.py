@@ -1,0 +1,507 @@
+"""The tables of `iris top`: their columns, their rows from what was gathered, and which rows are shown in what order.
+
+A place is one table: all clusters, the members of one, all nodes, the numbers of one, and so on. Nothing here draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
+
+from iris_py.cli.asking import format_bytes, format_count, format_seconds
+from iris_py.cli.lists import ClusterLine, MemberStatsLine, TopicLine, cluster_lines, member_line, topic_lines
+from iris_py.cli.outcome import one_line
+from iris_py.cli.top.figures import Figure, figures_of
+from iris_py.cli.top.gathering import EventSeen, Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from iris_py import NodeReport
+    from iris_py.cli.top.gathering import Gathering
+    from iris_py.observe.statistics import LinkStatistics, SubscriptionStatistics
+
+__all__ = [
+    "PARTS",
+    "ROWS_MAX",
+    "TABS",
+    "Arranged",
+    "Field",
+    "Kind",
+    "Order",
+    "Place",
+    "Sheet",
+    "arrange",
+    "next_place",
+    "parts_of",
+    "rows_of",
+    "sheet_of",
+]
+
+#: Rows of a table. Too small: who scrolls misses some; too large: a reading takes the processor for longer than a key may wait.
+ROWS_MAX: Final = 200
+#: Digits of a node id that tell nodes apart for people.
+ID_SHOWN: Final = 8
+
+Kind: TypeAlias = Literal["clusters", "members", "nodes", "node", "topics", "subscribers", "links", "events"]
+#: The places that have a tab.
+TABS: Final[tuple[Kind, ...]] = ("clusters", "nodes", "topics", "links", "events")
+#: What is asked of every node at every place: what the sums are made of, too.
+PARTS: Final = ("counts", "clusters", "subscriptions", "process", "histograms")
+
+Row = TypeVar("Row")
+#: What rows are sorted by. None comes last, whatever the direction.
+Value: TypeAlias = "str | float | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One table."""
+
+    kind: Kind
+    name: str = ""
+    """The cluster, node or pattern that it is about; empty for all."""
+    alias: str = ""
+    """The name in answers of a cluster that has a secret of its own."""
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        shown = self.name[:ID_SHOWN] if self.kind == "node" else one_line(self.name)
+        return f"{_TITLES[self.kind]} {shown}".rstrip()
+
+
+@dataclass(frozen=True)
+class Field(Generic[Row]):
+    """A column."""
+
+    title: str
+    width: int
+    """Characters; of one that is flexible, at least so many."""
+    text: Callable[[Row], str]
+    value: Callable[[Row], Value]
+    is_number: bool = True
+    """Whether it stands at the right, and is sorted from the largest on."""
+    is_flexible: bool = False
+    """Whether it gets the room that is left."""
+    is_wide: bool = False
+    """Whether terminals do without it that have no room for it."""
+
+
+@dataclass(frozen=True)
+class Sheet(Generic[Row]):
+    """The columns of a place."""
+
+    fields: tuple[Field[Row], ...]
+    key: Callable[[Row], str]
+    """Tells rows apart, for as long as they are shown."""
+    sort: str
+    """The title of the column that rows are sorted by at first; empty for the order in which they come."""
+    mark: Callable[[Row], Literal["", "bad", "faint"]] = lambda row: ""
+    """How a row stands out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The order of rows."""
+
+    title: str
+    """The column; empty for the order in which they come."""
+    is_descending: bool = True
+
+
+@dataclass(frozen=True)
+class Arranged(Generic[Row]):
+    """The rows that are shown."""
+
+    rows: Sequence[Row]
+    """At most ``ROWS_MAX``."""
+    matching: int
+    """How many the filter lets through."""
+    total: int
+    """How many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node."""
+
+    seen: Seen
+    requests_per_s: float | None
+    queued: int
+    dropped_per_s: float | None
+    cpu: float | None
+    resident_bytes: int
+    lateness_s: float
+    uptime_s: float
+    links: int
+    round_trip_s: float | None
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberRow:
+    """A subscription at a node."""
+
+    node: str
+    zone: str
+    number: int
+    statistics: SubscriptionStatistics
+    messages_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRow:
+    """A link, as the node at one of its ends tells of it."""
+
+    node: str
+    statistics: LinkStatistics
+    received_per_s: float | None
+    sent_per_s: float | None
+
+
+def arrange(sheet: Sheet[Row], rows: Iterable[Row], order: Order, wanted: str) -> Arranged[Row]:
+    """Return the rows to show.
+
+    Args:
+        sheet: Their columns.
+        rows: All there are.
+        order: How they are sorted. Rows with the same value keep the order in which they come.
+        wanted: The filter: what some cell of a row has to contain, in whatever case. Empty for all rows.
+    """
+    every = list(rows)
+    words = wanted.casefold()
+    kept = [row for row in every if any(words in each.text(row).casefold() for each in sheet.fields)] if words else every
+    sorted_by = next((each for each in sheet.fields if each.title == order.title), None)
+    if sorted_by is not None:
+        value = sorted_by.value
+        known = [row for row in kept if value(row) is not None]
+        known.sort(key=lambda row: _sortable(value(row)), reverse=order.is_descending)
+        kept = known + [row for row in kept if value(row) is None]
+    return Arranged(kept[:ROWS_MAX], len(kept), len(every))
+
+
+def _sortable(value: Value) -> tuple[float, str]:
+    return (0.0, value.casefold()) if isinstance(value, str) else (value or 0.0, "")
+
+
+def parts_of(place: Place) -> tuple[str, ...]:
+    """Return what all nodes are asked for while a place is looked at: nobody pays for what nobody sees."""
+    return (*PARTS, "peers") if place.kind == "links" else (*PARTS, "events") if place.kind == "events" else PARTS
+
+
+def sheet_of(place: Place) -> Sheet[Any]:
+    """Return the columns of a place."""
+    return _SHEETS[place.kind]
+
+
+def rows_of(place: Place, gathering: Gathering) -> Sequence[Any]:
+    """Return the rows of a place, all of them."""
+    view = gathering.view
+    if place.kind == "node":
+        detail = gathering.detail
+        return [] if detail is None or detail.node.id != place.name or detail.pair is None else figures_of(detail.pair)
+    if place.kind == "events":
+        return gathering.events
+    if view is None:
+        return []
+    if place.kind == "clusters":
+        return cluster_lines(view.pairs, view.found, "name")
+    if place.kind == "members":
+        return _member_rows(place, gathering)
+    if place.kind == "nodes":
+        return [_node_row(seen) for seen in view.seen]
+    if place.kind == "topics":
+        return topic_lines(view.pairs, view.found, None, "pattern")
+    if place.kind == "subscribers":
+        return _subscriber_rows(place.name, gathering)
+    return _link_rows(gathering)
+
+
+def next_place(row: object) -> Place | None:
+    """Return the place that a row leads to; None if it leads nowhere."""
+    if isinstance(row, ClusterLine):
+        return Place("members", row.name)
+    if isinstance(row, TopicLine):
+        return Place("subscribers", row.pattern)
+    if isinstance(row, NodeRow):
+        return Place("node", row.seen.node.id)
+    if isinstance(row, MemberStatsLine):
+        return Place("node", row.id)
+    if isinstance(row, SubscriberRow | LinkRow):
+        return Place("node", row.node)
+    if isinstance(row, EventSeen):
+        return Place("node", row.teller)
+    return None
+
+
+def _member_rows(place: Place, gathering: Gathering) -> list[MemberStatsLine]:
+    assert gathering.view is not None
+    rows = []
+    for pair in gathering.view.pairs:
+        for name in filter(None, (place.name, place.alias)):
+            found = pair.last.statistics.clusters.get(name)
+            if found is not None and found.service is not None and found.service.handlers:
+                rows.append(member_line(pair, name))
+                break
+    return rows
+
+
+def _node_row(seen: Seen) -> NodeRow:
+    pair = seen.pair
+    if pair is None:
+        return NodeRow(seen, None, 0, None, None, 0, 0.0, 0.0, 0, None, "")
+    statistics, about = pair.last.statistics, pair.last.about
+
+    def per_s(read: Callable[[NodeReport], float]) -> float | None:
+        return pair.per_s(read) if seen.is_measured and seen.state == "answers" else None
+
+    return NodeRow(
+        seen=seen,
+        requests_per_s=per_s(lambda report: report.statistics.executed),
+        queued=sum(each.service.queued_messages for each in statistics.clusters.values() if each.service is not None)
+        + sum(each.queued_messages for each in statistics.subscriptions),
+        dropped_per_s=per_s(lambda report: sum(report.statistics.drops.values())),
+        cpu=per_s(lambda report: report.statistics.process.cpu_s),
+        resident_bytes=statistics.process.resident_bytes,
+        lateness_s=statistics.process.loop_lateness_s,
+        uptime_s=about.uptime_s,
+        links=about.links,
+        round_trip_s=pair.last.round_trip_s,
+        version=about.version,
+    )
+
+
+def _subscriber_rows(pattern: str, gathering: Gathering) -> list[SubscriberRow]:
+    assert gathering.view is not None
+    rows = []
+    for pair in gathering.view.pairs:
+        before = [each for each in pair.first.statistics.subscriptions if each.pattern == pattern]
+        after = [each for each in pair.last.statistics.subscriptions if each.pattern == pattern]
+        elapsed_s = pair.last.about.uptime_s - pair.first.about.uptime_s
+        for number, each in enumerate(after):
+            grown = each.delivered - before[number].delivered if len(before) == len(after) else 0
+            rate = max(0, grown) / elapsed_s if elapsed_s > 0.0 else 0.0
+            rows.append(SubscriberRow(pair.last.node.id, pair.last.node.zone, number, each, rate))
+    return rows
+
+
+def _link_rows(gathering: Gathering) -> list[LinkRow]:
+    assert gathering.view is not None
+    rows = []
+    for pair in gathering.view.pairs:
+        before = {each.peer: each for each in pair.first.statistics.links.each}
+        elapsed_s = pair.last.about.uptime_s - pair.first.about.uptime_s
+        for each in pair.last.statistics.links.each:
+            first = before.get(each.peer)
+            received = sent = None
+            if first is not None and elapsed_s > 0.0:
+                received = max(0, each.received_bytes - first.received_bytes) / elapsed_s
+                sent = max(0, each.sent_bytes - first.sent_bytes) / elapsed_s
+            rows.append(LinkRow(pair.last.node.id, each, received, sent))
+    return rows
+
+
+def _count(number: float | None) -> str:
+    return "" if number is None else format_count(number)
+
+
+def _rate(bytes_per_s: float | None) -> str:
+    return "" if bytes_per_s is None else format_bytes(bytes_per_s)
+
+
+def _state(row: NodeRow) -> str:
+    return format_seconds(row.uptime_s) if row.seen.state == "answers" else row.seen.state.upper()
+
+
+def _moment(unix_s: float) -> str:
+    try:
+        return datetime.fromtimestamp(unix_s).astimezone().strftime("%H:%M:%S")
+    except (OverflowError, OSError, ValueError):
+        return "?"
+
+
+#: Events that somebody should look at, and those that only tell of coming and going.
+_BAD: Final = frozenset({"died", "link_lost", "refused", "dropped", "stalled"})
+_TITLES: Final[dict[Kind, str]] = {
+    "clusters": "Clusters",
+    "members": "Members of",
+    "nodes": "Nodes",
+    "node": "Node",
+    "topics": "Topics",
+    "subscribers": "Subscriptions to",
+    "links": "Links",
+    "events": "Events",
+}
+
+_CLUSTERS: Final = Sheet[ClusterLine](
+    fields=(
+        Field("cluster", 14, lambda row: one_line(row.name), lambda row: row.name, is_number=False, is_flexible=True),
+        Field("members", 9, lambda row: format_count(row.members), lambda row: row.members),
+        Field("req/s", 10, lambda row: format_count(row.requests_per_s), lambda row: row.requests_per_s),
+        Field("failed/s", 10, lambda row: format_count(row.failed_per_s), lambda row: row.failed_per_s),
+        Field("running", 9, lambda row: format_count(row.running), lambda row: row.running),
+        Field("queued", 8, lambda row: format_count(row.queued), lambda row: row.queued),
+        Field("rejected", 10, lambda row: format_count(row.rejected), lambda row: row.rejected, is_wide=True),
+        Field("p99", 9, lambda row: format_seconds(row.p99_s), lambda row: row.p99_s),
+    ),
+    key=lambda row: row.name,
+    sort="req/s",
+    mark=lambda row: "bad" if row.failed_per_s else "faint" if not row.members else "",
+)
+_MEMBERS: Final = Sheet[MemberStatsLine](
+    fields=(
+        Field("member", 9, lambda row: row.id[:ID_SHOWN], lambda row: row.id, is_number=False),
+        Field("address", 22, lambda row: one_line(row.address), lambda row: row.address, is_number=False, is_wide=True),
+        Field("zone", 10, lambda row: one_line(row.zone), lambda row: row.zone, is_number=False, is_flexible=True),
+        Field("req/s", 10, lambda row: format_count(row.requests_per_s), lambda row: row.requests_per_s),
+        Field("queued", 8, lambda row: format_count(row.queued), lambda row: row.queued),
+        Field("running", 10, lambda row: f"{row.running}/{row.concurrency}", lambda row: row.running),
+        Field("p99", 9, lambda row: format_seconds(row.p99_s), lambda row: row.p99_s),
+        Field("failed", 9, lambda row: format_count(row.failed), lambda row: row.failed),
+        Field("rejected", 10, lambda row: format_count(row.rejected), lambda row: row.rejected),
+        Field("weight", 8, lambda row: f"{row.weight:g}", lambda row: row.weight, is_wide=True),
+    ),
+    key=lambda row: row.id,
+    sort="req/s",
+)
+_NODES: Final = Sheet[NodeRow](
+    fields=(
+        Field("node", 9, lambda row: row.seen.node.id[:ID_SHOWN], lambda row: row.seen.node.id, is_number=False),
+        Field(
+            "address",
+            17,
+            lambda row: one_line(row.seen.node.address),
+            lambda row: row.seen.node.address,
+            is_number=False,
+            is_flexible=True,
+        ),
+        Field(
+            "zone",
+            12,
+            lambda row: one_line(row.seen.node.zone),
+            lambda row: row.seen.node.zone,
+            is_number=False,
+            is_flexible=True,
+            is_wide=True,
+        ),
+        Field("version", 9, lambda row: one_line(row.version), lambda row: row.version, is_number=False, is_wide=True),
+        Field("req/s", 10, lambda row: _count(row.requests_per_s), lambda row: row.requests_per_s),
+        Field("queued", 8, lambda row: format_count(row.queued), lambda row: row.queued),
+        Field("drops/s", 9, lambda row: _count(row.dropped_per_s), lambda row: row.dropped_per_s),
+        Field("links", 7, lambda row: str(row.links), lambda row: row.links, is_wide=True),
+        Field("cpu", 7, lambda row: "" if row.cpu is None else f"{row.cpu:.1%}", lambda row: row.cpu),
+        Field("memory", 9, lambda row: format_bytes(row.resident_bytes), lambda row: row.resident_bytes),
+        Field("loop late", 11, lambda row: format_seconds(row.lateness_s), lambda row: row.lateness_s, is_wide=True),
+        Field("round trip", 12, lambda row: format_seconds(row.round_trip_s), lambda row: row.round_trip_s, is_wide=True),
+        Field("up", 9, _state, lambda row: row.uptime_s if row.seen.state == "answers" else -1.0),
+    ),
+    key=lambda row: row.seen.node.id,
+    sort="req/s",
+    mark=lambda row: "" if row.seen.state == "answers" else "faint" if row.seen.state == "refuses" else "bad",
+)
+_FIGURES: Final = Sheet[Figure](
+    fields=(
+        Field("number", 30, lambda row: one_line(row.name), lambda row: row.name, is_number=False, is_flexible=True),
+        Field("now", 22, lambda row: one_line(row.text), lambda row: row.value),
+        Field("change/s", 14, lambda row: row.change, lambda row: row.per_s),
+    ),
+    key=lambda row: row.name,
+    sort="",
+)
+_TOPICS: Final = Sheet[TopicLine](
+    fields=(
+        Field("pattern", 16, lambda row: one_line(row.pattern), lambda row: row.pattern, is_number=False, is_flexible=True),
+        Field("subscriptions", 15, lambda row: format_count(row.subscriptions), lambda row: row.subscriptions),
+        Field("messages/s", 12, lambda row: format_count(row.delivered_per_s), lambda row: row.delivered_per_s),
+        Field("dropped", 12, lambda row: format_count(row.dropped), lambda row: row.dropped),
+        Field("queued", 10, lambda row: format_count(row.queued), lambda row: row.queued),
+        Field("oldest", 10, lambda row: format_seconds(row.oldest_s) if row.oldest_s else "", lambda row: row.oldest_s),
+    ),
+    key=lambda row: row.pattern,
+    sort="messages/s",
+    mark=lambda row: "bad" if row.dropped else "",
+)
+_SUBSCRIBERS: Final = Sheet[SubscriberRow](
+    fields=(
+        Field("node", 9, lambda row: row.node[:ID_SHOWN], lambda row: row.node, is_number=False),
+        Field("zone", 8, lambda row: one_line(row.zone), lambda row: row.zone, is_number=False, is_flexible=True),
+        Field("policy", 12, lambda row: one_line(row.statistics.policy), lambda row: row.statistics.policy, is_number=False),
+        Field("messages/s", 12, lambda row: format_count(row.messages_per_s), lambda row: row.messages_per_s),
+        Field(
+            "dropped",
+            11,
+            lambda row: format_count(sum(row.statistics.dropped.values())),
+            lambda row: sum(row.statistics.dropped.values()),
+        ),
+        Field(
+            "queued", 9, lambda row: format_count(row.statistics.queued_messages), lambda row: row.statistics.queued_messages
+        ),
+        Field("of", 8, lambda row: format_count(row.statistics.queue_messages), lambda row: row.statistics.queue_messages),
+        Field(
+            "oldest",
+            9,
+            lambda row: format_seconds(row.statistics.oldest_s) if row.statistics.oldest_s else "",
+            lambda row: row.statistics.oldest_s,
+        ),
+    ),
+    key=lambda row: f"{row.node} {row.number}",
+    sort="messages/s",
+    mark=lambda row: "bad" if row.statistics.dropped else "",
+)
+_LINKS: Final = Sheet[LinkRow](
+    fields=(
+        Field("node", 9, lambda row: row.node[:ID_SHOWN], lambda row: row.node, is_number=False),
+        Field("peer", 9, lambda row: row.statistics.peer[:ID_SHOWN], lambda row: row.statistics.peer, is_number=False),
+        Field(
+            "peer address",
+            17,
+            lambda row: one_line(row.statistics.address),
+            lambda row: row.statistics.address,
+            is_number=False,
+            is_flexible=True,
+        ),
+        Field(
+            "peer zone",
+            12,
+            lambda row: one_line(row.statistics.zone),
+            lambda row: row.statistics.zone,
+            is_number=False,
+            is_flexible=True,
+            is_wide=True,
+        ),
+        Field("in/s", 10, lambda row: _rate(row.received_per_s), lambda row: row.received_per_s),
+        Field("out/s", 10, lambda row: _rate(row.sent_per_s), lambda row: row.sent_per_s),
+        Field("queued", 9, lambda row: format_bytes(row.statistics.queued_bytes), lambda row: row.statistics.queued_bytes),
+        Field("awaited", 9, lambda row: format_count(row.statistics.awaited), lambda row: row.statistics.awaited, is_wide=True),
+        Field("ping", 8, lambda row: format_seconds(row.statistics.round_trip_s), lambda row: row.statistics.round_trip_s),
+    ),
+    key=lambda row: f"{row.node} {row.statistics.peer}",
+    sort="out/s",
+    mark=lambda row: "bad" if row.statistics.is_congested else "",
+)
+_EVENTS: Final = Sheet[EventSeen](
+    fields=(
+        Field("time", 9, lambda row: _moment(row.unix_s), lambda row: row.unix_s),
+        Field("at", 9, lambda row: row.teller[:ID_SHOWN], lambda row: row.teller, is_number=False),
+        Field("event", 12, lambda row: one_line(row.kind), lambda row: row.kind, is_number=False),
+        Field("about", 9, lambda row: one_line(row.node[:ID_SHOWN]), lambda row: row.node, is_number=False),
+        Field("name", 12, lambda row: one_line(row.name), lambda row: row.name, is_number=False, is_flexible=True),
+        Field("detail", 12, lambda row: one_line(row.detail), lambda row: row.detail, is_number=False, is_flexible=True),
+        Field("times", 7, lambda row: format_count(row.times), lambda row: row.times),
+    ),
+    key=lambda row: f"{row.teller} {row.number}",
+    sort="time",
+    mark=lambda row: "bad" if row.kind in _BAD else "",
+)
+_SHEETS: Final[dict[Kind, Sheet[Any]]] = {
+    "clusters": _CLUSTERS,
+    "members": _MEMBERS,
+    "nodes": _NODES,
+    "node": _FIGURES,
+    "topics": _TOPICS,
+    "subscribers": _SUBSCRIBERS,
+    "links": _LINKS,
+    "events": _EVENTS,
+}

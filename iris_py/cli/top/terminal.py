@@ -1,0 +1,131 @@
+"""The terminal of the full screen: its end by signals, by a hang-up, and where lines of the log go meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import select
+import signal
+import sys
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, Final, cast
+
+from textual.drivers.linux_driver import LinuxDriver
+
+from iris_py.cli.outcome import ExitCode, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from textual.app import App
+
+__all__ = ["HUNG_UP", "TerminalDriver", "is_hung_up", "let_go_of_terminal", "log_to", "on_signals"]
+
+#: The exit code of a program whose terminal was closed, as shells say it.
+HUNG_UP: Final = 128 + signal.SIGHUP
+_CODES: Final = {
+    signal.SIGINT: int(ExitCode.INTERRUPTED),
+    signal.SIGTERM: 128 + signal.SIGTERM,
+    signal.SIGHUP: HUNG_UP,
+}
+
+
+class TerminalDriver(LinuxDriver):
+    """Draws on a terminal that may be closed: an error of a write would end the thread that writes, and then all that waits."""
+
+    def __init__(self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None) -> None:
+        super().__init__(app, debug=debug, mouse=mouse, size=size)
+        self._file = cast("Any", _Forgiving(cast("IO[str]", self._file)))
+
+    def _run_input_thread(self) -> None:
+        try:
+            self.run_input_thread()
+        except OSError:
+            pass  # the terminal is gone, which the screen finds out: textual would show a traceback
+
+
+class _Forgiving:
+    """Writes to a file for as long as that takes something."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._inner = file
+
+    def write(self, text: str) -> None:
+        try:
+            self._inner.write(text)
+        except OSError:
+            pass
+
+    def flush(self) -> None:
+        try:
+            self._inner.flush()
+        except OSError:
+            pass
+
+    def fileno(self) -> int:
+        return self._inner.fileno()
+
+
+@contextmanager
+def on_signals(end: Callable[[int], None]) -> Iterator[None]:
+    """Let signals end the screen in order: the terminal gets back what it was, and the node leaves.
+
+    Args:
+        end: Is called with the exit code.
+    """
+    loop = asyncio.get_running_loop()
+    # A shell lets what runs behind it ignore interrupts. A screen without a terminal is of no use, whoever ignores that.
+    taken = [number for number in _CODES if number == signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+    for number in taken:
+        loop.add_signal_handler(number, end, _CODES[number])
+    try:
+        yield
+    finally:
+        for number in taken:
+            loop.remove_signal_handler(number)
+
+
+def is_hung_up() -> bool:
+    """Tell whether the terminal that keys come from is closed. Not every such program gets SIGHUP."""
+    if sys.__stdin__ is None:
+        return True
+    poll = select.poll()
+    poll.register(sys.__stdin__.fileno(), 0)
+    return bool(poll.poll(0))
+
+
+def let_go_of_terminal() -> None:
+    """Write to nowhere from now on: what is still in a buffer would fail at the end, and change the exit code."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+@contextmanager
+def log_to(show: Callable[[str], None]) -> Iterator[None]:
+    """Give lines of the log to the screen, which they would destroy.
+
+    Args:
+        show: Is called with each line, in any thread.
+    """
+    logger = logging.getLogger("iris_py")
+    before = logger.handlers[:]
+    logger.handlers[:] = [_Handler(show)]
+    try:
+        yield
+    finally:
+        logger.handlers[:] = before
+
+
+class _Handler(logging.Handler):
+    """Shows each record as one harmless line."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__()
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._show(f"{record.levelname.lower()}: {one_line(record.getMessage())}")

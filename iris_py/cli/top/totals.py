@@ -1,0 +1,118 @@
+"""Sums over all nodes of a network: the first line of `iris top --json`, and the head of its screen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iris_py.cli.asking import format_estimate, format_seconds, quantile_between, rounded
+from iris_py.cli.output import Line
+from iris_py.observe.estimates import Estimate, Size, sum_of
+from iris_py.observe.histogram import add_up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_py import NodeReport, NodeReports
+    from iris_py.cli.asking import Pair
+
+__all__ = ["TotalsLine", "describe_totals", "total_parts", "totals_of"]
+
+#: Drops that say nothing of this network: what strangers send.
+FOREIGN: Final = frozenset({"datagram", "refused_connection"})
+
+
+class TotalsLine(Line, tag="totals", kw_only=True):
+    """Sums over all nodes, each with how far off it may be, to either side, in 19 of 20 cases; 0 if it is exact."""
+
+    nodes: Estimate
+    """Nodes, without the one of this command."""
+    requests_per_s: Estimate
+    """Requests that members were given, per second."""
+    failed_per_s: Estimate
+    """Those of them that ended because a handler raised, per second."""
+    messages_per_s: Estimate
+    """Messages that subscriptions were given, per second."""
+    queued: Estimate
+    """Requests and messages that wait now."""
+    dropped: Estimate
+    """Messages of every kind that nodes have dropped since they were started, without those of strangers."""
+    dropped_per_s: Estimate
+    """The same, per second."""
+    links: Estimate
+    """Open links, each counted at both ends."""
+    cpu: Estimate
+    """Processors that the processes of the nodes use now."""
+    resident_bytes: Estimate
+    """Memory that they have now."""
+    p50_s: float | None
+    """How long handlers took for half of the requests at most, in seconds; None if there were none."""
+    p99_s: float | None
+    """The same for 99 of 100 requests."""
+
+
+def totals_of(pairs: list[Pair], found: NodeReports) -> TotalsLine:
+    """Return the sums over all nodes."""
+    size = found.size if found.is_sample else Size(float(len(pairs)))
+
+    def total(read: Callable[[Pair], float]) -> Estimate:
+        estimate = sum_of([float(read(pair)) for pair in pairs], size)
+        return Estimate(round(estimate.total, 3), round(estimate.error, 3))
+
+    before = add_up(pair.first.statistics.histograms.handling for pair in pairs)
+    after = add_up(pair.last.statistics.histograms.handling for pair in pairs)
+    return TotalsLine(
+        nodes=Estimate(round(found.size.nodes, 1), round(2 * found.size.deviation * found.size.nodes, 1)),
+        requests_per_s=total(lambda pair: pair.per_s(lambda report: report.statistics.executed)),
+        failed_per_s=total(lambda pair: pair.per_s(_failed)),
+        messages_per_s=total(
+            lambda pair: pair.per_s(lambda report: sum(each.delivered for each in report.statistics.subscriptions))
+        ),
+        queued=total(lambda pair: _queued(pair.last)),
+        dropped=total(lambda pair: _dropped(pair.last)),
+        dropped_per_s=total(lambda pair: pair.per_s(_dropped)),
+        links=total(lambda pair: pair.last.about.links),
+        cpu=total(lambda pair: pair.per_s(lambda report: report.statistics.process.cpu_s)),
+        resident_bytes=total(lambda pair: pair.last.statistics.process.resident_bytes),
+        p50_s=rounded(quantile_between(before, after, 0.5)),
+        p99_s=rounded(quantile_between(before, after, 0.99)),
+    )
+
+
+def total_parts(totals: TotalsLine) -> list[str]:
+    """Return the sums for people, the most telling first."""
+    parts = [
+        f"{format_estimate(totals.requests_per_s)} requests/s",
+        f"{format_estimate(totals.failed_per_s)} failed/s",
+        f"{format_estimate(totals.dropped_per_s)} dropped/s",
+        f"p50 {format_seconds(totals.p50_s) or '-'}",
+        f"p99 {format_seconds(totals.p99_s) or '-'}",
+        f"{format_estimate(totals.messages_per_s)} messages/s",
+        f"{format_estimate(totals.queued)} queued",
+        f"{format_estimate(totals.dropped)} dropped",
+        f"{format_estimate(totals.links)} links",
+    ]
+    if totals.resident_bytes.total:  # systems that do not tell it do not tell of processors either
+        memory = Estimate(totals.resident_bytes.total / 2**20, totals.resident_bytes.error / 2**20)
+        parts += [f"{format_estimate(totals.cpu)} processors", f"{format_estimate(memory)} MiB"]
+    return parts
+
+
+def describe_totals(totals: TotalsLine, found: NodeReports) -> str:
+    """Return the sums as two lines."""
+    parts = total_parts(totals)
+    first = [f"{len(found.reports)} of {format_estimate(totals.nodes)} nodes", *parts[:5]]
+    return "  ".join(first) + "\n" + "  ".join(parts[5:])
+
+
+def _failed(report: NodeReport) -> int:
+    return sum(each.service.failed for each in report.statistics.clusters.values() if each.service is not None)
+
+
+def _queued(report: NodeReport) -> int:
+    statistics = report.statistics
+    requests = sum(each.service.queued_messages for each in statistics.clusters.values() if each.service is not None)
+    return requests + sum(each.queued_messages for each in statistics.subscriptions)
+
+
+def _dropped(report: NodeReport) -> int:
+    return sum(count for reason, count in report.statistics.drops.items() if reason not in FOREIGN)

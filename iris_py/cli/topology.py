@@ -1,0 +1,305 @@
+"""The command `iris topology`: the nodes of a network with their links and clusters, as a tree, as data or as a picture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+import iris_py
+from iris_py.cli.asking import AskedSummary, complain_of, exit_code_of, summary_of
+from iris_py.cli.lines import tell
+from iris_py.cli.outcome import complain, one_line
+from iris_py.cli.output import Column, Line, Output, make_console
+from iris_py.cli.ring_picture import Place, draw_groups, draw_nodes, links_of
+from iris_py.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from iris_py import NodeName, NodeReport, NodeReports
+    from iris_py.cli.output import Lines
+    from iris_py.cli.settings import Settings
+
+__all__ = ["LINES", "By", "draw", "nodes_of", "show", "topology"]
+
+By = Literal["zone", "cluster"]
+
+#: What nodes are called that have no zone, or serve no cluster.
+NO_GROUP: Final[Mapping[By, str]] = {"zone": "(no zone)", "cluster": "(serves no cluster)"}
+
+
+class TopologyNodeLine(Line, tag="node", kw_only=True):
+    """A node of the network, with its links."""
+
+    id: str
+    """The node id: 32 hexadecimal digits."""
+    address: str
+    """Where it listens."""
+    zone: str
+    """Where it says it is."""
+    version: str
+    """The version of Iris that it runs; empty if it did not answer."""
+    clusters: list[str]
+    """The clusters that it serves; `#` and a group id for one that has a secret of its own."""
+    links: list[str]
+    """The ids of the nodes that it has links to; of more than 256 the busiest."""
+    state: Literal["told", "counts", "missing", "refused"]
+    """`told`: this is what it says; `counts`: it answered and keeps names to itself; `missing`: it did not answer; `refused`:
+    it would not. Links to such nodes are known from others alone."""
+
+
+class TopologySummary(AskedSummary, tag="summary", kw_only=True):
+    """The end: who answered, whether that is all there is, and how many links there are."""
+
+    links: int
+    """Links between nodes that are shown, each counted once."""
+    links_beyond: int
+    """Links that are told of and lead to nodes that are not shown."""
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {"topology": (TopologyNodeLine, TopologySummary)}
+
+
+class _Row(msgspec.Struct):
+    """A node in one of its groups."""
+
+    group: str
+    node: TopologyNodeLine
+
+
+_COLUMNS: Final = (
+    Column[_Row]("group", lambda row: row.group),
+    Column[_Row]("id", lambda row: row.node.id),
+    Column[_Row]("address", lambda row: row.node.address),
+    Column[_Row]("links", lambda row: _count_of(row.node), is_number=True),
+    Column[_Row]("clusters", lambda row: ", ".join(row.node.clusters)),
+)
+
+
+async def topology(
+    settings: Settings,
+    *,
+    by: By,
+    svg: Path | None,
+    nodes_max: int,
+    is_every: bool,
+    sample: int,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Show the nodes of the network by their zones or clusters, with their links."""
+    output = Output(as_json=as_json)
+    async with iris_py.connect(**settings.connect_arguments()) as node:
+        network, own = node.network, node.id
+        every = is_every or node.network_size <= nodes_max
+        found = await node.ask_nodes("peers", "clusters", every=every, sample=sample, timeout=timeout_s)
+    nodes = nodes_of(found, own)
+    if svg is not None:
+        picture, drawn = draw(nodes, found, network=network, by=by, nodes_max=nodes_max, now=datetime.now(UTC))
+        _write(svg, picture)
+        tell(f"wrote {svg}: {drawn}", event="wrote")
+    if as_json:
+        output.lines((line, None) for line in nodes)
+        output.line(_summary(nodes, found))
+    elif svg is None and nodes:
+        show(nodes, output, network=network, by=by, nodes_max=nodes_max)
+    complain_of(found)
+    return exit_code_of(found, network)
+
+
+def nodes_of(found: NodeReports, own: str = "") -> list[TopologyNodeLine]:
+    """Return the nodes that are known of, also those that did not answer, in the order of zone, address and id.
+
+    Args:
+        found: The answers, with ``peers`` and ``clusters``.
+        own: The node that asked. It is gone when somebody looks at this, so links to it are left out.
+    """
+    nodes = [_told(report, own) for report in found.reports]
+    nodes += [_untold(node, "missing") for node in found.missing]
+    nodes += [_untold(node, "refused") for node in found.refused]
+    return sorted(nodes, key=lambda line: (line.zone, line.address, line.id))
+
+
+def _told(report: NodeReport, own: str) -> TopologyNodeLine:
+    served = report.statistics.clusters.items()
+    links = [link.peer for link in report.statistics.links.each if link.peer != own]
+    keeps_names = bool(report.about.links) and not report.statistics.links.each
+    return TopologyNodeLine(
+        id=report.node.id,
+        address=report.node.address,
+        zone=report.node.zone,
+        version=report.about.version,
+        clusters=sorted(name for name, each in served if each.service is not None and each.service.handlers),
+        links=sorted(links),
+        state="counts" if keeps_names else "told",
+    )
+
+
+def _untold(node: NodeName, state: Literal["missing", "refused"]) -> TopologyNodeLine:
+    return TopologyNodeLine(id=node.id, address=node.address, zone=node.zone, version="", clusters=[], links=[], state=state)
+
+
+def _summary(nodes: Sequence[TopologyNodeLine], found: NodeReports) -> TopologySummary:
+    asked = summary_of(found, shown=len(nodes), total=len(nodes))
+    there = {line.id for line in nodes}
+    return TopologySummary(
+        **msgspec.structs.asdict(asked),
+        links=len(links_of(_places(nodes, "zone"))),
+        links_beyond=sum(link not in there for line in nodes for link in line.links),
+    )
+
+
+# -- groups
+
+
+def _groups_of(node: TopologyNodeLine, by: By) -> list[str]:
+    """Return the groups that a node is in: its zone, or each cluster that it serves."""
+    return [group for group in ([node.zone] if by == "zone" else node.clusters) if group]
+
+
+def _places(nodes: Sequence[TopologyNodeLine], by: By) -> list[Place]:
+    """Return the nodes as a picture has them: a node with several clusters has the colour of the largest one."""
+    sizes = Counter(group for node in nodes for group in _groups_of(node, by))
+    return [
+        Place(
+            id=node.id,
+            group=min(_groups_of(node, by) or [""], key=lambda group: (-sizes[group], group)),
+            words=_words_of(node),
+            links=frozenset(node.links),
+            is_known=node.state == "told",
+        )
+        for node in nodes
+    ]
+
+
+def _words_of(node: TopologyNodeLine) -> tuple[str, ...]:
+    state = {"told": "", "counts": "keeps names to itself", "missing": "did not answer", "refused": "tells nothing"}[node.state]
+    words = (
+        node.id,
+        node.address,
+        f"zone {node.zone}" if node.zone else "",
+        f"serves {', '.join(node.clusters)}" if node.clusters else "",
+        f"{len(node.links)} links" if node.state == "told" else "",
+        state,
+    )
+    return tuple(word for word in words if word)
+
+
+# -- a tree, or rows
+
+
+def show(nodes: Sequence[TopologyNodeLine], output: Output, *, network: str, by: By, nodes_max: int) -> None:
+    """Print nodes by their groups: a tree on a terminal, which has the groups alone if there are many nodes; else rows."""
+    rows = sorted(
+        (_Row(group, node) for node in nodes for group in _groups_of(node, by) or [NO_GROUP[by]]),
+        key=lambda row: (row.group in NO_GROUP.values(), row.group),
+    )
+    if not output.is_terminal:
+        output.table(rows, _COLUMNS)
+        return
+    from rich.text import Text
+    from rich.tree import Tree
+
+    sizes, is_large = Counter(row.group for row in rows), len(nodes) > nodes_max
+    tree = Tree(Text(_title_of(nodes, network), style="bold"))
+    branches: dict[str, Tree] = {}
+    for row in rows:
+        if row.group not in branches:
+            branches[row.group] = tree.add(Text(f"{one_line(row.group)}  {_counted(sizes[row.group], 'node')}"))
+        if not is_large:
+            branches[row.group].add(Text(_branch_of(row, by)))
+    make_console().print(tree)
+    if is_large:
+        complain(f"{len(nodes):,} nodes are more than --max {nodes_max}, so only their {by}s are shown.")
+
+
+def _branch_of(row: _Row, by: By) -> str:
+    node = row.node
+    clusters = node.clusters if by == "zone" else [f"zone {node.zone}"] if node.zone else []
+    words = [node.id[:8], node.address, f"{_count_of(node)} link{'s' * (_count_of(node) != '1')}", ", ".join(clusters)]
+    return "  ".join(one_line(word) for word in words if word)
+
+
+def _count_of(node: TopologyNodeLine) -> str:
+    return str(len(node.links)) if node.state == "told" else "?"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _title_of(nodes: Sequence[TopologyNodeLine], network: str) -> str:
+    links = links_of(_places(nodes, "zone"))
+    return f"Network {one_line(network)}: {_counted(len(nodes), 'node')}, {_counted(len(links), 'link')}"
+
+
+# -- a picture
+
+
+def draw(
+    nodes: Sequence[TopologyNodeLine],
+    found: NodeReports,
+    *,
+    network: str,
+    by: By,
+    nodes_max: int,
+    now: datetime | None = None,
+) -> tuple[str, str]:
+    """Draw a network.
+
+    Args:
+        nodes: Its nodes.
+        found: The answers that they are from.
+        network: Its name.
+        by: What colours stand for.
+        nodes_max: More nodes are drawn by their groups; or some of them, if all are in one.
+        now: When it was looked at; None to leave that out.
+
+    Returns:
+        The picture as SVG, and what is in it.
+    """
+    places = _places(nodes, by)
+    groups = len({place.group for place in places})
+    notes = _notes_of(nodes, found)
+    drawn = _counted(len(nodes), "node")
+    if now is not None:
+        notes.append(f"Seen at {now:%Y-%m-%d %H:%M:%S} UTC.")
+    if len(places) <= nodes_max:
+        return draw_nodes(places, _title_of(nodes, network), notes), drawn
+    if groups > 1:
+        drawn = f"{drawn} by {by}, for they are more than --max {nodes_max}"
+        return draw_groups(
+            places, _title_of(nodes, network), [f"Drawn by {by}: these are more nodes than --max {nodes_max}.", *notes]
+        ), drawn
+    in_order = sorted(places, key=lambda place: place.id)
+    some = [in_order[number * len(in_order) // nodes_max] for number in range(nodes_max)]
+    drawn = f"{nodes_max:,} of {drawn}, evenly round the ring, for they are more than --max {nodes_max}"
+    return draw_nodes(some, _title_of(nodes, network), [f"Drawn are {drawn}.", *notes]), drawn
+
+
+def _notes_of(nodes: Sequence[TopologyNodeLine], found: NodeReports) -> list[str]:
+    """Return what is missing in a picture, in sentences."""
+    notes = []
+    if found.is_sample:
+        notes.append(
+            f"A sample: {len(nodes):,} of about {found.size.nodes:,.0f} nodes, drawn by chance. Other links are left out."
+        )
+    if len(found.reports) < found.asked:
+        notes.append(
+            f"{len(found.reports):,} of {found.asked:,} nodes answered. Of the others, links are drawn that these tell of."
+        )
+    if not found.is_whole:
+        notes.append("A part of the ring did not answer, so there may be nodes that were not found.")
+    return notes
+
+
+def _write(path: Path, picture: str) -> None:
+    try:
+        path.write_text(picture, encoding="utf-8")
+    except OSError as exc:
+        raise ConfigurationError(f"--svg: {path} cannot be written: {exc.strerror}. Correct the path.") from exc

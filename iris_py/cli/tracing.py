@@ -1,0 +1,265 @@
+"""The command `iris trace`: the way of a request to a cluster, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import iris_py
+from iris_py.cli.asking import format_seconds, rounded
+from iris_py.cli.calling import read_payload
+from iris_py.cli.outcome import ExitCode, complain, one_line
+from iris_py.cli.output import Line, Output
+from iris_py.errors import IrisError
+from iris_py.observe.desk import SNAPSHOT_S
+from iris_py.observe.reports import Candidate, Route  # noqa: TC001 - the schema of lines is made of them
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iris_py import NodeName, Trace
+    from iris_py.cli.output import Lines
+    from iris_py.cli.settings import Settings
+
+__all__ = ["LINES", "trace"]
+
+#: Members that are shown.
+_SHOWN_MAX: Final = 32
+#: Members that are asked for what they count. Too small: the one that has the request is not among them; too large: so many
+#: questions for one request.
+_COUNTED_MAX: Final = 64
+
+
+class RouteLine(Line, tag="route", kw_only=True):
+    """The way of a question to the root of the cluster, and what the root says."""
+
+    route: Route
+    """The hops with the microseconds that each kept the question, the root, and its counts of members and watchers."""
+
+
+class CandidateLine(Line, tag="candidate", kw_only=True):
+    """A member that this node knows, in the order in which they are considered."""
+
+    candidate: Candidate
+    """The member, with what decides between it and others, and why it gets the request or does not."""
+
+
+class WayLine(Line, tag="way", kw_only=True):
+    """The way to the member that the request goes to, and how long that took to answer an empty question."""
+
+    member: str
+    """Its node id."""
+    way: str
+    """`link`, `dialled`, `ring` or `local`."""
+    dial_s: float | None
+    """How long opening a link took, in seconds."""
+    answer_s: float | None
+    """How long it took to answer, its handler untouched, in seconds; None if no answer came."""
+
+
+class ExecutionLine(Line, tag="execution", kw_only=True):
+    """The end of a real request (`--execute`)."""
+
+    seconds: float
+    """How long it took."""
+    error: str
+    """The error that it ended with, if not with a reply."""
+    reply_bytes: int
+    """How long the reply is."""
+    members: list[str]
+    """The members at which a request to the cluster ended meanwhile, as they say: of a quiet cluster the one that had this."""
+    ended: int
+    """How many ended there: with 1 both times are those of this request, with more they are means."""
+    queue_s: float | None
+    """How long it waited for a handler, in seconds; None if no member says."""
+    run_s: float | None
+    """How long its handler ran, in seconds; None if no member says."""
+
+
+class TraceSummary(Line, tag="summary", kw_only=True):
+    """The end: whether a request would arrive."""
+
+    cluster: str
+    """The cluster."""
+    ends: bool
+    """Whether the root and a member answered."""
+    fault: str
+    """Where the way ends before; empty if it does not."""
+
+
+#: What `--json` prints, by command.
+LINES: Final[Lines] = {"trace": (RouteLine, CandidateLine, WayLine, ExecutionLine, TraceSummary)}
+
+
+async def trace(
+    settings: Settings,
+    cluster: str,
+    *,
+    text: str | None,
+    key: str | None,
+    prefer: str | None,
+    require: str | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Follow a request to a cluster without making it, or with making it: `--execute`."""
+    output, config = Output(as_json=as_json), settings.load()
+    payload = None if text is None else read_payload(text, config.max_message_bytes, "Send less")
+    async with iris_py.connect(config=config) as node:
+        traced = await node.trace(cluster, prefer=prefer, require=require, timeout=timeout_s)
+        _print_route(output, traced)
+        for candidate in traced.candidates[:_SHOWN_MAX]:
+            output.line(CandidateLine(candidate=candidate), _describe_candidate(candidate, traced))
+        if traced.chosen is not None:
+            output.line(
+                WayLine(
+                    member=traced.chosen.id,
+                    way=traced.way,
+                    dial_s=rounded(traced.dial_s),
+                    answer_s=rounded(traced.answer_s),
+                ),
+                f"way      {_describe_way(traced)}",
+            )
+        fault = _fault_of(traced)
+        if payload is not None and not fault:
+            executed = await _execute(node, cluster, payload, traced, key, prefer, require, timeout_s)
+            output.line(executed, _describe_execution(executed))
+            fault = executed.error
+    output.line(TraceSummary(cluster=cluster, ends=not fault, fault=fault))
+    if fault:
+        complain(fault)
+        return ExitCode.NO_MEMBERS if not traced.candidates and traced.route is not None else ExitCode.FAULT
+    return ExitCode.OK
+
+
+def _print_route(output: Output, traced: Trace) -> None:
+    route = traced.route
+    if route is None:
+        return
+    if route.hops:
+        rows = [f"root     {_name(route.root)}  after {format_seconds(route.round_trip_s)}, there and back"]
+    else:
+        rows = [f"root     {_name(route.root)}  is this node itself"]
+    for hop in route.hops:
+        held = "did not say how long it kept it" if hop.held_us is None else f"kept it for {format_seconds(hop.held_us / 1e6)}"
+        rows.append(f"  hop    {_name(hop.node)}  {held}")
+    if route.hops:
+        held_s = sum(hop.held_us or 0 for hop in route.hops) / 1e6
+        rows.append(f"  lines  {format_seconds(max(0.0, route.round_trip_s - held_s))} in all")
+    counted = "tells no counts" if route.members is None else f"{route.members} members, {route.watchers} watchers"
+    rows.append(f"  says   {counted}")
+    output.line(RouteLine(route=route), "\n".join(rows))
+
+
+async def _execute(
+    node: iris_py.Node,
+    cluster: str,
+    payload: bytes,
+    traced: Trace,
+    key: str | None,
+    prefer: str | None,
+    require: str | None,
+    timeout_s: float,
+) -> ExecutionLine:
+    """Make a request, and ask the members for what they count of their handlers, before and after."""
+    asked = [each.node for each in traced.candidates[:_COUNTED_MAX]]
+    before = await _ask_counts(node, asked, cluster, timeout_s)
+    started = time.perf_counter()
+    reply, error = b"", ""
+    try:
+        reply = await node.request(
+            cluster, payload, timeout=timeout_s, idempotent=key is not None, key=key, prefer=prefer, require=require
+        )
+    except IrisError as exc:
+        error = f"{type(exc).__name__}: {exc}"
+    seconds = round(time.perf_counter() - started, 6)
+    await asyncio.sleep(SNAPSHOT_S)  # members answer from a snapshot, which may be from before the request
+    after = await _ask_counts(node, asked, cluster, timeout_s)
+    spent = {id_: last.since(before[id_]) for id_, last in after.items() if id_ in before}
+    ended = {id_: each for id_, each in spent.items() if each.handled}
+    handled, queued = (sum(getattr(each, name) for each in ended.values()) for name in ("handled", "queued"))
+    return ExecutionLine(
+        seconds=seconds,
+        error=error,
+        reply_bytes=len(reply),
+        members=sorted(ended),
+        ended=handled,
+        queue_s=rounded(sum(each.queue_s for each in ended.values()) / queued) if queued else None,
+        run_s=rounded(sum(each.run_s for each in ended.values()) / handled) if handled else None,
+    )
+
+
+class _Spent(NamedTuple):
+    """The requests that the handlers of a member were given, and that they have answered, and the time that took."""
+
+    queued: int
+    queue_s: float
+    handled: int
+    run_s: float
+
+    def since(self, before: _Spent) -> _Spent:
+        """Return the difference to an earlier count."""
+        return _Spent(
+            self.queued - before.queued,
+            self.queue_s - before.queue_s,
+            self.handled - before.handled,
+            self.run_s - before.run_s,
+        )
+
+
+async def _ask_counts(node: iris_py.Node, members: Sequence[NodeName], cluster: str, timeout_s: float) -> dict[str, _Spent]:
+    """Return what each member has counted so far, by its id; without those that do not say."""
+    found = await node.ask_nodes("clusters", nodes=members, cluster=cluster, timeout=timeout_s)
+    counted = {}
+    for report in found.reports:
+        for each in report.statistics.clusters.values():  # of the only one that was asked for
+            if (served := each.service) is not None:
+                waits, runs = served.queue_wait, served.handling
+                counted[report.node.id] = _Spent(waits.count, waits.sum_s, runs.count, runs.sum_s)
+    return counted
+
+
+def _describe_execution(executed: ExecutionLine) -> str:
+    said = one_line(executed.error or f"a reply of {executed.reply_bytes} bytes")
+    text = f"execute  {said} after {format_seconds(executed.seconds)}"
+    if executed.run_s is None or executed.queue_s is None:
+        return f"{text}\n  member says nothing of it"
+    times = f"{format_seconds(executed.queue_s)} for a handler, which ran for {format_seconds(executed.run_s)}"
+    if executed.ended == 1:
+        return f"{text}\n  member {executed.members[0][:8]}  it waited {times}"
+    where = f"{len(executed.members)} member{'s' * (len(executed.members) > 1)}"
+    return f"{text}\n  member {executed.ended} requests ended meanwhile at {where}; on average each waited {times}"
+
+
+def _describe_candidate(candidate: Candidate, traced: Trace) -> str:
+    mark = "->" if traced.chosen is not None and candidate.node.id == traced.chosen.id else "  "
+    expected = "" if candidate.expected_s is None else f", {format_seconds(candidate.expected_s)} expected"
+    load = f"distance {candidate.distance}, {candidate.in_flight} in flight{expected}"
+    return f"member{mark} {_name(candidate.node)}  {load}: {one_line(candidate.reason)}"
+
+
+def _describe_way(traced: Trace) -> str:
+    ways = {
+        "link": "over a link that was open",
+        "dialled": f"over a link, dialled in {format_seconds(traced.dial_s)}",
+        "ring": "through the ring, for no link could be had",
+        "local": "it is this node itself",
+    }
+    answer = "no answer" if traced.answer_s is None else f"it answered after {format_seconds(traced.answer_s)}"
+    return f"{ways.get(traced.way, traced.way)}; {answer}, its handler untouched"
+
+
+def _fault_of(traced: Trace) -> str:
+    if traced.route is None:
+        return f"no root of {traced.cluster!r} answered: the ring is not whole, or its root has just died. Try again."
+    if traced.chosen is None:
+        return f"nobody serves {traced.cluster!r}, or nobody where the request may go."
+    if traced.answer_s is None:
+        return f"the member {traced.chosen.id[:8]} of {traced.cluster!r} did not answer."
+    return ""
+
+
+def _name(node: iris_py.NodeName) -> str:
+    """Return a node for people; what it says of itself is made harmless."""
+    return f"{node.id[:8]}  {one_line(node.address) or '-'}  {one_line(node.zone) or '-'}"

@@ -1,0 +1,1 @@
+"""Uses of other clouds: names, rules, and the bytes that cross. Without input or output."""

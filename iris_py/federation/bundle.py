@@ -1,0 +1,314 @@
+"""A bundle: the connections between two gateway processes, used as one line (docs/design.md 15.92).
+
+Connection 0 carries control messages, and requests and replies as long as they are small; larger ones, and channels, take the
+others, so that nothing small waits behind them. With connection 0 the bundle ends; with another one only its channels do, and
+it is dialled again. Both sides may send requests, and each numbers its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from iris_py.federation.accounts import Account
+from iris_py.federation.calling import Call, call_head
+from iris_py.federation.frames import LINE_GROUP, Control, encode_control, encode_message
+from iris_py.federation.health import PROBE_IDLE_S, Health
+from iris_py.federation.limits import RuleLimits
+from iris_py.federation.rules import ExportRule
+from iris_py.link.link import Link
+from iris_py.wire import packets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iris_py.federation.channels import ChannelEnd, Channels
+    from iris_py.federation.frames import Catalogue
+
+#: Messages up to this share bodies on connection 0; larger ones go alone, over another connection. Too small: replies of usual
+#: sizes wait behind bulk; too large: what is small waits behind them.
+SMALL_BYTES = 62 * 1024
+#: Requests of one neighbour that run here at once, over all its bundles and rules.
+INCOMING_MAX = 65_536
+#: While so much waits to be sent over one bundle, no request begins over it, in either direction. Too small: lines of some
+#: hundred MB/s run dry; too large: a neighbour that does not read holds as much of our memory.
+QUEUED_BYTES_MAX = 64 * 1024 * 1024
+#: Replies over one connection, but for connection 0, that may be lost with it. More cannot be under way, for each is above
+#: `SMALL_BYTES`, and a link with 256 MiB queued breaks. Too small: a caller waits in vain for one of them; too large: memory
+#: for numbers of replies that have long arrived.
+REPLIES_MAX = 8192
+
+
+class Outgoing(msgspec.Struct, eq=False):
+    """A request of this side, until its outcome is there.
+
+    Attributes:
+        token: What its outcome comes with.
+        call: What is asked.
+        headers: Those of the application, encoded.
+        deadline: Until when somebody waits.
+        bundle: Where it was sent.
+        number: Its number there.
+        sent_at: When it was sent there.
+        link: The connection that it went over if that was not connection 0, and so may be lost alone.
+        is_unsure: Whether it was sent another way before, which may have had it executed.
+        limits: Where it is counted as under way.
+        account: Where it is accounted for.
+    """
+
+    token: Any
+    call: Call
+    headers: bytes
+    deadline: float
+    limits: RuleLimits
+    account: Account
+    bundle: Bundle
+    number: int = 0
+    sent_at: float = 0.0
+    link: Link | None = None
+    is_unsure: bool = False
+
+
+class Incoming(msgspec.Struct, eq=False):
+    """A request of a neighbour, to be served here.
+
+    Attributes:
+        bundle: It came over this one, and is answered there.
+        number: Its number there.
+        rule: The rule that allows it.
+        call: What is asked; its name is that outside.
+        headers: Those of the application, encoded.
+        name: The cluster here.
+        deadline: When nobody waits any more.
+        began_at: When it came.
+        limits: Where it is counted as under way.
+        account: Where it is accounted for.
+    """
+
+    bundle: Bundle
+    number: int
+    rule: ExportRule
+    call: Call
+    headers: bytes
+    name: str
+    deadline: float
+    began_at: float
+    limits: RuleLimits
+    account: Account
+
+
+class Bundle:
+    """One bundle, from its first authenticated connection on.
+
+    Args:
+        alias: The neighbour.
+        bundle_id: What the side that dials calls it, 8 bytes.
+        gateway: The process at the other end, 16 bytes.
+        is_initiator: Whether this side dials its connections.
+        count: How many connections it is to have.
+        now: The time.
+
+    Attributes:
+        address: Where it was dialled; empty at the side that was dialled.
+        host: The IP address at the other end.
+        key: The public key of the neighbour.
+        name: What the other cloud calls itself, for people.
+        zone: Where the other gateway is.
+        max_message_bytes: The largest payload that the other side takes.
+        clock_ahead_s: By how much the clock of the other side was ahead of ours when it introduced itself, about.
+        links: Its connections by index; None where there is none.
+        channels: Of each connection; likewise.
+        health: Whether it still works.
+        catalogue: What the other side lets us use; None until it has said so.
+        is_going: Whether the other side drains.
+        is_quiet: Whether this side has said that it uses it no more, for the other side drains.
+        is_released: Whether the other side has said that.
+        is_closed: Whether it has ended.
+        calls: Requests that were sent, by number.
+        incoming: Requests of the other side, by number.
+        opened_at: When connection 0 was open.
+        known_open: The connections, by index, that the other side has open, too, as far as this one knows.
+        touched: Links that have something to write.
+    """
+
+    def __init__(self, alias: str, bundle_id: bytes, gateway: bytes, *, is_initiator: bool, count: int, now: float) -> None:
+        self.alias = alias
+        self.id = bundle_id
+        self.gateway = gateway
+        self.is_initiator = is_initiator
+        self.address = self.host = self.name = self.zone = ""
+        self.max_message_bytes = 0
+        self.clock_ahead_s = 0.0
+        self.key = b""
+        self.links: list[Link | None] = [None] * count
+        self.channels: list[Channels | None] = [None] * count
+        self.health = Health(now)
+        self.catalogue: Catalogue | None = None
+        self.is_going = False
+        self.is_quiet = False
+        self.is_released = False
+        self.is_closed = False
+        self.calls: dict[int, Outgoing] = {}
+        self.incoming: dict[int, Incoming] = {}
+        self.opened_at = now
+        self.known_open: set[int] = set()
+        self.touched: dict[Link, None] = {}
+        self._last_number = 0
+        self._last_channel = 0
+        self._parts: list[bytes] = []  # of small messages, for connection 0
+        self._parts_bytes = 0
+        self._asked: dict[Link, int] = {}  # connections but 0, and what had come over them when they were asked for a sign
+        self._asked_at = now
+        self._large_replies: dict[Link, deque[int]] = {}  # that may be lost with a connection alone
+
+    def __repr__(self) -> str:
+        return f"<Bundle {self.id.hex()[:8]} to {self.alias}/{self.gateway.hex()[:8]}>"
+
+    # -- what it is
+
+    @property
+    def main(self) -> Link | None:
+        """Connection 0, if it is open."""
+        link = self.links[0]
+        return link if link is not None and link.is_open else None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether something may be sent over it at all."""
+        return not self.is_closed and self.main is not None and self.catalogue is not None
+
+    def is_usable(self, now: float) -> bool:
+        """Tell whether new things may be sent over it."""
+        return self.is_up and not self.is_going and self.health.is_sound(now)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is outstanding."""
+        return bool(self.calls) or any(channels is not None and len(channels) for channels in self.channels)
+
+    @property
+    def queued_bytes(self) -> int:
+        """The bytes that wait to be sent."""
+        return self._parts_bytes + sum(link.queued_bytes for link in self.links if link is not None)
+
+    def load(self) -> float:
+        """Return how long a new request would wait, for comparison: what is under way, times the round trip."""
+        return (len(self.calls) + 1) * max(self.health.round_trip_s or 0.0, 0.001)
+
+    # -- out
+
+    def send_control(self, message: Control, now: float) -> None:
+        """Send a control message, if connection 0 is open."""
+        link = self.main
+        if link is not None:
+            link.send_control(encode_control(message))
+            self._touch(link, now)
+
+    def send_request(self, outgoing: Outgoing, now: float) -> None:
+        """Send a request."""
+        self._last_number = number = self._last_number + 1
+        self.calls[number] = outgoing
+        outgoing.bundle, outgoing.number, outgoing.sent_at = self, number, now
+        left = packets.encode_time_left(outgoing.deadline - now - (self.health.round_trip_s or 0.0) / 2)
+        payload = (call_head(outgoing.call), outgoing.call.payload)
+        outgoing.link = self._send(packets.REQUEST, number, left, outgoing.headers, payload, now)
+        self.health.expect(now)
+
+    def send_cancel(self, number: int, now: float) -> None:
+        """Tell that nobody waits for a request any more."""
+        self._send(packets.CANCEL, number, 0, b"", (), now)
+
+    def send_reply(self, number: int, reply: bytes, now: float) -> None:
+        """Answer a request of the other side."""
+        link = self._send(packets.REPLY, number, 0, b"", (reply,), now)
+        if link is not None:
+            self._large_replies.setdefault(link, deque(maxlen=REPLIES_MAX)).append(number)
+
+    def take_large_replies(self, link: Link) -> Sequence[int]:
+        """Return the numbers of the requests whose replies may be lost with a connection that has ended."""
+        return self._large_replies.pop(link, ())
+
+    def flush(self, now: float) -> None:
+        """Give connection 0 what was gathered, as one body."""
+        if not self._parts:
+            return
+        parts, size = self._parts, self._parts_bytes
+        self._parts, self._parts_bytes = [], 0
+        link = self.main
+        if link is not None:
+            link.send_body(LINE_GROUP, parts, size, is_ordered=False)
+            self._touch(link, now)
+
+    def abort(self, reason: str) -> None:
+        """End all its connections at once."""
+        for link in self.links:
+            if link is not None:
+                link.abort(reason)
+                self.touched[link] = None
+
+    def ask_for_signs(self, now: float) -> list[Link]:
+        """Ask for a sign of life over every connection but connection 0, from time to time; return those that gave none.
+
+        Nothing else would be sent over one that nobody uses: a firewall forgets it, and who uses it next would find that out.
+        """
+        if now < self._asked_at + PROBE_IDLE_S:
+            return []
+        was_awake = now < self._asked_at + 2 * PROBE_IDLE_S  # else the answers may stand in the sockets, unread
+        self._asked_at = now
+        links = [link for link in self.links[1:] if link is not None and link.is_open]
+        silent = [link for link in links if was_awake and self._asked.get(link) == link.received_bytes]
+        self._asked = {link: link.received_bytes for link in links}
+        for link in links:
+            link.ask_for_sign()
+            self.touched[link] = None
+        return silent
+
+    # -- channels
+
+    def choose_connection(self) -> int:
+        """Return the index of the connection for a new channel: of those open at both sides the one with the fewest.
+
+        Connection 0 is taken only if there is no other: the question for a channel goes over it, and may overtake what opens
+        another one.
+        """
+        indexes = [index for index in self.known_open if (link := self.links[index]) is not None and link.is_open]
+        return min(indexes, key=lambda index: len(self.channels[index] or ()), default=0)
+
+    def next_channel(self) -> int:
+        """Return a number for a channel that this side opens."""
+        self._last_channel += 1
+        return self._last_channel
+
+    def channel_ends(self) -> list[ChannelEnd]:
+        """Return every channel of the bundle."""
+        return [end for channels in self.channels if channels is not None for end in channels.ends()]
+
+    # --
+
+    def _send(self, kind: int, number: int, argument: int, head: bytes, payload: Sequence[bytes], now: float) -> Link | None:
+        """Send a message; returns the connection that it went over if that was not connection 0."""
+        parts = encode_message(kind, number, argument, head, payload)
+        size = sum(map(len, parts))
+        if size > SMALL_BYTES:
+            link = self._bulk_link()
+            if link is not None:
+                link.send_body(LINE_GROUP, parts, size, is_ordered=False)
+                self._touch(link, now)
+            return link if link is not self.links[0] else None
+        if self._parts_bytes + size > SMALL_BYTES:
+            self.flush(now)
+        self._parts += parts
+        self._parts_bytes += size
+        return None
+
+    def _bulk_link(self) -> Link | None:
+        """Return the open connection with the least to send; connection 0 only if it is alone."""
+        links = [link for link in self.links[1:] if link is not None and link.is_open]
+        return min(links, key=lambda link: link.queued_bytes, default=self.main)
+
+    def _touch(self, link: Link, now: float) -> None:
+        if link.is_quiet:
+            link.wake(now)
+        self.touched[link] = None

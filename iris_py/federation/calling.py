@@ -1,0 +1,288 @@
+"""Requests to other clouds, between a node and its gateway: the bytes of a request, and of what became of it.
+
+A node asks a gateway by a request of its own cloud (docs/design.md 15.22). Its payload is ``CALL``, then the identity if there
+is one, the name there, the zones, and the payload for the member. The reply is a status and, with ``DONE``, the reply of the
+member, otherwise facts as msgpack. Nothing here raises because of what another process has sent.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import struct
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from iris_py.errors import (
+    CloudUnavailable,
+    IrisError,
+    MemberLost,
+    MessageTooLarge,
+    NodeClosed,
+    NoMembers,
+    NotConnected,
+    NotExported,
+    Overloaded,
+    RemoteError,
+    RequestTimeout,
+)
+from iris_py.wire.packets import FAILURE_TEXT_MAX, IDENTITY_BYTES
+
+VERSION: Final = 1
+#: version, op, flags, bytes of the name, of the zone that is preferred, and of the one that is required
+CALL: Final = struct.Struct(">BBBBBB")
+#: What a call has before its payload at most.
+CALL_OVERHEAD_BYTES: Final = CALL.size + IDENTITY_BYTES + 3 * 0xFF
+
+IDENTIFIED, ANCHORED, RETRIES_FAILED, WAITS, SEALED = 1, 2, 4, 8, 16
+_FLAGS: Final = IDENTIFIED | ANCHORED | RETRIES_FAILED | WAITS | SEALED
+
+
+class Op(enum.IntEnum):
+    """The things that a gateway can be asked for."""
+
+    REQUEST = 1
+    STATUS = 2
+    EXPLAIN = 3
+
+
+class Status(enum.IntEnum):
+    """The outcomes of a request."""
+
+    DONE = 0
+    NO_MEMBERS = 1
+    OVERLOADED = 2
+    MEMBER_LOST = 3
+    REMOTE_ERROR = 4
+    TIMEOUT = 5
+    NOT_EXPORTED = 6
+    UNAVAILABLE = 7
+    LIMITED = 8
+    TOO_LARGE = 9
+
+
+#: Those that say that a request was surely not executed.
+UNEXECUTED: Final = frozenset(
+    (
+        Status.NO_MEMBERS,
+        Status.OVERLOADED,
+        Status.NOT_EXPORTED,
+        Status.UNAVAILABLE,
+        Status.LIMITED,
+        Status.TOO_LARGE,
+    )
+)
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a node asks a gateway for.
+
+    Attributes:
+        op: An :class:`Op`.
+        name: The name of the cluster in the other cloud, without its alias.
+        payload: For the member there.
+        identity: By which a member knows a request that it has executed, 16 bytes; empty: it is executed at most once.
+        is_anchored: Whether the identity also chooses the member.
+        retries_failed: Whether another member is asked when the handler of one has failed it; only with an identity.
+        waits: Whether it waits for a place if every member is full.
+        is_sealed: Whether caller and member have sealed payload and reply themselves.
+        prefer: The zone of the other cloud that it prefers; empty for none.
+        require: The zone of the other cloud that nobody outside is asked; empty for none.
+    """
+
+    op: int = Op.REQUEST
+    name: str = ""
+    payload: bytes = b""
+    identity: bytes = b""
+    is_anchored: bool = False
+    retries_failed: bool = False
+    waits: bool = False
+    is_sealed: bool = False
+    prefer: str = ""
+    require: str = ""
+
+
+def encode_call(call: Call) -> bytes:
+    """Encode what a gateway is asked for.
+
+    Raises:
+        ValueError: The name or a zone has more than 255 bytes in UTF-8 or cannot be said in it, or the identity is none.
+    """
+    return call_head(call) + call.payload
+
+
+def call_head(call: Call) -> bytes:
+    """Encode all of a call but its payload, as :func:`encode_call` does: it is the same for many that differ in that alone."""
+    if call.identity and len(call.identity) != IDENTITY_BYTES:
+        raise ValueError(f"an identity has {IDENTITY_BYTES} bytes, not {len(call.identity)}")
+    name, prefer, require = call.name.encode(), call.prefer.encode(), call.require.encode()
+    if max(len(name), len(prefer), len(require)) > 0xFF:
+        raise ValueError("a name or zone has more than 255 bytes in UTF-8: choose a shorter one")
+    flags = (
+        (IDENTIFIED if call.identity else 0)
+        | (ANCHORED if call.is_anchored else 0)
+        | (RETRIES_FAILED if call.retries_failed else 0)
+        | (WAITS if call.waits else 0)
+        | (SEALED if call.is_sealed else 0)
+    )
+    head = CALL.pack(VERSION, call.op, flags, len(name), len(prefer), len(require))
+    return b"".join((head, call.identity, name, prefer, require))
+
+
+def decode_call(data: bytes) -> Call | None:
+    """Decode what a node asks for; None if it is malformed, or of another version. Never raises."""
+    if len(data) < CALL.size:
+        return None
+    version, op, flags, name_bytes, prefer_bytes, require_bytes = CALL.unpack_from(data)
+    start = CALL.size + (IDENTITY_BYTES if flags & IDENTIFIED else 0)
+    name_end = start + name_bytes
+    prefer_end = name_end + prefer_bytes
+    end = prefer_end + require_bytes
+    if version != VERSION or op not in _OPS or flags & ~_FLAGS or end > len(data):
+        return None
+    if flags & (ANCHORED | RETRIES_FAILED) and not flags & IDENTIFIED:
+        return None
+    prefer = require = ""
+    try:
+        name = data[start:name_end].decode()
+        if end > name_end:
+            prefer, require = data[name_end:prefer_end].decode(), data[prefer_end:end].decode()
+    except UnicodeDecodeError:
+        return None
+    return Call(
+        op=op,
+        name=name,
+        payload=data[end:],
+        identity=data[CALL.size : start],
+        is_anchored=bool(flags & ANCHORED),
+        retries_failed=bool(flags & RETRIES_FAILED),
+        waits=bool(flags & WAITS),
+        is_sealed=bool(flags & SEALED),
+        prefer=prefer,
+        require=require,
+    )
+
+
+_OPS: Final = frozenset(Op)
+
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF_FFFF)]
+_Member: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{0,64}\Z")]
+_Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=FAILURE_TEXT_MAX)]
+_Zone: TypeAlias = Annotated[str, msgspec.Meta(max_length=0xFF)]
+
+
+class _Facts(msgspec.Struct, omit_defaults=True, frozen=True):
+    """The facts of an error, as far as they may be told to another cloud: of members pseudonyms, of nodes nothing."""
+
+    member: _Member = ""
+    type: _Text = ""
+    text: _Text = ""
+    zone: _Zone = ""
+    elsewhere: _Count = 0
+    without_tunnels: _Count = 0
+    tried: _Count = 0
+    retry_after_ms: _Count = 0
+    size: _Count = 0
+    limit: _Count = 0
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(_Facts)
+
+
+def encode_outcome(outcome: bytes | IrisError) -> bytes:
+    """Encode what became of a request: the reply of a gateway to a node. Never raises.
+
+    Args:
+        outcome: The reply of the member, or the error that the request ended with; ids of members in it are pseudonyms.
+    """
+    if isinstance(outcome, bytes):
+        return b"\0" + outcome
+    status, facts = _describe(outcome)
+    return bytes((status,)) + _encoder.encode(facts)
+
+
+def _describe(error: IrisError) -> tuple[Status, _Facts]:
+    if isinstance(error, NotExported):
+        return Status.NOT_EXPORTED, _Facts()
+    if isinstance(error, CloudUnavailable | NotConnected):
+        return Status.UNAVAILABLE, _Facts()
+    if isinstance(error, NoMembers):
+        return Status.NO_MEMBERS, _Facts(
+            zone=_sayable(error.zone, 0xFF), elsewhere=error.elsewhere, without_tunnels=error.without_tunnels
+        )
+    if isinstance(error, Overloaded):
+        if error.retry_after_s is None:
+            return Status.OVERLOADED, _Facts(tried=error.tried)
+        return Status.LIMITED, _Facts(retry_after_ms=_milliseconds(error.retry_after_s))
+    if isinstance(error, MemberLost):
+        return Status.MEMBER_LOST, _Facts(member=error.member)
+    if isinstance(error, NodeClosed):  # the gateway's own: it may have been sent
+        return Status.MEMBER_LOST, _Facts()
+    if isinstance(error, RequestTimeout):
+        return Status.TIMEOUT, _Facts(member=error.member or "")
+    if isinstance(error, MessageTooLarge):
+        return Status.TOO_LARGE, _Facts(size=error.size_bytes, limit=error.limit_bytes)
+    if isinstance(error, RemoteError):
+        member, type_, text = error.member, error.type, error.text
+    else:  # what the node there refuses: a secret that the cluster lacks, for example
+        member, type_, text = "", type(error).__qualname__, str(error)
+    return Status.REMOTE_ERROR, _Facts(member, _sayable(type_, FAILURE_TEXT_MAX), _sayable(text, FAILURE_TEXT_MAX))
+
+
+def decode_outcome(reply: bytes, cluster: str, timeout_s: float, gateway: str = "") -> bytes | IrisError:
+    """Decode what became of a request: the reply of a gateway. Never raises.
+
+    Args:
+        reply: What the gateway has replied.
+        cluster: The name that was asked for, with its alias, as errors have it.
+        timeout_s: How long the caller was to wait.
+        gateway: The id (hex) of the gateway.
+
+    Returns:
+        The reply of the member, or the error. A malformed reply is a :exc:`~iris_py.errors.RemoteError` of the type
+        ``MalformedReply``: whether the request was executed nobody knows.
+    """
+    if reply[:1] == b"\0":
+        return reply[1:]
+    try:
+        status, facts = Status(reply[0]), _decoder.decode(memoryview(reply)[1:])
+    except (
+        IndexError,
+        msgspec.MsgspecError,
+        ValueError,
+        RecursionError,
+    ):  # the decoder lets through bad UTF-8 and deep nesting
+        return RemoteError(cluster, "", "MalformedReply", f"the gateway {gateway[:8]} has sent a reply that is none")
+    return _error_of(status, facts, cluster, timeout_s, gateway)
+
+
+def _error_of(status: Status, facts: _Facts, cluster: str, timeout_s: float, gateway: str) -> IrisError:
+    if status == Status.NO_MEMBERS:
+        return NoMembers(cluster, 0, facts.zone, facts.elsewhere, without_tunnels=facts.without_tunnels)
+    if status == Status.OVERLOADED:
+        return Overloaded(cluster, facts.tried)
+    if status == Status.MEMBER_LOST:
+        return MemberLost(cluster, facts.member)
+    if status == Status.TIMEOUT:
+        return RequestTimeout(cluster, timeout_s, facts.member or None, gateway=gateway)
+    if status == Status.NOT_EXPORTED:
+        return NotExported(cluster)
+    if status == Status.UNAVAILABLE:
+        return CloudUnavailable(cluster)
+    if status == Status.LIMITED:
+        return Overloaded(cluster, retry_after_s=facts.retry_after_ms / 1000)
+    if status == Status.TOO_LARGE:
+        return MessageTooLarge(facts.size, facts.limit, cluster=cluster)
+    return RemoteError(cluster, facts.member, facts.type, facts.text)
+
+
+def _milliseconds(seconds: float) -> int:
+    """Return a time in milliseconds, rounded up, but for what the representation of a number adds."""
+    return math.ceil(round(min(seconds * 1000, 0xFFFF_FFFF), 3))
+
+
+def _sayable(text: str, limit: int) -> str:
+    """Shorten a text, and escape what UTF-8 cannot hold."""
+    return text[:limit].encode("utf-8", "backslashreplace").decode()[:limit]

@@ -1,0 +1,764 @@
+"""The protocol of a gateway towards other clouds, without input or output (docs/design.md 15.91).
+
+It is driven as a node is (:class:`iris_py.net.driver.Driver`), and its owner is the gateway: it is told of requests and
+channels of neighbours, and answers them with the members of its own cloud.
+
+Nothing that a neighbour sends raises here: what breaks the protocol ends its bundle.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from iris_overlay.timers import DeadlineTable
+from iris_py.errors import CloudUnavailable, MemberLost, MessageTooLarge, NotExported, Overloaded, RequestTimeout
+from iris_py.federation import frames
+from iris_py.federation.bundle import INCOMING_MAX, QUEUED_BYTES_MAX, Bundle, Incoming, Outgoing
+from iris_py.federation.calling import UNEXECUTED, Status, encode_outcome
+from iris_py.federation.catalogue import KINDS, Offer, make_catalogue
+from iris_py.federation.events import (
+    BundleChanged,
+    CloudChanged,
+    CountTold,
+    FederationEvent,
+    IncomingCancelled,
+    OffersChanged,
+    RequestsReceived,
+    UseRefused,
+    WatchChanged,
+)
+from iris_py.federation.frames import CLUSTER, LINE_GROUP, LineError, decode_control, decode_messages, decode_request
+from iris_py.federation.health import BROKEN_S
+from iris_py.federation.lines import (
+    BundleClosed,
+    BundleOpened,
+    ConnectionClosed,
+    ConnectionOpened,
+    HandshakeRefused,
+    Introduction,
+    Lines,
+)
+from iris_py.federation.neighbour import Neighbour
+from iris_py.federation.openings import Openings
+from iris_py.link.config import LinkConfig
+from iris_py.link.lanes import BODY, CONTROL, TUNNEL
+from iris_py.wire import packets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+    from iris_overlay.rng import Rng
+    from iris_py.errors import IrisError
+    from iris_py.federation.calling import Call
+    from iris_py.federation.rules import ImportRule, RuleTable
+    from iris_py.federation.settings import FederationSettings
+    from iris_py.link.link import Link, Packet
+    from iris_security import CloudKey
+
+#: Times of a connection between clouds: laxer than inside one. Its own keep-alive only ends what the health of the bundle,
+#: which looks sooner, has long avoided.
+LINE_CONFIG = LinkConfig(handshake_timeout_s=10.0, keepalive_interval_s=1.0, keepalive_timeout_s=10.0, close_timeout_s=2.0)
+#: The largest payload between clouds: as large as a node can be told to send.
+MESSAGE_BYTES_MAX = packets.MESSAGE_BYTES_LIMIT
+_LAST_STATUS = max(Status)
+
+
+class FederationCore:
+    """The lines to other clouds, and what is asked over them.
+
+    Args:
+        settings: The neighbours and the rules.
+        key: The identity of this cloud.
+        gateway: 16 random bytes, of this process.
+        zone: Where it is.
+        rng: The randomness of choices and waiting.
+        entropy: The randomness of keys.
+        now: The time.
+        config: Times and bounds of connections.
+        clock_ms: Returns the time by the clock of the machine (milliseconds since 1970), which is told and compared, and by
+            which nothing is decided; 0 not to tell it.
+
+    Attributes:
+        lines: The connections.
+        openings: The channels.
+        drops: What was dropped, by reason.
+    """
+
+    def __init__(
+        self,
+        settings: FederationSettings,
+        key: CloudKey,
+        *,
+        gateway: bytes,
+        zone: str,
+        rng: Rng,
+        entropy: Callable[[int], bytes],
+        now: float,
+        config: LinkConfig = LINE_CONFIG,
+        clock_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.drops: dict[str, int] = {}
+        self.settings = settings
+        self._rng = rng
+        own = settings.gateway
+        introduction = Introduction(gateway, own.name, zone, MESSAGE_BYTES_MAX, own.connections, clock_ms)
+        self.openings = Openings(own.channel_bytes, own.window_bytes, self.count_drop, self._schedule_check)
+        self.lines = Lines(key, introduction, config, self.openings.make_channels, rng, entropy)
+        self._events: list[FederationEvent] = []
+        self._outcomes: list[tuple[object, bytes]] = []
+        self._deadlines: DeadlineTable[Outgoing] = DeadlineTable()
+        self._checks: DeadlineTable[Bundle] = DeadlineTable()  # of their health
+        self._flushed: dict[Bundle, None] = {}  # bundles with messages that are gathered
+        self._versions = 0  # of catalogues
+        self._is_draining = False
+        self._unsure: dict[Bundle, int] = {}  # this side stood still: the probe whose echo ends that
+        self._imports: dict[tuple[str, int], RuleTable[ImportRule]] = {}
+        self._has_new_deadline = True
+        self._configure(settings, now)
+
+    # -- requests of this cloud
+
+    def request(
+        self,
+        alias: str,
+        call: Call,
+        headers: bytes,
+        token: object,
+        deadline: float,
+        now: float,
+        among: Container[Bundle] | None = None,
+    ) -> Outgoing | None:
+        """Ask a cluster of a neighbour; the outcome comes with the token.
+
+        Args:
+            alias: The neighbour.
+            call: What is asked; its identity is the one that the other side is to know.
+            headers: Those of the application, encoded.
+            token: What its outcome comes with.
+            deadline: Until when somebody waits.
+            now: The time.
+            among: The bundles that it may go over first; None for all.
+
+        Returns:
+            The request, for :meth:`cancel`; None if its outcome is there already.
+        """
+        refusal = self._refusal_of(alias, call, deadline, now)
+        if refusal is not None:
+            self._outcomes.append((token, encode_outcome(refusal)))
+            return None
+        neighbour = self.lines.neighbours[alias]
+        way = neighbour.choose(CLUSTER, call.name, frames.ALLOW_REQUEST, now, among=among)
+        if way is None:
+            is_usable = neighbour.is_usable(now)
+            error = NotExported(call.name) if is_usable else CloudUnavailable(call.name)
+            self._outcomes.append((token, encode_outcome(error)))
+            return None
+        bundle, entry = way
+        size = len(call.payload)
+        if size > bundle.max_message_bytes:
+            self._outcomes.append((token, encode_outcome(MessageTooLarge(size, bundle.max_message_bytes))))
+            return None
+        if bundle.queued_bytes >= QUEUED_BYTES_MAX:
+            self._outcomes.append((token, encode_outcome(Overloaded(call.name, 0))))
+            return None
+        limits = neighbour.limits_of(entry, now)
+        wait_s = limits.begin_request(size, now)
+        if wait_s is not None:
+            self._outcomes.append((token, encode_outcome(Overloaded(call.name, retry_after_s=wait_s))))
+            return None
+        account = neighbour.accounts.of_import("cluster", entry.pattern)
+        outgoing = Outgoing(token, call, headers, deadline, limits, account, bundle)
+        self._deadlines.set(outgoing, deadline)
+        self._has_new_deadline = True
+        self._send(outgoing, bundle, now)
+        return outgoing
+
+    def cancel(self, outgoing: Outgoing, now: float) -> None:
+        """Nobody waits for an outcome any more; none follows. Harmless if it has ended."""
+        bundle = outgoing.bundle
+        if bundle.calls.get(outgoing.number) is outgoing:
+            bundle.send_cancel(outgoing.number, now)
+            self._flushed[bundle] = None
+            self._forget(outgoing, 0, now)
+
+    # -- requests of neighbours
+
+    def reply(self, incoming: Incoming, outcome: bytes, now: float) -> None:
+        """Answer a request of a neighbour; harmless if nobody waits for it any more.
+
+        Args:
+            incoming: The request.
+            outcome: As :mod:`iris_py.federation.calling` has it; ids of members in it are pseudonyms.
+            now: The time.
+        """
+        bundle = incoming.bundle
+        if bundle.incoming.get(incoming.number) is not incoming:
+            return
+        del bundle.incoming[incoming.number]
+        self._end_incoming(incoming, outcome, now)
+        bundle.send_reply(incoming.number, outcome, now)
+        self._flushed[bundle] = None
+
+    def note_refused(self, alias: str, name: str, use: str, reason: str) -> None:
+        """A neighbour was refused something by the owner, for the log and the audit.
+
+        Args:
+            alias: The neighbour.
+            name: The name, as it is outside.
+            use: What for.
+            reason: Why.
+        """
+        self._events.append(UseRefused(alias, name, use, reason))
+
+    # -- neighbours
+
+    def import_rule(self, alias: str, kind: int, name: str) -> ImportRule | None:
+        """Return the rule by which nodes of this cloud may use a name of a neighbour; None if there is none."""
+        table = self._imports.get((alias, kind))
+        return None if table is None else table.find(name)
+
+    def imports_overlapping(self, alias: str, pattern: str) -> list[ImportRule]:
+        """Return the rules by which nodes of this cloud may use topics of a neighbour that match a pattern.
+
+        Raises:
+            ValueError: It is no pattern.
+        """
+        table = self._imports.get((alias, frames.TOPIC))
+        return [] if table is None else table.find_overlapping(pattern)
+
+    def is_usable(self, alias: str, now: float) -> bool:
+        """Tell whether something may be sent to a neighbour."""
+        neighbour = self.lines.neighbours.get(alias)
+        return neighbour is not None and neighbour.is_usable(now)
+
+    def reconfigure(self, settings: FederationSettings, now: float) -> None:
+        """Use other settings from now on. Keys that are gone end their connections at once; new catalogues are sent."""
+        self._configure(settings, now)
+        for neighbour in self.lines.neighbours.values():
+            for bundle in neighbour.bundles.values():
+                self._send_catalogue(bundle, now)
+        self._advance(now)
+        self._tell_changes(now)
+
+    def end_bundle(self, bundle: Bundle, name: str, use: str, reason: str, now: float) -> None:
+        """End a bundle whose other side does what it may not do.
+
+        Args:
+            bundle: The bundle.
+            name: What it has used.
+            use: How.
+            reason: Why it may not.
+            now: The time.
+        """
+        self._events.append(UseRefused(bundle.alias, name, use, reason))
+        self.lines.end_bundle(bundle, f"{use} of {name!r}: {reason}", now)
+        self._advance(now)
+
+    def drain(self, now: float) -> None:
+        """Tell every neighbour that this gateway gets nothing new; no connection is opened any more."""
+        self._is_draining = self.lines.is_draining = True
+        for neighbour in self.lines.neighbours.values():
+            for bundle in neighbour.bundles.values():
+                bundle.send_control(frames.Going(), now)
+                self._touch(bundle)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way, also nothing that neighbours may still have sent while this gateway drains."""
+        bundles = [bundle for neighbour in self.lines.neighbours.values() for bundle in neighbour.bundles.values()]
+        return not any(
+            bundle.is_busy or bundle.incoming or (self._is_draining and not bundle.is_released) for bundle in bundles
+        )
+
+    def watch(self, bundle: Bundle, name: str, now: float, *, is_on: bool) -> bool:
+        """Ask a gateway of a neighbour to tell, or not to tell any more, how many members a cluster there has.
+
+        Returns:
+            Whether it offers that cluster for requests. Otherwise nothing is asked.
+        """
+        neighbour = self.lines.neighbours.get(bundle.alias)
+        offer = None if neighbour is None else neighbour.offers.get(bundle)
+        entry = None if offer is None else offer.find(CLUSTER, name, frames.ALLOW_REQUEST)
+        if entry is None:
+            return False
+        bundle.send_control(frames.Watch(entry.rule, name, is_on), now)
+        self._touch(bundle)
+        return True
+
+    def tell_count(self, bundle: Bundle, name: str, members: int, now: float) -> None:
+        """Tell a neighbour how many members a cluster here has, by its name outside."""
+        bundle.send_control(frames.Count(name, members), now)
+        self._touch(bundle)
+
+    # -- the driver
+
+    def accepted(self, address: str, now: float) -> Link | None:
+        """A connection from an IP address was accepted; returns its link."""
+        link = self.lines.accepted(address, now)
+        self._advance(now)
+        return link
+
+    def dialled(self, address: str, now: float) -> Link | None:
+        """A connection to an address was made; returns its link, or None if it is not wanted any more."""
+        link = self.lines.dialled(address, now)
+        self._advance(now)
+        return link
+
+    def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None:
+        """No connection to an address could be made."""
+        reason = "nobody listens there" if is_refused else "it broke at once" if is_broken else "nobody answers there"
+        self.lines.dial_failed(address, reason, now)
+        self._advance(now)
+
+    def link_received(self, link: Link, now: float) -> None:
+        """Bytes were given to the link: handle what came of them. The hot path."""
+        received, line = link.packets_received(), self.lines.line_of(link)
+        if line is None and link.has_events():
+            self.lines.handle_link(link, now)
+            line = self.lines.line_of(link)
+        if line is not None:
+            assert line.neighbour is not None
+            assert line.bundle is not None
+            if link.received_bytes != line.received_bytes:
+                if not line.index:  # of the connection that requests take, for another one may outlive it
+                    self._note_heard(line.bundle, now)
+                elif line.received_bytes:
+                    line.bundle.known_open.add(line.index)
+                line.received_bytes = link.received_bytes
+            if received:
+                self._receive(line.neighbour, line.bundle, line.index, received, now)
+        if link.has_events():
+            self.lines.handle_link(link, now)
+        if self.lines.events:
+            self._advance(now)
+        if link.has_output():
+            self.lines.touched[link] = None
+
+    def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
+        """There are no datagrams between clouds."""
+
+    def handle_resumption(self, now: float) -> None:
+        """This side stood still: what it finds in its sockets may be requests of callers who have given up."""
+        for neighbour in self.lines.neighbours.values():
+            for bundle in neighbour.bundles.values():
+                bundle.health.resume(now)
+                self._unsure[bundle] = self._probe(bundle, now)
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due; harmless if early."""
+        for outgoing in self._deadlines.expired(now):
+            self._handle_overdue(outgoing, now)
+        for bundle in self._checks.expired(now):
+            self._check(bundle, now)
+        self.openings.handle_timeout(now)
+        self.lines.handle_timeout(now)
+        self._advance(now)
+
+    def has_output(self) -> bool:
+        """Tell whether :meth:`flush` or :meth:`links_to_flush` would do something."""
+        return bool(self._flushed or self.lines.touched or self.openings.has_output)
+
+    def flush(self, now: float) -> None:
+        """Give what was gathered to the links."""
+        flushed, self._flushed = self._flushed, {}
+        for bundle in flushed:
+            bundle.flush(now)
+            self._touch(bundle)
+        if self.openings.has_output:
+            self.lines.touched.update(self.openings.fill(now))
+
+    def has_output_for(self, link: Link) -> bool:
+        """Tell whether another :meth:`flush` would give a link more to write."""
+        return self.openings.is_ready_for(link)
+
+    def links_to_flush(self) -> list[Link]:
+        """Take the links that may have something to write."""
+        return self.lines.take_touched()
+
+    def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]:
+        """There are no datagrams between clouds."""
+        return []
+
+    def has_events(self) -> bool:
+        """Tell whether :meth:`outcomes_received` or :meth:`events_received` would return something."""
+        return bool(self._outcomes or self._events or self.lines.dials or self.openings.has_events)
+
+    def outcomes_received(self) -> list[tuple[object, bytes]]:
+        """Take the outcomes of requests: the token, and what became of it as :mod:`iris_py.federation.calling` has it."""
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def events_received(self) -> list[FederationEvent]:
+        """Take what happened, in order."""
+        events: list[FederationEvent] = [*self.lines.dials, *self._events]
+        self.lines.dials, self._events = [], []
+        return events + self.openings.events_received()
+
+    def has_new_deadline(self) -> bool:
+        """Tell whether :meth:`deadline` may be earlier than it was."""
+        return self._has_new_deadline or self.lines.has_new_deadline
+
+    def deadline(self) -> float | None:
+        """Return the earliest time at which to call :meth:`handle_timeout`."""
+        self._has_new_deadline = False
+        times = (self._deadlines.deadline(), self._checks.deadline(), self.lines.deadline(), self.openings.deadline())
+        return min((time for time in times if time is not None), default=None)
+
+    def close_links(self, now: float) -> None:
+        """End every connection; what is queued is sent first."""
+        self.flush(now)
+        self.lines.close(now)
+        self._advance(now)
+
+    def status(self, now: float) -> dict[str, Any]:
+        """Return the state of the lines, as plain values."""
+        self.lines.count_bytes()
+        return {
+            alias: neighbour.status(now)
+            | {
+                "unmatched_imports": [
+                    {"kind": rule.kind, "outside": rule.outside, "line": rule.line} for rule in self.unmatched_imports(alias)
+                ]
+            }
+            for alias, neighbour in self.lines.neighbours.items()
+        }
+
+    def unmatched_imports(self, alias: str) -> list[ImportRule]:
+        """Return the imports from a neighbour for which it exports nothing; none while it has not said what it exports."""
+        neighbour = self.lines.neighbours[alias]
+        rules = (rule for number in KINDS for rule in self._imports[alias, number].rules)
+        return [rule for rule in rules if neighbour.exports_any(rule.kind, rule.outside) is False]
+
+    def count_drop(self, reason: str, times: int = 1) -> int:
+        """Count something that was dropped; returns how often that happened."""
+        count = self.drops[reason] = self.drops.get(reason, 0) + times
+        return count
+
+    # -- settings
+
+    def _configure(self, settings: FederationSettings, now: float) -> None:
+        self.settings = settings
+        bundles = settings.gateway.bundles
+        for gone in [each for alias, each in self.lines.neighbours.items() if alias not in settings.clouds]:
+            self.lines.drop_neighbour(gone, "it is no neighbour any more", now)
+            if gone.was_usable:
+                self._events.append(CloudChanged(gone.alias, is_usable=False))
+        for alias, cloud in settings.clouds.items():
+            neighbour = self.lines.neighbours.get(alias)
+            if neighbour is None:
+                self.lines.neighbours[alias] = Neighbour(alias, cloud, bundles, self._rng, now)
+            else:
+                neighbour.change(cloud, bundles, now)
+                self.lines.drop_links(neighbour, frozenset(cloud.keys), "its key is not accepted any more", now)
+        self.lines.note_keys()
+        self._imports = {
+            (alias, number): settings.import_table(alias, kind) for alias in settings.clouds for number, kind in KINDS.items()
+        }
+        for alias, neighbour in self.lines.neighbours.items():
+            neighbour.set_exports(settings.exports_to(alias), now)
+        self._has_new_deadline = True
+
+    def _send_catalogue(self, bundle: Bundle, now: float) -> None:
+        self._versions += 1
+        exports = self.lines.neighbours[bundle.alias].exports
+        bundle.send_control(make_catalogue(self._versions, exports, frames.ALLOW_BLOCK), now)
+        self._touch(bundle)
+
+    # -- requests of this cloud
+
+    def _refusal_of(self, alias: str, call: Call, deadline: float, now: float) -> IrisError | None:
+        """Return why a request cannot be sent, whatever the other side allows."""
+        neighbour = self.lines.neighbours.get(alias)
+        if neighbour is None:
+            return CloudUnavailable(call.name)
+        if self.import_rule(alias, CLUSTER, call.name) is None:
+            return NotExported(call.name)
+        if deadline <= now:
+            return RequestTimeout(call.name, 0.0, None)
+        return None
+
+    def _send(self, outgoing: Outgoing, bundle: Bundle, now: float) -> None:
+        bundle.send_request(outgoing, now)
+        self._flushed[bundle] = None
+        if len(bundle.calls) == 1:  # busy from now on; further ones change nothing
+            self._schedule_check(bundle, now)
+
+    def _reroute(self, outgoing: Outgoing, now: float) -> bool:
+        """Send an idempotent request another way, if there is one; returns whether there was."""
+        neighbour = self.lines.neighbours.get(outgoing.bundle.alias)
+        if not outgoing.call.identity or neighbour is None or outgoing.deadline <= now:
+            return False
+        way = neighbour.choose(CLUSTER, outgoing.call.name, frames.ALLOW_REQUEST, now)
+        if way is None or len(outgoing.call.payload) > way[0].max_message_bytes:
+            return False
+        before = outgoing.bundle
+        before.calls.pop(outgoing.number, None)
+        self._release(before, now)
+        outgoing.is_unsure = True
+        self._send(outgoing, way[0], now)
+        return True
+
+    def _forget(self, outgoing: Outgoing, reply_bytes: int, now: float) -> None:
+        outgoing.bundle.calls.pop(outgoing.number, None)
+        self._release(outgoing.bundle, now)
+        self._deadlines.cancel(outgoing)
+        outgoing.limits.end_request(reply_bytes, now)
+
+    def _release(self, bundle: Bundle, now: float) -> None:
+        """Let the other side end a bundle as soon as this side has nothing under way there."""
+        if bundle.is_going and not bundle.is_quiet and not bundle.calls:
+            bundle.is_quiet = True
+            bundle.send_control(frames.Quiet(), now)
+            self._touch(bundle)
+
+    def _finish(self, outgoing: Outgoing, outcome: bytes, now: float) -> None:
+        if outgoing.is_unsure and outcome[0] in UNEXECUTED:
+            outcome = encode_outcome(MemberLost(outgoing.call.name, ""))  # the way before may have had it executed
+        self._forget(outgoing, len(outcome) - 1, now)
+        outgoing.account.ended(outcome[0], len(outgoing.call.payload), len(outcome) - 1, now - outgoing.sent_at)
+        self._outcomes.append((outgoing.token, outcome))
+
+    def _handle_overdue(self, outgoing: Outgoing, now: float) -> None:
+        outgoing.bundle.send_cancel(outgoing.number, now)
+        self._flushed[outgoing.bundle] = None
+        self._finish(outgoing, encode_outcome(RequestTimeout(outgoing.call.name, 0.0, None)), now)
+
+    # -- what comes in
+
+    def _receive(self, neighbour: Neighbour, bundle: Bundle, index: int, received: list[Packet], now: float) -> None:
+        started: dict[Incoming, None] = {}
+        try:
+            for kind, key, data, start, stop in received:
+                if kind == BODY and key == LINE_GROUP:
+                    for message in decode_messages(data, start, stop):
+                        self._receive_message(neighbour, bundle, message, started, now)
+                elif kind == TUNNEL:
+                    self.openings.receive_chunk(bundle, index, key, data, start, stop, now)
+                elif kind == CONTROL:
+                    self._receive_control(neighbour, bundle, key, now)
+                else:
+                    self.count_drop("unknown_frame")
+        except LineError as exc:
+            self.count_drop("violation")
+            self._events.append(UseRefused(neighbour.alias, "", "protocol", str(exc)))
+            self.lines.end_bundle(bundle, f"a violation of the protocol: {exc}", now)
+        if started:
+            self._events.append(RequestsReceived(list(started)))
+
+    def _receive_message(
+        self,
+        neighbour: Neighbour,
+        bundle: Bundle,
+        message: tuple[int, int, int, bytes, bytes],
+        started: dict[Incoming, None],
+        now: float,
+    ) -> None:
+        kind, number, argument, head, payload = message
+        if kind == packets.REPLY:
+            outgoing = bundle.calls.get(number)
+            if outgoing is None:
+                self.count_drop("late_reply")
+            elif not payload or payload[0] > _LAST_STATUS:
+                raise LineError("a reply without a status")
+            else:
+                self._finish(outgoing, payload, now)
+        elif kind == packets.REQUEST:
+            incoming = self._admit(neighbour, bundle, number, argument, head, payload, now)
+            if incoming is not None:
+                started[incoming] = None
+        elif kind == packets.CANCEL:
+            cancelled = bundle.incoming.pop(number, None)
+            if cancelled is not None:
+                self._end_incoming(cancelled, b"", now)
+                if cancelled in started:
+                    del started[cancelled]
+                else:
+                    self._events.append(IncomingCancelled(cancelled))
+        else:
+            self.count_drop("unknown_kind")
+
+    def _admit(
+        self, neighbour: Neighbour, bundle: Bundle, number: int, left_ms: int, headers: bytes, payload: bytes, now: float
+    ) -> Incoming | None:
+        """Return a request of a neighbour if it is to be served; otherwise it is answered at once."""
+        call = decode_request(payload)
+        if number in bundle.incoming:
+            raise LineError("a number of a request that is in use")
+        rule = neighbour.export_for("cluster", call.name)
+        name = None if rule is None or "request" not in rule.allow else rule.to_local(call.name)
+        outcome: IrisError | None = None
+        if name is None or rule is None:
+            outcome = NotExported(call.name)
+            self._events.append(UseRefused(neighbour.alias, call.name, "request", "not exported"))
+        elif bundle in self._unsure:
+            outcome = CloudUnavailable(call.name)  # it may be from long ago
+        elif neighbour.incoming >= INCOMING_MAX or bundle.queued_bytes >= QUEUED_BYTES_MAX:
+            outcome = Overloaded(call.name, 0)
+        else:
+            limits = neighbour.export_limits[rule.number]
+            wait_s = limits.begin_request(len(call.payload), now)
+            if wait_s is None:
+                account = neighbour.accounts.of_export(rule)
+                deadline = now + left_ms / 1000
+                incoming = Incoming(bundle, number, rule, call, headers, name, deadline, now, limits, account)
+                bundle.incoming[number] = incoming
+                neighbour.incoming += 1
+                return incoming
+            outcome = Overloaded(call.name, retry_after_s=wait_s)
+            self._events.append(UseRefused(neighbour.alias, call.name, "request", "limited"))
+        bundle.send_reply(number, encode_outcome(outcome), now)
+        self._flushed[bundle] = None
+        return None
+
+    def _end_incoming(self, incoming: Incoming, outcome: bytes, now: float) -> None:
+        incoming.limits.end_request(max(0, len(outcome) - 1), now)
+        neighbour = self.lines.neighbours.get(incoming.bundle.alias)
+        if neighbour is not None:  # one that is removed is not counted on: all that it has asked ends with it
+            neighbour.incoming -= 1
+        if outcome:
+            incoming.account.ended(outcome[0], len(incoming.call.payload), len(outcome) - 1, now - incoming.began_at)
+
+    def _receive_control(self, neighbour: Neighbour, bundle: Bundle, data: bytes, now: float) -> None:
+        message = decode_control(data)
+        if isinstance(message, frames.Echo):
+            bundle.health.handle_echo(message.number, now)
+            if self._unsure.get(bundle) == message.number:
+                del self._unsure[bundle]
+        elif isinstance(message, frames.Probe):
+            bundle.send_control(frames.Echo(message.number), now)
+            self._touch(bundle)
+        elif isinstance(message, frames.Catalogue):
+            if not neighbour.admit_catalogue(1 + len(message.entries), now):
+                raise LineError("catalogues again and again")
+            neighbour.note_offer(bundle, Offer(message))
+            bundle.catalogue = message
+            self._events.append(OffersChanged(neighbour.alias))
+            self._tell_changes(now)
+        elif isinstance(message, frames.Going):
+            bundle.is_going = True
+            self._release(bundle, now)
+            self._events.append(OffersChanged(neighbour.alias))
+            self._tell_changes(now)
+        elif isinstance(message, frames.Quiet):
+            bundle.is_released = True
+        elif isinstance(message, frames.Watch):
+            rule = neighbour.export_rule(message.rule, message.name)
+            name = None if rule is None or "request" not in rule.allow else rule.to_local(message.name)
+            if name is not None:
+                self._events.append(WatchChanged(bundle, message.name, name, message.is_on))
+        elif isinstance(message, frames.Count):
+            self._events.append(CountTold(neighbour.alias, bundle, message.name, message.members))
+        elif message is None:
+            self.count_drop("unknown_control")
+        else:
+            self.openings.receive_control(neighbour, bundle, message, now)
+
+    # -- bundles
+
+    def _touch(self, bundle: Bundle) -> None:
+        if bundle.touched:
+            self.lines.touched.update(bundle.touched)
+            bundle.touched.clear()
+
+    def _advance(self, now: float) -> None:
+        """Handle what became of connections."""
+        while self.lines.events:
+            events, self.lines.events = self.lines.events, []
+            for event in events:
+                if isinstance(event, BundleOpened):
+                    if event.bundle.is_closed:
+                        continue  # its neighbour may be none any more
+                    self._send_catalogue(event.bundle, now)
+                    if self._is_draining:
+                        event.bundle.send_control(frames.Going(), now)
+                    self._probe(event.bundle, now)
+                    self._schedule_check(event.bundle, now)
+                    self._events.append(BundleChanged(event.bundle, ""))
+                elif isinstance(event, BundleClosed):
+                    self._handle_bundle_closed(event.bundle, event.reason, now)
+                elif isinstance(event, ConnectionOpened):
+                    self.openings.connection_opened(event.bundle, event.index)
+                elif isinstance(event, ConnectionClosed):
+                    self.openings.connection_closed(event.bundle, event.channels, event.reason)
+                    self._handle_connection_lost(event.bundle, event.link, now)
+                elif isinstance(event, HandshakeRefused):
+                    self._events.append(event)
+            self._tell_changes(now)
+
+    def _handle_bundle_closed(self, bundle: Bundle, reason: str, now: float) -> None:
+        neighbour = self.lines.neighbours.get(bundle.alias)
+        if neighbour is not None:
+            neighbour.offers.pop(bundle, None)
+        self._checks.cancel(bundle)
+        self._flushed.pop(bundle, None)
+        self._unsure.pop(bundle, None)
+        self._events.append(BundleChanged(bundle, reason))
+        self._events.append(OffersChanged(bundle.alias))
+        for outgoing in list(bundle.calls.values()):
+            if not self._reroute(outgoing, now):
+                self._finish(outgoing, encode_outcome(MemberLost(outgoing.call.name, "")), now)
+        incoming, bundle.incoming = bundle.incoming, {}
+        for request in incoming.values():
+            self._end_incoming(request, b"", now)
+            self._events.append(IncomingCancelled(request))
+
+    def _handle_connection_lost(self, bundle: Bundle, link: Link, now: float) -> None:
+        """Give up what was large and went over a connection that is lost, though its bundle goes on."""
+        replies = bundle.take_large_replies(link)
+        if bundle.is_closed:
+            return  # that ends everything
+        for outgoing in [each for each in bundle.calls.values() if each.link is link]:
+            if not self._reroute(outgoing, now):
+                self._finish(outgoing, encode_outcome(MemberLost(outgoing.call.name, "")), now)
+        for number in replies:  # whoever has got one does not wait for it any more, and drops this
+            bundle.send_reply(number, encode_outcome(MemberLost("", "")), now)
+            self._flushed[bundle] = None
+
+    def _check(self, bundle: Bundle, now: float) -> None:
+        """Look after the health of a bundle."""
+        if bundle.is_closed:
+            return
+        asks, is_broken = bundle.health.check(now, is_busy=bundle.is_busy)
+        if is_broken:
+            self.lines.end_bundle(bundle, f"nothing heard for {BROKEN_S:g} s", now)
+            return
+        if asks:
+            self._probe(bundle, now)
+        for link in bundle.ask_for_signs(now):
+            link.abort("nothing was heard over it")
+            self.lines.handle_link(link, now)
+        self._touch(bundle)
+        if bundle.health.is_suspect:
+            for outgoing in list(bundle.calls.values()):
+                self._reroute(outgoing, now)
+        self._schedule_check(bundle, now)
+        self._tell_changes(now)
+
+    def _probe(self, bundle: Bundle, now: float) -> int:
+        """Ask the other side for an echo; returns the number of the question."""
+        number = bundle.health.probe(now)
+        bundle.send_control(frames.Probe(number), now)
+        self._touch(bundle)
+        return number
+
+    def _note_heard(self, bundle: Bundle, now: float) -> None:
+        was_suspect = bundle.health.is_suspect
+        bundle.health.heard(now)
+        if was_suspect:
+            self._schedule_check(bundle, now)  # when it counts again
+
+    def _schedule_check(self, bundle: Bundle, now: float) -> None:
+        if not bundle.is_closed:
+            self._checks.set(bundle, bundle.health.deadline(now, is_busy=bundle.is_busy))
+            self._has_new_deadline = True
+
+    def _tell_changes(self, now: float) -> None:
+        """Say which neighbours can be reached now and could not before, or the other way round, and which by other ways."""
+        for neighbour in self.lines.neighbours.values():
+            usable = neighbour.usable(now)
+            if usable == neighbour.was_usable:
+                continue
+            if bool(usable) is not bool(neighbour.was_usable):
+                self._events.append(CloudChanged(neighbour.alias, bool(usable)))
+            neighbour.was_usable = usable
+            self._events.append(OffersChanged(neighbour.alias))

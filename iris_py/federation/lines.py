@@ -1,0 +1,592 @@
+"""The connections of a gateway: which neighbour each is to, and which bundle it belongs to (docs/design.md 15.92, 15.93).
+
+A connection is a :class:`~iris_py.link.link.Link` under the handshake of two clouds. The side that dials makes a bundle: it
+dials connection 0, and when that is open the others to the same address. The side that was dialled finds the bundle by the
+hello.
+
+Two processes keep one bundle. If both have dialled, that of the side with the smaller public key stays; if one side dials anew,
+it has lost the old one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from iris_overlay.events import DialRequested
+from iris_overlay.timers import DeadlineTable
+from iris_py.federation.bundle import Bundle
+from iris_py.federation.frames import LINE_GROUP
+from iris_py.federation.handshake import FederationHandshake, pairs_of
+from iris_py.federation.hello import BUNDLE_ID_BYTES, HelloError, LineHello, decode_hello, encode_hello
+from iris_py.federation.neighbour import BUNDLES_MAX, Neighbour
+from iris_py.link.events import HANDSHAKE_LATE, CloseReason, LinkClosed, LinkOpened, LinkState, PeerIdentified
+from iris_py.link.link import Link
+from iris_py.peers.crowd import Crowd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_overlay.rng import Rng
+    from iris_py.federation.channels import Channels
+    from iris_py.federation.dials import Slot
+    from iris_py.link.config import LinkConfig
+    from iris_security import CloudKey
+
+#: Accepted connections that have not proven anything yet, as inside a network (3.2).
+HANDSHAKES_MAX = 256
+#: Pause (seconds) before a connection of a bundle, but for connection 0, is dialled again; up to twice as much, by chance: else
+#: those that are missing come to a load balancer always in the same order, and always to the wrong gateways. Too small: a
+#: gateway that refuses it is asked all the time; too large: its bulk goes over fewer connections for as long.
+CONNECTION_RETRY_S = 1.0
+#: The same address can lead to several gateways, behind a load balancer: so often a further connection is dialled until it
+#: comes to the gateway of its bundle. Then the bundle has one fewer, and tries are rare.
+CONNECTION_TRIES_MAX = 16
+CONNECTION_REST_S = 60.0
+
+
+@dataclass(slots=True)
+class BundleOpened:
+    """There is a bundle, whose connection 0 is open."""
+
+    bundle: Bundle
+
+
+@dataclass(slots=True)
+class BundleClosed:
+    """A bundle has ended; it is in no table any more."""
+
+    bundle: Bundle
+    reason: str
+
+
+@dataclass(slots=True)
+class ConnectionOpened:
+    """Another connection of a bundle is open, connection 0 included."""
+
+    bundle: Bundle
+    index: int
+
+
+@dataclass(slots=True)
+class ConnectionClosed:
+    """A connection has ended, and its channels with it."""
+
+    bundle: Bundle
+    link: Link
+    channels: Channels
+    reason: str
+
+
+@dataclass(slots=True)
+class HandshakeRefused:
+    """Somebody could not be authenticated, or has no business here."""
+
+    address: str
+    """The host that has dialled, without a port; or what was dialled here, as the settings have it."""
+    alias: str
+    """Of the neighbour that it is, if that is known."""
+    reason: str
+    is_dialled: bool = False
+    """Whether this side has dialled."""
+
+
+LineEvent: TypeAlias = BundleOpened | BundleClosed | ConnectionOpened | ConnectionClosed | HandshakeRefused
+
+
+@dataclass(slots=True)
+class _Purpose:
+    """The purpose of a dial: a bundle for a slot, or a further connection of a bundle."""
+
+    neighbour: Neighbour
+    address: str
+    bundle_id: bytes
+    index: int
+    slot: Slot | None
+    bundle: Bundle | None
+    key: bytes
+    """The key of the neighbour that is expected."""
+
+
+class Line:
+    """One connection: its purpose if this side has dialled it, and where it belongs once that is known.
+
+    Attributes:
+        host: The IP address at the other end, or the host that was dialled.
+        neighbour: The neighbour; None until it is known.
+        bundle: The bundle; likewise.
+        index: Its place there.
+        key: The public key of the neighbour; empty until it is known.
+        received_bytes: How much of it was handled.
+        counted: What was sent and received that the accounts have already.
+    """
+
+    __slots__ = ("bundle", "counted", "host", "index", "key", "neighbour", "purpose", "received_bytes")
+
+    def __init__(self, host: str, purpose: _Purpose | None) -> None:
+        self.host = host
+        self.purpose = purpose
+        self.neighbour: Neighbour | None = None if purpose is None else purpose.neighbour
+        self.bundle: Bundle | None = None
+        self.index = 0
+        self.key = b"" if purpose is None else purpose.key
+        self.received_bytes = 0
+        self.counted = 0, 0
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """The description that this gateway gives of itself.
+
+    Attributes:
+        gateway: 16 random bytes, of this process.
+        name: What the cloud calls itself, for logs.
+        zone: Where the gateway is.
+        max_message_bytes: The largest payload that it takes.
+        connections: How many connections the bundles have that it dials.
+        clock_ms: Returns the time by the clock of the machine (milliseconds since 1970); 0 for who does not tell it.
+    """
+
+    gateway: bytes
+    name: str
+    zone: str
+    max_message_bytes: int
+    connections: int
+    clock_ms: Callable[[], int]
+
+
+class Lines:
+    """The connections to all neighbours.
+
+    Args:
+        key: The identity of the own cloud.
+        introduction: What the other sides are told.
+        config: Times and bounds of each connection.
+        make_channels: Makes the table of the channels of a connection.
+        rng: The randomness of choices and waiting.
+        entropy: The randomness of keys.
+
+    Attributes:
+        neighbours: By alias.
+        events: What happened.
+        dials: Addresses to dial.
+        touched: Links that have something to write.
+        has_new_deadline: Whether :meth:`deadline` may be earlier than it was.
+        is_draining: Whether no further connection is dialled or accepted.
+    """
+
+    def __init__(
+        self,
+        key: CloudKey,
+        introduction: Introduction,
+        config: LinkConfig,
+        make_channels: Callable[[str, Link], Channels],
+        rng: Rng,
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self.neighbours: dict[str, Neighbour] = {}
+        self.events: list[LineEvent] = []
+        self.dials: list[DialRequested] = []
+        self.touched: dict[Link, None] = {}
+        self.has_new_deadline = False
+        self.is_draining = False
+        self._key = key
+        self._introduction = introduction
+        self._config = config
+        self._make_channels = make_channels
+        self._entropy = entropy
+        self._lines: dict[Link, Line] = {}
+        self._rng = rng
+        self._strangers = Crowd(rng)
+        self._pairs: dict[bytes, tuple[CloudKey, bytes]] = {}
+        self._purposes: dict[str, deque[_Purpose]] = {}  # by address, of dials under way
+        self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
+        self._retries: DeadlineTable[tuple[Bundle, int]] = DeadlineTable()
+        self._tries: dict[tuple[Bundle, int], int] = {}
+
+    # -- the driver
+
+    def note_keys(self) -> None:
+        """The keys of neighbours may have changed."""
+        self._pairs = pairs_of([self._key], [key for each in self.neighbours.values() for key in each.settings.keys])
+
+    def accepted(self, host: str, now: float) -> Link | None:
+        """Return the link of a connection that was accepted, None to turn it away; of too many strangers, one makes room."""
+        if self.is_draining:
+            return None
+        if len(self._strangers) >= HANDSHAKES_MAX:
+            evicted = self._strangers.choose()
+            self._refuse(evicted, self._lines[evicted], "too many handshakes under way")
+            self.handle_link(evicted, now)
+        handshake = FederationHandshake(
+            pairs=self._pairs, hello=self._hello(bytes(BUNDLE_ID_BYTES), 0, 1), ephemeral_private=self._entropy(32)
+        )
+        link = self._make_link(handshake, Line(host, None), now)
+        self._strangers.add(link, host)
+        return link
+
+    def dialled(self, address: str, now: float) -> Link | None:
+        """Return the link of a connection that was made to an address; None if it is not wanted any more."""
+        purpose = self._take_purpose(address, now)
+        if purpose is None:
+            return None
+        count = self._introduction.connections
+        handshake = FederationHandshake(
+            key=self._key,
+            peer=purpose.key,
+            hello=self._hello(purpose.bundle_id, purpose.index, count),
+            ephemeral_private=self._entropy(32),
+        )
+        return self._make_link(handshake, Line(address.rpartition(":")[0].strip("[]"), purpose), now)
+
+    def dial_failed(self, address: str, reason: str, now: float) -> None:
+        """No connection to an address could be made."""
+        purpose = self._take_purpose(address, now)
+        if purpose is not None:
+            self._handle_missed(purpose, reason, now)
+
+    def line_of(self, link: Link) -> Line | None:
+        """Return what an open connection is part of, if it is part of a bundle."""
+        line = self._lines.get(link)
+        return line if line is not None and line.bundle is not None and line.bundle.links[line.index] is link else None
+
+    def handle_link(self, link: Link, now: float) -> None:
+        """Handle what a link has to say, but for its packets."""
+        line = self._lines.get(link)
+        while line is not None and link.has_events():  # to confirm a link opens it
+            for event in link.events_received():
+                if isinstance(event, PeerIdentified):
+                    self._handle_identified(link, line, event, now)
+                elif isinstance(event, LinkOpened):
+                    self._handle_opened(link, line, now)
+                elif isinstance(event, LinkClosed):
+                    self._handle_closed(link, line, event, now)
+        self._note_deadline(link)
+        self.touched[link] = None
+
+    def take_touched(self) -> list[Link]:
+        """Take the links that may have something to write."""
+        touched, self.touched = self.touched, {}
+        return list(touched)
+
+    # -- time
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due; harmless if early."""
+        for link in self._link_deadlines.expired(now):
+            line = self._lines.get(link)
+            is_awaited = line is not None and line.bundle is not None and line.bundle.is_busy
+            link.handle_timeout(now, is_awaited=is_awaited)
+            self.handle_link(link, now)
+        for bundle, index in self._retries.expired(now):
+            self._dial_further(bundle, index)
+        for neighbour in () if self.is_draining else self.neighbours.values():
+            for slot in neighbour.dials.due(now):
+                key = neighbour.settings.keys[slot.failures % len(neighbour.settings.keys)]
+                self._dial(_Purpose(neighbour, slot.address, self._entropy(BUNDLE_ID_BYTES), 0, slot, None, key))
+        self.has_new_deadline = True
+
+    def deadline(self) -> float | None:
+        """Return the earliest time at which to call :meth:`handle_timeout`."""
+        self.has_new_deadline = False
+        times = [self._link_deadlines.deadline(), self._retries.deadline()]
+        if not self.is_draining:
+            times += [neighbour.dials.deadline() for neighbour in self.neighbours.values()]
+        return min((time for time in times if time is not None), default=None)
+
+    # -- accounts
+
+    def count_bytes(self) -> None:
+        """Tell the accounts of all neighbours what has passed on their connections since the last time."""
+        sums: dict[Neighbour, list[int]] = {}
+        for link, line in self._lines.items():
+            if line.neighbour is not None:
+                its = sums.setdefault(line.neighbour, [0, 0])
+                sent, received = _uncounted(link, line)
+                its[0] += sent
+                its[1] += received
+        for neighbour, (sent, received) in sums.items():
+            if sent or received:
+                neighbour.accounts.add_line_bytes(sent, received)
+
+    # -- the end
+
+    def close(self, now: float) -> None:
+        """End everything: what is queued is sent first."""
+        self.is_draining = True
+        for link, line in list(self._lines.items()):
+            if line.bundle is None:
+                link.abort("the gateway ends")
+            else:
+                link.close(CloseReason.LEAVING, now)
+            self.handle_link(link, now)
+
+    def drop_neighbour(self, neighbour: Neighbour, reason: str, now: float) -> None:
+        """End everything to a neighbour that is none any more."""
+        self.neighbours.pop(neighbour.alias, None)
+        self.drop_links(neighbour, frozenset(), reason, now)
+
+    def drop_links(self, neighbour: Neighbour, keys: frozenset[bytes], reason: str, now: float) -> None:
+        """End every connection to a neighbour but those to a process that holds one of some keys."""
+        for link, line in list(self._lines.items()):
+            if line.neighbour is neighbour and line.key not in keys:
+                link.abort(reason)
+                self.handle_link(link, now)
+
+    def end_bundle(self, bundle: Bundle, reason: str, now: float) -> None:
+        """End a bundle at once."""
+        bundle.abort(reason)
+        for link in bundle.links:
+            if link is not None:
+                self.handle_link(link, now)
+
+    # -- links
+
+    def _make_link(self, handshake: FederationHandshake, line: Line, now: float) -> Link:
+        link = Link(handshake=handshake, now=now, config=self._config)
+        link.shared.add(LINE_GROUP)
+        self._lines[link] = line
+        self.handle_link(link, now)
+        return link
+
+    def _hello(self, bundle_id: bytes, index: int, count: int) -> bytes:
+        own = self._introduction
+        return encode_hello(
+            LineHello(
+                gateway=own.gateway,
+                bundle=bundle_id,
+                index=index,
+                count=count,
+                name=own.name,
+                zone=own.zone,
+                max_message_bytes=own.max_message_bytes,
+                time_ms=own.clock_ms(),
+            )
+        )
+
+    def _handle_identified(self, link: Link, line: Line, event: PeerIdentified, now: float) -> None:
+        self._strangers.discard(link)
+        if link.state is LinkState.CLOSED:
+            return
+        try:
+            hello = decode_hello(event.hello)
+        except HelloError as exc:
+            self._refuse(link, line, f"a malformed hello: {exc}")
+            return
+        if link.initiator:
+            self._handle_answered(link, line, hello, now)
+            return
+        neighbour = next((each for each in self.neighbours.values() if event.node_id in each.settings.keys), None)
+        line.neighbour, line.key = neighbour, event.node_id
+        if neighbour is None:
+            self._refuse(link, line, "a cloud that is no neighbour any more")
+        elif hello.index:
+            bundle = neighbour.bundles.get(hello.bundle)
+            if bundle is None or bundle.gateway != hello.gateway or hello.index >= len(bundle.links):
+                link.close(CloseReason.CROWDED, now)  # of a bundle that has ended, or is another gateway's
+                return
+            line.bundle, line.index = bundle, hello.index
+            link.confirm(now)
+        else:
+            self._admit(link, line, neighbour, hello, now)
+
+    def _handle_answered(self, link: Link, line: Line, hello: LineHello, now: float) -> None:
+        """The side that was dialled has said who it is: go on unless there is a bundle to that process already."""
+        purpose, neighbour = line.purpose, line.neighbour
+        assert purpose is not None
+        assert neighbour is not None
+        if purpose.bundle is not None:
+            if hello.gateway != purpose.bundle.gateway:
+                link.abort("another gateway has answered")
+                return
+            line.bundle, line.index = purpose.bundle, purpose.index
+        elif any(not bundle.health.is_suspect for bundle in neighbour.with_gateway(hello.gateway)):
+            self._miss_duplicate(line, now)
+            link.abort("there is a bundle to that gateway")
+            return
+        else:
+            bundle = self._make_bundle(line, neighbour, purpose.bundle_id, hello, self._introduction.connections, now)
+            bundle.address = purpose.address
+        link.confirm(now)
+
+    def _admit(self, link: Link, line: Line, neighbour: Neighbour, hello: LineHello, now: float) -> None:
+        """A gateway of a neighbour has dialled, for a bundle."""
+        for bundle in list(neighbour.with_gateway(hello.gateway)):
+            if bundle.is_initiator and not bundle.health.is_suspect and self._key.public < line.key:
+                link.close(CloseReason.DUPLICATE, now)  # ours stays
+                return
+            self.end_bundle(bundle, "the other gateway has opened another bundle", now)
+        if len(neighbour.bundles) >= BUNDLES_MAX or hello.bundle in neighbour.bundles:
+            link.close(CloseReason.CROWDED, now)
+            return
+        self._make_bundle(line, neighbour, hello.bundle, hello, hello.count, now)
+        link.confirm(now)
+
+    def _note_deadline(self, link: Link) -> None:
+        deadline = link.deadline()
+        if deadline is None:
+            self._link_deadlines.cancel(link)
+        else:
+            self._link_deadlines.set(link, deadline)
+        self.has_new_deadline = True
+
+    def _make_bundle(
+        self, line: Line, neighbour: Neighbour, bundle_id: bytes, hello: LineHello, count: int, now: float
+    ) -> Bundle:
+        bundle = Bundle(neighbour.alias, bundle_id, hello.gateway, is_initiator=line.purpose is not None, count=count, now=now)
+        bundle.key, bundle.host, bundle.name, bundle.zone = line.key, line.host, hello.name, hello.zone
+        bundle.max_message_bytes = hello.max_message_bytes
+        own_ms = self._introduction.clock_ms()
+        if own_ms and hello.time_ms:
+            bundle.clock_ahead_s = (hello.time_ms - own_ms) / 1000
+        line.bundle, line.index = bundle, 0
+        return bundle
+
+    def _handle_opened(self, link: Link, line: Line, now: float) -> None:
+        bundle, neighbour = line.bundle, line.neighbour
+        assert bundle is not None
+        assert neighbour is not None
+        if line.index:
+            if bundle.is_closed:
+                link.abort("its bundle has ended")
+                return
+            other = bundle.links[line.index]
+            if other is not None:  # the side that dials has lost it, and this one has not heard of that yet
+                other.abort("it was dialled anew")
+                self.handle_link(other, now)
+            self._tries.pop((bundle, line.index), None)
+            if line.purpose is not None:
+                bundle.known_open.add(line.index)
+                link.ask_for_sign()  # so the other side knows that it is open here, too
+        elif not self._has_precedence(bundle, neighbour, now):
+            link.close(CloseReason.DUPLICATE, now)
+            return
+        bundle.links[line.index] = link
+        bundle.channels[line.index] = self._make_channels(neighbour.alias, link)
+        self.events.append(ConnectionOpened(bundle, line.index))
+        if line.index:
+            return
+        bundle.opened_at = now
+        bundle.health.heard(now)
+        neighbour.bundles[bundle.id] = bundle
+        if line.purpose is not None:
+            assert line.purpose.slot is not None
+            line.purpose.slot.bundle, line.purpose.slot.failures = bundle, 0
+            for index in range(1, len(bundle.links)):
+                self._dial_further(bundle, index)
+        self.events.append(BundleOpened(bundle))
+
+    def _has_precedence(self, bundle: Bundle, neighbour: Neighbour, now: float) -> bool:
+        """Tell whether a bundle stays beside others to that gateway, which then end: both sides may have dialled at once."""
+        is_preferred = bundle.is_initiator == (self._key.public < bundle.key)
+        for other in list(neighbour.with_gateway(bundle.gateway)):
+            if not is_preferred and other.is_initiator != bundle.is_initiator and not other.health.is_suspect:
+                return False
+            self.end_bundle(other, "another bundle to the same gateway has taken its place", now)
+        return True
+
+    def _handle_closed(self, link: Link, line: Line, event: LinkClosed, now: float) -> None:
+        del self._lines[link]
+        self._strangers.discard(link)
+        bundle, neighbour, purpose = line.bundle, line.neighbour, line.purpose
+        if neighbour is not None:
+            neighbour.accounts.add_line_bytes(*_uncounted(link, line))
+        is_in_use = bundle is not None and bundle.links[line.index] is link
+        if bundle is not None and neighbour is not None and is_in_use:
+            self._forget_connection(bundle, neighbour, link, line.index, event.reason, now)
+        elif event.refused or (event.reason == HANDSHAKE_LATE and purpose is not None and purpose.bundle is None):
+            # One that ends otherwise is no refusal, as of a load balancer that looks whether we listen.
+            self._note_refused(line, event.reason)
+        if purpose is None:
+            return
+        if event.duplicate and not is_in_use:
+            self._miss_duplicate(line, now)
+        else:
+            line.purpose = None
+            self._handle_missed(purpose, event.reason, now)
+
+    def _forget_connection(self, bundle: Bundle, neighbour: Neighbour, link: Link, index: int, reason: str, now: float) -> None:
+        channels = bundle.channels[index]
+        bundle.links[index] = bundle.channels[index] = None
+        bundle.known_open.discard(index)
+        if channels is not None:
+            self.events.append(ConnectionClosed(bundle, link, channels, reason))
+        if index:
+            return
+        bundle.is_closed = True
+        for further in range(len(bundle.links)):
+            self._tries.pop((bundle, further), None)
+            self._retries.cancel((bundle, further))
+        neighbour.bundles.pop(bundle.id, None)
+        self.events.append(BundleClosed(bundle, reason))
+        for other in list(bundle.links):
+            if other is not None:
+                other.abort("its bundle has ended")
+                self.handle_link(other, now)
+
+    def _refuse(self, link: Link, line: Line, reason: str) -> None:
+        self._note_refused(line, reason)
+        link.abort(reason)
+
+    def _note_refused(self, line: Line, reason: str) -> None:
+        alias = "" if line.neighbour is None else line.neighbour.alias
+        address = line.host if line.purpose is None else line.purpose.address
+        self.events.append(HandshakeRefused(address, alias, reason, is_dialled=line.purpose is not None))
+
+    # -- dials
+
+    def _dial(self, purpose: _Purpose) -> None:
+        self._purposes.setdefault(purpose.address, deque()).append(purpose)
+        self.dials.append(DialRequested(purpose.address, None))
+
+    def _take_purpose(self, address: str, now: float) -> _Purpose | None:
+        purposes = self._purposes.get(address)
+        if not purposes:
+            return None
+        purpose = purposes.popleft()
+        if not purposes:
+            del self._purposes[address]
+        if self.neighbours.get(purpose.neighbour.alias) is not purpose.neighbour:
+            return None
+        if purpose.key in purpose.neighbour.settings.keys and not (purpose.bundle is not None and purpose.bundle.is_closed):
+            return purpose
+        self._handle_missed(purpose, "its key is not accepted any more", now)
+        return None
+
+    def _dial_further(self, bundle: Bundle, index: int) -> None:
+        """Dial a connection of a bundle, but for connection 0."""
+        neighbour = self.neighbours.get(bundle.alias)
+        if bundle.is_closed or bundle.links[index] is not None or neighbour is None or bundle.is_going or self.is_draining:
+            self._tries.pop((bundle, index), None)
+            return
+        self._dial(_Purpose(neighbour, bundle.address, bundle.id, index, None, bundle, bundle.key))
+
+    def _handle_missed(self, purpose: _Purpose, reason: str, now: float) -> None:
+        """Nothing came of a dial, or what came of it has ended."""
+        self.has_new_deadline = True
+        bundle = purpose.bundle
+        if bundle is None:
+            assert purpose.slot is not None
+            purpose.neighbour.dials.failed(purpose.slot, reason, now)
+            return
+        if bundle.is_closed:
+            self._tries.pop((bundle, purpose.index), None)
+            return
+        tries = self._tries[bundle, purpose.index] = self._tries.get((bundle, purpose.index), 0) + 1
+        pause_s = CONNECTION_RETRY_S if tries < CONNECTION_TRIES_MAX else CONNECTION_REST_S
+        self._retries.set((bundle, purpose.index), now + pause_s * (1.0 + self._rng.random()))
+
+    def _miss_duplicate(self, line: Line, now: float) -> None:
+        """There is another bundle to the gateway that a slot has dialled."""
+        purpose, line.purpose = line.purpose, None
+        if purpose is not None and purpose.slot is not None:
+            purpose.neighbour.dials.failed(purpose.slot, "", now, is_duplicate=True)
+            self.has_new_deadline = True
+
+
+def _uncounted(link: Link, line: Line) -> tuple[int, int]:
+    """Return what was sent and received on a connection since this was asked last."""
+    sent, received = line.counted
+    line.counted = link.sent_bytes, link.received_bytes
+    return link.sent_bytes - sent, link.received_bytes - received

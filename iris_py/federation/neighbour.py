@@ -1,0 +1,237 @@
+"""One other cloud: the bundles to its gateways, what it lets this cloud use, and what this cloud lets it use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from iris_py.federation.accounts import Accounts
+from iris_py.federation.dials import Dials
+from iris_py.federation.limits import ByteLimits, RuleLimits
+from iris_py.federation.rules import USES_OF, RuleTable
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Sequence
+
+    from iris_overlay.rng import Rng
+    from iris_py.federation.bundle import Bundle
+    from iris_py.federation.catalogue import Offer
+    from iris_py.federation.frames import Entry
+    from iris_py.federation.rules import ExportRule, Kind
+    from iris_py.federation.settings import CloudSettings
+
+#: Rules of a neighbour whose limits are kept here: as many as its gateways together can have. Beyond, all begin anew.
+IMPORT_LIMITS_MAX = 4096
+#: Rules in catalogues that a neighbour may tell at once, and per second in the long run, over all its bundles; a pattern costs
+#: some 0.1 ms. Too small: a cloud with many gateways and rules is shut out for a while after it has loaded its rules anew; too
+#: large: one that tells them again and again takes a processor for as long.
+CATALOGUE_BURST = 32_768
+CATALOGUE_RULES_PER_S = 1024
+#: Gateways of one cloud, and so bundles with it: beyond it further ones are turned away.
+BUNDLES_MAX = 64
+
+
+class Neighbour:
+    """One other cloud.
+
+    Args:
+        alias: What we call it.
+        settings: What the file says of it.
+        bundles: How many bundles to have where this side dials.
+        rng: The randomness of choices.
+        now: The time.
+
+    Attributes:
+        bundles: Those with an authenticated connection 0, by id.
+        offers: What each of them lets us use; of those that have said so.
+        dials: The dials to it.
+        was_usable: What was told last of :meth:`usable`.
+        export_limits: Of each of our rules, by number.
+        line_limits: Of all that passes.
+        accounts: What has passed, by rule.
+        incoming: Its requests that run here.
+    """
+
+    def __init__(self, alias: str, settings: CloudSettings, bundles: int, rng: Rng, now: float) -> None:
+        self.alias = alias
+        self.settings = settings
+        self.bundles: dict[bytes, Bundle] = {}
+        self.offers: dict[Bundle, Offer] = {}
+        self.was_usable: list[Bundle] = []
+        self.export_limits: dict[int, RuleLimits] = {}
+        self.line_limits = ByteLimits(settings.bytes_per_s, now)
+        self.accounts = Accounts()
+        self.incoming = 0
+        self._import_limits: dict[tuple[int, str], RuleLimits] = {}
+        self._rng = rng
+        self._catalogue_rules = 0.0  # told of late
+        self._catalogue_at = now
+        self._exports: dict[int, ExportRule] = {}
+        self._last_number = -1
+        self._tables: dict[Kind, RuleTable[ExportRule]] = {}
+        self.dials = Dials(settings.dial, bundles, rng, now)
+
+    def change(self, settings: CloudSettings, bundles: int, now: float) -> None:
+        """Take over what the file says anew; bundles that are there stay."""
+        self.settings = settings
+        self.line_limits.set_rate(settings.bytes_per_s, now)
+        self.dials.change(settings.dial, bundles, now)
+
+    def set_exports(self, rules: Sequence[ExportRule], now: float) -> None:
+        """Use these rules for what it may use, from now on. Rules that stay keep their numbers, and what is counted.
+
+        Numbers of rules that are gone are not given to others soon: what names one may be under way.
+        """
+        numbers = {(rule.kind, rule.outside): number for number, rule in self._exports.items()}
+        kept = {key: self.export_limits[number] for key, number in numbers.items()}
+        self._exports = {}
+        for rule in rules:
+            number = numbers.get((rule.kind, rule.outside))
+            while number is None:
+                self._last_number = (self._last_number + 1) & 0xFFFF
+                number = None if self._last_number in numbers.values() else self._last_number
+            self._exports[number] = replace(rule, number=number)
+        self._tables = {kind: RuleTable(rule for rule in self._exports.values() if rule.kind == kind) for kind in USES_OF}
+        self.export_limits = {}
+        for number, rule in self._exports.items():
+            limits = kept.get((rule.kind, rule.outside))
+            if limits is None:
+                limits = RuleLimits.of_export(rule, now, self.line_limits)
+            else:
+                limits.change(rule, now)
+            self.export_limits[number] = limits
+
+    @property
+    def exports(self) -> Sequence[ExportRule]:
+        """The rules for what it may use, with their numbers on the line."""
+        return tuple(self._exports.values())
+
+    def export_for(self, kind: Kind, name: str) -> ExportRule | None:
+        """Return the rule that counts for a name outside: the most specific one, as here is now."""
+        return self._tables[kind].find(name)
+
+    def export_rule(self, number: int, name: str = "") -> ExportRule | None:
+        """Return the rule by its number, if it is for this neighbour.
+
+        Args:
+            number: As the neighbour gives it.
+            name: What it is to be used for, as that is outside. A neighbour must not choose another rule than the one that
+                counts for the name, which may allow more. Empty if it is not for one name.
+        """
+        rule = self._exports.get(number)
+        if rule is None or (name and self._tables[rule.kind].find(name) is not rule):
+            return None
+        return rule
+
+    def limits_of(self, entry: Entry, now: float) -> RuleLimits:
+        """Return the limits of a rule of the neighbour as its catalogue has them, which are those of all its gateways."""
+        key = entry.kind, entry.pattern
+        limits = self._import_limits.get(key)
+        if limits is None:
+            if len(self._import_limits) >= IMPORT_LIMITS_MAX:
+                self._import_limits.clear()
+            rate = entry.requests_per_s or None
+            limits = self._import_limits[key] = RuleLimits(
+                rate, entry.in_flight, line=self.line_limits, is_import=True, now=now
+            )
+        return limits
+
+    def admit_catalogue(self, rules: int, now: float) -> bool:
+        """Tell whether it may tell so many rules now."""
+        passed_s, self._catalogue_at = now - self._catalogue_at, now
+        self._catalogue_rules = max(0.0, self._catalogue_rules - passed_s * CATALOGUE_RULES_PER_S)
+        if self._catalogue_rules + rules > CATALOGUE_BURST:
+            return False
+        self._catalogue_rules += rules
+        return True
+
+    def note_offer(self, bundle: Bundle, offer: Offer) -> None:
+        """One of its gateways has said what it lets us use."""
+        self.offers[bundle] = offer
+        self._import_limits.clear()
+
+    def exports_any(self, kind: Kind, pattern: str) -> bool | None:
+        """Tell whether a gateway of it exports a name that a pattern matches; None while none has said anything."""
+        return any(offer.has_any(kind, pattern) for offer in self.offers.values()) if self.offers else None
+
+    def usable(self, now: float) -> list[Bundle]:
+        """Return the bundles that new things may go over."""
+        return [bundle for bundle in self.bundles.values() if bundle.is_usable(now)]
+
+    def is_usable(self, now: float) -> bool:
+        """Tell whether there is one."""
+        return any(bundle.is_usable(now) for bundle in self.bundles.values())
+
+    def with_gateway(self, gateway: bytes) -> Iterator[Bundle]:
+        """Return the bundles to one process of it."""
+        return (bundle for bundle in self.bundles.values() if bundle.gateway == gateway)
+
+    def choose(
+        self, kind: int, name: str, allow: int, now: float, among: Container[Bundle] | None = None
+    ) -> tuple[Bundle, Entry] | None:
+        """Choose the way for a new use: of two random ways that have a rule for it, the one with the shorter wait.
+
+        Args:
+            kind: Of the rule.
+            name: As it is exported.
+            allow: Bits of which the rule has one.
+            now: The time.
+            among: The bundles that come into question; None for all.
+
+        Returns:
+            The bundle and the rule of its catalogue; None if there is none, whatever :meth:`is_usable` says.
+        """
+        ways = [
+            (bundle, entry)
+            for bundle, offer in self.offers.items()
+            if (among is None or bundle in among)
+            and bundle.is_usable(now)
+            and (entry := offer.find(kind, name, allow)) is not None
+        ]
+        if len(ways) == 1:
+            return ways[0]
+        if len(ways) > 2:  # power of two choices (Mitzenmacher 2001)
+            first = self._rng.randrange(len(ways))
+            second = (first + 1 + self._rng.randrange(len(ways) - 1)) % len(ways)
+            ways = [ways[first], ways[second]]
+        return min(ways, key=lambda way: way[0].load(), default=None)
+
+    def status(self, now: float) -> dict[str, Any]:
+        """Return its state, as plain values."""
+        trips = [bundle.health.round_trip_s for bundle in self.bundles.values() if bundle.health.round_trip_s is not None]
+        return {
+            "is_up": self.is_usable(now),
+            "round_trip_s": min(trips, default=None),
+            "accounts": self.accounts.snapshot(self.settings.price_per_gb),
+            "catalogues_differ": len({offer.digest for offer in self.offers.values()}) > 1,
+            "queue_bytes": sum(bundle.queued_bytes for bundle in self.bundles.values()),
+            "dials": [
+                {
+                    "address": slot.address or slot.tried,
+                    "error": slot.error,
+                    "is_up": slot.bundle is not None,
+                    "failures": slot.failures,
+                }
+                for slot in self.dials.slots
+            ],
+            "bundles": [
+                {
+                    "gateway": bundle.gateway.hex(),
+                    "address": bundle.address or bundle.host,
+                    "is_dialled": bundle.is_initiator,
+                    "name": bundle.name,
+                    "zone": bundle.zone,
+                    "connections": sum(link is not None and link.is_open for link in bundle.links),
+                    "is_suspect": bundle.health.is_suspect,
+                    "is_going": bundle.is_going,
+                    "heard_s_ago": now - bundle.health.heard_at,
+                    "round_trip_s": bundle.health.round_trip_s,
+                    "requests_out": len(bundle.calls),
+                    "requests_in": len(bundle.incoming),
+                    "channels": len(bundle.channel_ends()),
+                    "catalogue_digest": self.offers[bundle].digest if bundle in self.offers else "",
+                    "catalogue": [] if bundle.catalogue is None else [entry.pattern for entry in bundle.catalogue.entries],
+                }
+                for bundle in self.bundles.values()
+            ],
+        }

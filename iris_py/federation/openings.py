@@ -1,0 +1,333 @@
+"""The channels between gateways, from the question for one to its end (docs/design.md 15.98).
+
+:mod:`iris_py.federation.channels` carries their bytes.
+
+The side that wants a channel chooses the connection and the number, and asks. The other side offers it to its owner, which
+accepts or refuses. A question that nobody waits for any more is withdrawn, on the same connection and so behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from iris_overlay.timers import DeadlineTable
+from iris_py.errors import MemberLost, NotExported, Overloaded, RequestTimeout
+from iris_py.federation import frames
+from iris_py.federation.calling import encode_outcome
+from iris_py.federation.channels import FAR_SIDE, Channels
+from iris_py.federation.events import ChannelChanged, ChannelOffer, ChannelOpened, ChannelRefused, ChannelWithdrawn, UseRefused
+from iris_py.federation.frames import LineError, Open, Opened, Refused, Withdrawn
+from iris_py.federation.windows import CHANNELS_MAX, NEIGHBOUR_CHANNEL_BYTES, WindowBudget
+from iris_py.patterns.tunnel.stream import Failure
+from iris_py.wire.headers import NO_HEADERS, decode_headers
+from iris_py.wire.packets import encode_time_left
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_py.federation.bundle import Bundle
+    from iris_py.federation.channels import ChannelEnd
+    from iris_py.federation.events import FederationEvent
+    from iris_py.federation.frames import Control
+    from iris_py.federation.neighbour import Neighbour
+    from iris_py.link.link import Link
+
+#: Questions of one neighbour for channels that wait for an answer. Too small: many that come at once are refused; too large: so
+#: many tasks can a neighbour cause.
+OFFERS_MAX = 1024
+USES = {frames.SUBSCRIBE: "subscribe", frames.PUBLISH: "publish", frames.SURVEY: "survey", frames.TUNNEL: "tunnel"}
+
+
+@dataclass(slots=True, eq=False)
+class Opening:
+    """A channel that this side has asked for.
+
+    Attributes:
+        token: What the answer comes with.
+        bundle: Where it was asked.
+        number: Its number there.
+        channels: The table that it is in.
+        end: This side's end.
+        name: What it is to.
+    """
+
+    token: object
+    bundle: Bundle
+    number: int
+    channels: Channels
+    end: ChannelEnd
+    name: str
+
+
+class Openings:
+    """The channels to all neighbours.
+
+    Args:
+        channel_bytes: The memory of all together.
+        window_bytes: How far the window of each grows.
+        count_drop: Counts what is dropped, by reason.
+        note_busy: Is told that something is outstanding on a bundle now, so that its health is looked after more often.
+    """
+
+    def __init__(
+        self,
+        channel_bytes: int,
+        window_bytes: int,
+        count_drop: Callable[[str], object],
+        note_busy: Callable[[Bundle, float], object],
+    ) -> None:
+        self._budget = WindowBudget(channel_bytes)
+        self._budgets: dict[str, WindowBudget] = {}  # by neighbour
+        self._window_bytes = window_bytes
+        self._count_drop = count_drop
+        self._note_busy = note_busy
+        self._events: list[FederationEvent] = []
+        self._openings: dict[tuple[Bundle, int], Opening] = {}
+        self._offers: dict[tuple[Bundle, int], ChannelOffer] = {}
+        self._tables: dict[Channels, tuple[Link, Bundle]] = {}
+        self._deadlines: DeadlineTable[Opening] = DeadlineTable()
+        self.touched: dict[Link, None] = {}
+
+    def make_channels(self, alias: str, link: Link) -> Channels:
+        """Return the table of the channels of a connection to a neighbour."""
+        budget = self._budgets.get(alias)
+        if budget is None:
+            limit = min(NEIGHBOUR_CHANNEL_BYTES, self._budget.left_bytes + self._budget.used_bytes)
+            budget = self._budgets[alias] = WindowBudget(limit, channels_max=CHANNELS_MAX, within=self._budget)
+        return Channels(link, budget, self._count_drop, largest_window_bytes=self._window_bytes)
+
+    def connection_opened(self, bundle: Bundle, index: int) -> None:
+        """A connection of a bundle is open."""
+        link, channels = bundle.links[index], bundle.channels[index]
+        if link is not None and channels is not None:
+            self._tables[channels] = link, bundle
+
+    # -- channels of this side
+
+    def open(
+        self,
+        bundle: Bundle,
+        rule: int,
+        kind: int,
+        name: str,
+        options: bytes,
+        headers: bytes,
+        token: object,
+        deadline: float,
+        now: float,
+    ) -> Opening | None:
+        """Ask for a channel; the answer comes with the token.
+
+        Args:
+            bundle: The way.
+            rule: The number of the rule, there.
+            kind: What it is for: of :mod:`iris_py.federation.frames`.
+            name: Of the cluster there; empty for topics.
+            options: What the pattern needs.
+            headers: Those of the application, encoded.
+            token: What the answer comes with.
+            deadline: Until when somebody waits.
+            now: The time.
+
+        Returns:
+            The opening, for :meth:`withdraw`; None if the answer is there already.
+        """
+        index = bundle.choose_connection()
+        channels = bundle.channels[index]
+        window_bytes = 0 if channels is None else channels.first_window_bytes()
+        if channels is None or not window_bytes:
+            self._events.append(ChannelRefused(token, encode_outcome(Overloaded(name))))
+            return None
+        number = bundle.next_channel()
+        decoded = decode_headers(headers) or NO_HEADERS
+        end = channels.open(number, rule=(False, rule), window_bytes=window_bytes, headers=decoded)
+        opening = self._openings[bundle, number] = Opening(token, bundle, number, channels, end, name)
+        self._deadlines.set(opening, deadline)
+        left_ms = encode_time_left(deadline - now)
+        bundle.send_control(Open(number, index, kind, rule, name, left_ms, window_bytes, options, headers), now)
+        self._take_touched(bundle)
+        bundle.health.expect(now)
+        self._note_busy(bundle, now)
+        return opening
+
+    def withdraw(self, opening: Opening, now: float) -> None:
+        """Nobody waits for a channel any more; no answer follows. Harmless if there was one."""
+        if self._forget(opening):
+            opening.channels.refused(opening.number, Failure("the caller gave up"))
+            opening.bundle.send_control(Withdrawn(opening.number), now)
+            self._take_touched(opening.bundle)
+
+    # -- channels of neighbours
+
+    def accept(self, offer: ChannelOffer, now: float) -> ChannelEnd | None:
+        """Open a channel that a neighbour has asked for; None if it is not wanted, or cannot be, any more."""
+        bundle, asked = offer.bundle, offer.open
+        if self._offers.pop((bundle, asked.channel), None) is None:
+            return None
+        channels = offer.channels
+        window_bytes = channels.first_window_bytes()
+        if not window_bytes:
+            self._answer(bundle, asked.channel, encode_outcome(Overloaded(offer.name)), now)
+            return None
+        end = channels.open(
+            asked.channel | FAR_SIDE,
+            rule=(True, offer.rule.number),
+            window_bytes=window_bytes,
+            credit_bytes=asked.window,
+            headers=decode_headers(asked.headers) or NO_HEADERS,
+        )
+        bundle.send_control(Opened(asked.channel, window_bytes), now)
+        self._take_touched(bundle)
+        self._note_busy(bundle, now)
+        return end
+
+    def refuse(self, offer: ChannelOffer, outcome: bytes, now: float) -> None:
+        """Refuse a channel that a neighbour has asked for; harmless if it is not wanted any more.
+
+        Args:
+            offer: The question.
+            outcome: Why, as :mod:`iris_py.federation.calling` has it.
+            now: The time.
+        """
+        if self._offers.pop((offer.bundle, offer.open.channel), None) is not None:
+            self._answer(offer.bundle, offer.open.channel, outcome, now)
+
+    # -- in
+
+    def receive_control(self, neighbour: Neighbour, bundle: Bundle, message: Control, now: float) -> None:
+        """Take what the other side of a bundle says of channels.
+
+        Raises:
+            LineError: It cannot be.
+        """
+        if isinstance(message, Open):
+            self._receive_open(neighbour, bundle, message, now)
+        elif isinstance(message, Opened):
+            opening = self._openings.get((bundle, message.channel))
+            if opening is None:
+                self._count_drop("unknown_channel")
+            elif self._forget(opening):
+                opening.channels.opened(message.channel, message.window)
+                self._events.append(ChannelOpened(opening.token, opening.end, bundle))
+        elif isinstance(message, Refused):
+            opening = self._openings.get((bundle, message.channel))
+            if opening is None or not message.outcome:
+                self._count_drop("unknown_channel")
+            elif self._forget(opening):
+                opening.channels.refused(message.channel, Failure("the other cloud has refused it"))
+                self._events.append(ChannelRefused(opening.token, message.outcome))
+        elif isinstance(message, Withdrawn):
+            self._receive_withdrawn(bundle, message.channel)
+
+    def receive_chunk(self, bundle: Bundle, index: int, number: bytes, data: bytes, start: int, stop: int, now: float) -> None:
+        """Take a chunk of a channel."""
+        channels = bundle.channels[index]
+        if channels is not None:
+            channels.round_trip_s = bundle.health.round_trip_s or 0.0
+            channels.receive(number, data, start, stop, now)
+
+    def connection_closed(self, bundle: Bundle, channels: Channels, reason: str) -> None:
+        """A connection has ended, and its channels with it."""
+        self._tables.pop(channels, None)
+        for opening in [each for each in self._openings.values() if each.channels is channels]:
+            self._forget(opening)
+            self._events.append(ChannelRefused(opening.token, encode_outcome(MemberLost(opening.name, ""))))
+        channels.close(reason)
+        self._events += [ChannelChanged(end) for end in channels.changed()]
+        for offer in [each for each in self._offers.values() if each.channels is channels]:
+            del self._offers[offer.bundle, offer.open.channel]
+            self._events.append(ChannelWithdrawn(offer))
+
+    # -- time
+
+    def handle_timeout(self, now: float) -> None:
+        """Give up what was not answered in time; harmless if early."""
+        for opening in self._deadlines.expired(now):
+            self._openings.pop((opening.bundle, opening.number), None)
+            opening.channels.refused(opening.number, Failure("no answer in time"))
+            opening.bundle.send_control(Withdrawn(opening.number), now)
+            self._take_touched(opening.bundle)
+            self._events.append(ChannelRefused(opening.token, encode_outcome(RequestTimeout(opening.name, 0.0, None))))
+
+    def deadline(self) -> float | None:
+        """Return the earliest time at which to call :meth:`handle_timeout`."""
+        return self._deadlines.deadline()
+
+    # -- out
+
+    @property
+    def has_output(self) -> bool:
+        """Whether :meth:`fill` would do something."""
+        return bool(self.touched) or any(channels.has_work for channels in self._tables)
+
+    @property
+    def has_events(self) -> bool:
+        """Whether :meth:`events_received` would return something."""
+        return bool(self._events) or any(channels.has_changed for channels in self._tables)
+
+    def events_received(self) -> list[FederationEvent]:
+        """Take what happened, in order."""
+        events, self._events = self._events, []
+        for channels in self._tables:
+            events += [ChannelChanged(end) for end in channels.changed()]
+        return events
+
+    def fill(self, now: float) -> dict[Link, None]:
+        """Give the connections chunks while they have room; returns those that have something to write."""
+        touched, self.touched = self.touched, {}
+        for channels, (link, bundle) in self._tables.items():
+            if channels.fill(now):
+                if link.is_quiet:
+                    link.wake(now)
+                bundle.health.expect(now)
+                touched[link] = None
+        return touched
+
+    def is_ready_for(self, link: Link) -> bool:
+        """Tell whether :meth:`fill` would give a connection something."""
+        return any(its is link and channels.is_ready for channels, (its, _bundle) in self._tables.items())
+
+    # --
+
+    def _receive_open(self, neighbour: Neighbour, bundle: Bundle, asked: Open, now: float) -> None:
+        channels = bundle.channels[asked.connection] if asked.connection < len(bundle.channels) else None
+        if (bundle, asked.channel) in self._offers or (channels is not None and asked.channel | FAR_SIDE in channels):
+            raise LineError("a number of a channel that is in use")
+        if asked.kind not in USES:
+            raise LineError("a channel for nothing that is known")
+        rule = neighbour.export_rule(asked.rule, asked.name)
+        name = None
+        if rule is not None and rule.allow_bits & frames.NEEDED[asked.kind]:
+            name = rule.to_local(asked.name) if asked.name or rule.kind == "cluster" else ""
+        if rule is None or name is None:
+            self._events.append(UseRefused(neighbour.alias, asked.name, USES[asked.kind], "not exported"))
+            self._answer(bundle, asked.channel, encode_outcome(NotExported(asked.name)), now)
+        elif channels is None or sum(each.bundle.alias == neighbour.alias for each in self._offers.values()) >= OFFERS_MAX:
+            self._answer(bundle, asked.channel, encode_outcome(Overloaded(asked.name)), now)
+        else:
+            offer = ChannelOffer(bundle, asked, rule, name, now + asked.time_left_ms / 1000, channels)
+            self._offers[bundle, asked.channel] = offer
+            self._events.append(offer)
+
+    def _receive_withdrawn(self, bundle: Bundle, number: int) -> None:
+        offer = self._offers.pop((bundle, number), None)
+        if offer is not None:
+            self._events.append(ChannelWithdrawn(offer))
+            return
+        for channels in bundle.channels:
+            if channels is not None:
+                channels.withdrawn(number | FAR_SIDE, Failure("the other side gave up"))
+
+    def _answer(self, bundle: Bundle, number: int, outcome: bytes, now: float) -> None:
+        bundle.send_control(Refused(number, outcome), now)
+        self._take_touched(bundle)
+
+    def _take_touched(self, bundle: Bundle) -> None:
+        self.touched.update(bundle.touched)
+        bundle.touched.clear()
+
+    def _forget(self, opening: Opening) -> bool:
+        """Forget a question; returns whether it was still open."""
+        self._deadlines.cancel(opening)
+        return self._openings.pop((opening.bundle, opening.number), None) is not None

@@ -1,0 +1,437 @@
+"""The settings of a gateway, read from the text of its ``federation.toml`` (docs/design.md 15.13; docs/federation.md)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from iris_py.errors import ConfigurationError
+from iris_py.federation.names import check_alias
+from iris_py.federation.rule_tables import read_export, read_import
+from iris_py.federation.rules import CLOUDS_MAX, ExportRule, ImportRule, RuleTable, find_clashes
+from iris_py.federation.tables import Document, Table, join_problems, show
+from iris_py.wire.addresses import parse_address
+from iris_security import parse_cloud_public_key
+from iris_security.cloud_key import PRIVATE_PREFIX
+from iris_security.secret import TEXT_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from iris_py.federation.rules import Kind
+
+__all__ = [
+    "CloudSettings",
+    "FederationSettings",
+    "GatewaySettings",
+    "check_identity",
+    "check_secrets",
+    "parse_settings",
+]
+
+#: Of the file. Too small: 1,024 rules do not fit; too large: a file that was named by mistake is read into memory.
+FILE_BYTES_MAX: Final = 1 << 20
+#: Exports and imports together. Too small: exact rules do not fit; too large: a catalogue does not fit into its message.
+RULES_MAX: Final = 1024
+#: Exports of topics. Each is a subscription of the gateway: with more, memberships of topics give way to wider ones (8.3), and
+#: the gateway receives what nobody wants. Too small: topics have to be exported by wider patterns.
+TOPIC_EXPORTS_MAX: Final = 128
+
+#: Bytes of the name of a cloud, which is told to neighbours. Too small: names do not fit; too large: it fills log lines.
+NAME_BYTES_MAX: Final = 64
+#: Public keys of one neighbour: the old and the new one, while it changes its key.
+KEYS_MAX: Final = 2
+#: Addresses of one neighbour: one for each of its gateways, of which a cloud has so many at most.
+DIAL_MAX: Final = 16
+
+#: Connections of a bundle: one for control and small requests, the others for bulk. Too small: bulk holds up requests; too
+#: large: each costs a handshake, buffers and a keep-alive.
+CONNECTIONS_DEFAULT: Final = 4
+CONNECTIONS_MAX: Final = 8
+#: Bundles to different gateways of one neighbour: one may die. Too large: every gateway is linked to every other one.
+BUNDLES_DEFAULT: Final = 2
+BUNDLES_MAX: Final = 16
+#: A loss of 1 % at 80 ms leaves 0.22 MB/s to a connection that takes loss for congestion, and does next to nothing to BBR.
+CONGESTION_DEFAULT: Final = "bbr"
+CONGESTIONS: Final = ("bbr", "cubic", "")
+#: Bytes under way on one channel at most. Too small: a long line idles (rate = window / round trip: 16 MiB are 210 MB/s at
+#: 80 ms); too large: a reader that stands still holds as much of our memory.
+WINDOW_BYTES_DEFAULT: Final = 16 << 20
+WINDOW_BYTES_MIN: Final = 1 << 20
+WINDOW_BYTES_MAX: Final = 256 << 20
+#: Windows of all channels of a gateway together. Too small: many channels are slow; too large: readers that all stand still
+#: fill the machine's memory.
+CHANNEL_BYTES_DEFAULT: Final = 1 << 30
+CHANNEL_BYTES_MAX: Final = 64 << 30
+#: More is a mistake in the unit: 10 Tbit/s.
+BYTES_PER_S_MAX: Final = 1_250_000_000_000
+
+_GATEWAY_KEYS: Final = (
+    "name",
+    "identity_file",
+    "listen",
+    "audit_file",
+    "metrics",
+    "connections",
+    "bundles",
+    "congestion",
+    "window_bytes",
+    "channel_bytes",
+)
+_CLOUD_KEYS: Final = ("keys", "dial", "bytes_per_s", "price_per_gb")
+_TOP_KEYS: Final = ("gateway", "cloud", "export", "import")
+#: So many characters behind the beginning of a secret are no name (iris_py.files.secrets has the same for paths).
+_SECRET: Final = re.compile(rf"(?:{re.escape(PRIVATE_PREFIX)}|{re.escape(TEXT_PREFIX)})[A-Za-z0-9_-]{{24}}")
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """The table ``[gateway]``. Paths are as the file has them."""
+
+    name: str
+    """The name that the cloud gives itself, for the logs of neighbours."""
+    identity_file: str
+    """The file with the private key of the cloud."""
+    listen: str | None = None
+    """``host:port`` for connections of neighbours; None: this gateway only dials."""
+    audit_file: str | None = None
+    """The file for the audit; None for none."""
+    metrics: str | None = None
+    """``host:port`` where Prometheus reads metrics; None for none."""
+    connections: int = CONNECTIONS_DEFAULT
+    """Connections of each bundle, 1 to 8."""
+    bundles: int = BUNDLES_DEFAULT
+    """Bundles to different gateways of each neighbour that is dialled, 1 to 16."""
+    congestion: Literal["bbr", "cubic", ""] = "bbr"
+    """The reaction of connections to loss; empty: as the system has it."""
+    window_bytes: int = WINDOW_BYTES_DEFAULT
+    """Bytes under way on one channel at most, 1 to 256 MiB."""
+    channel_bytes: int = CHANNEL_BYTES_DEFAULT
+    """Windows of all channels together, in bytes, up to 64 GiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloudSettings:
+    """A table ``[cloud.<alias>]``."""
+
+    alias: str
+    """The name of this neighbour in the own cloud."""
+    keys: tuple[bytes, ...]
+    """Its public key, or two while it changes."""
+    dial: tuple[str, ...] = ()
+    """``host:port`` of its gateways; empty: they dial."""
+    bytes_per_s: int | None = None
+    """Bytes per second on the line to it, each direction; 0: nothing passes; None: no limit."""
+    price_per_gb: float | None = None
+    """Price of 10^9 bytes on the line to it, in any currency; None: unknown."""
+    key_lines: tuple[int, ...] = field(default=(), compare=False)
+    """The line of each of its keys in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class FederationSettings:
+    """A whole ``federation.toml``, whose parts fit together."""
+
+    path: str
+    """The file, as errors call it."""
+    gateway: GatewaySettings
+    clouds: Mapping[str, CloudSettings]
+    """The neighbours by their aliases, in the order of the file."""
+    exports: tuple[ExportRule, ...]
+    """In the order of the file; each has its place as its number."""
+    imports: tuple[ImportRule, ...]
+    """Likewise."""
+
+    def exports_to(self, alias: str) -> tuple[ExportRule, ...]:
+        """Return what a neighbour may use, in the order of the file."""
+        return tuple(rule for rule in self.exports if alias in rule.clouds)
+
+    def imports_from(self, alias: str) -> tuple[ImportRule, ...]:
+        """Return what may be used of a neighbour, in the order of the file."""
+        return tuple(rule for rule in self.imports if alias in rule.clouds)
+
+    def export_table(self, alias: str, kind: Kind) -> RuleTable[ExportRule]:
+        """Return a new table of the exports of one kind to a neighbour."""
+        return RuleTable(rule for rule in self.exports_to(alias) if rule.kind == kind)
+
+    def import_table(self, alias: str, kind: Kind) -> RuleTable[ImportRule]:
+        """Return a new table of the imports of one kind from a neighbour."""
+        return RuleTable(rule for rule in self.imports_from(alias) if rule.kind == kind)
+
+    def exported_clusters(self) -> tuple[ExportRule, ...]:
+        """Return the exports of clusters, none of which may have a secret of its own (`check_secrets`)."""
+        return tuple(rule for rule in self.exports if rule.kind == "cluster")
+
+
+def parse_settings(text: str, path: str) -> FederationSettings:
+    """Read the settings of a gateway.
+
+    Args:
+        text: The content of the file.
+        path: How errors call the file.
+
+    Raises:
+        ConfigurationError: Something is wrong. The text has a line for each mistake, which begins with ``path:line: `` and says
+            what to write instead.
+    """
+    _check_text(text, path)
+    document = Document(text, path)
+    top = Table(document, (), "the file", document.values, _TOP_KEYS)
+    gateway = _read_gateway(document)
+    clouds = _read_clouds(document)
+    # Rules name neighbours that are in the file, also where something else about those is wrong.
+    aliases = tuple(_mapping_at(document, "cloud"))
+    exports = [
+        read_export(document, number, values, aliases) for number, values in enumerate(_rules_at(document, top, "export"))
+    ]
+    imports = [
+        read_import(document, number, values, aliases) for number, values in enumerate(_rules_at(document, top, "import"))
+    ]
+    settings = FederationSettings(
+        path=path,
+        gateway=gateway,
+        clouds=MappingProxyType(clouds),
+        exports=tuple(rule for rule in exports if rule is not None),
+        imports=tuple(rule for rule in imports if rule is not None),
+    )
+    _check_counts(document, len(exports), len(imports), settings)
+    _check_clashes(document, settings)
+    document.check()
+    return settings
+
+
+def check_identity(settings: FederationSettings, own_public: bytes) -> None:
+    """Refuse a neighbour that has the own cloud's key, for a cloud is its key.
+
+    Args:
+        settings: Those of the gateway.
+        own_public: The public key of the own cloud.
+
+    Raises:
+        ConfigurationError: A neighbour has it.
+    """
+    problems = [
+        (
+            line,
+            f"[cloud.{cloud.alias}] keys: this is the key of this cloud itself (identity_file). Ask {cloud.alias!r} for its "
+            "own, and let every cloud make one with `iris keys identity`.",
+        )
+        for cloud in settings.clouds.values()
+        for key, line in zip(cloud.keys, cloud.key_lines, strict=True)
+        if key == own_public
+    ]
+    _raise_if_any(settings, problems)
+
+
+def check_secrets(settings: FederationSettings, own_secrets: Collection[str]) -> None:
+    """Refuse exports of clusters that have a secret of their own: the network is not to read what is sent to them.
+
+    Args:
+        settings: Those of the gateway.
+        own_secrets: The names of the clusters whose secrets the gateway's node has.
+
+    Raises:
+        ConfigurationError: An export is for such a cluster.
+    """
+    problems = [
+        (
+            rule.line,
+            f"[[export]] cluster: {rule.local!r} exports {name!r}, which has a secret of its own, and gateways read what they "
+            "pass on. Seal the payloads in the program (iris_py.Sealed) under a name without such a secret, or do not give "
+            "the secret to this node.",
+        )
+        for rule in settings.exported_clusters()
+        for name in sorted(own_secrets)
+        if rule.to_outside(name) is not None
+    ]
+    _raise_if_any(settings, problems)
+
+
+def _raise_if_any(settings: FederationSettings, problems: list[tuple[int, str]]) -> None:
+    if problems:
+        raise ConfigurationError(join_problems(settings.path, problems))
+
+
+def _check_text(text: str, path: str) -> None:
+    """Refuse a text that is too large, or has a secret in it, before an error shows a part of it."""
+    size = len(text.encode(errors="surrogatepass"))
+    if size > FILE_BYTES_MAX:
+        raise ConfigurationError(
+            f"{path}:1: the file has {size} bytes, and {FILE_BYTES_MAX} are allowed. Join rules by patterns."
+        )
+    secret = _SECRET.search(text)
+    if secret is not None:
+        line = text.count("\n", 0, secret.start()) + 1
+        raise ConfigurationError(
+            f"{path}:{line}: a secret stands here. Write it into a file that only its user can read, and name that file "
+            "(identity_file for the key of the cloud; the network's secret is a setting of the node). Neighbours get the "
+            "public key: `iris keys public FILE`."
+        )
+
+
+def _mapping_at(document: Document, key: str) -> Mapping[str, object]:
+    """Return a table of the document; an empty one if it is left out, or none."""
+    value = document.values.get(key, {})
+    return value if isinstance(value, dict) else {}
+
+
+def _read_gateway(document: Document) -> GatewaySettings:
+    where = ("gateway",)
+    if not isinstance(document.values.get("gateway", {}), dict):
+        document.complain(where, "gateway is a table. Write [gateway], and its keys below it.")
+        return GatewaySettings("", "")
+    if "gateway" not in document.values:
+        document.complain(where, 'there is no table [gateway]. Write [gateway], name = "us" and identity_file = "us.identity".')
+        return GatewaySettings("", "")
+    table = Table(document, where, "[gateway]", _mapping_at(document, "gateway"), _GATEWAY_KEYS)
+    window_bytes = table.integer("window_bytes", WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MIN, WINDOW_BYTES_MAX, "bytes")
+    channel_bytes = table.integer("channel_bytes", CHANNEL_BYTES_DEFAULT, WINDOW_BYTES_MIN, CHANNEL_BYTES_MAX, "bytes")
+    if channel_bytes < window_bytes:
+        table.complain(
+            "channel_bytes" if "channel_bytes" in table else "window_bytes",
+            f"the windows of all channels ({channel_bytes:_} bytes) are less than one ({window_bytes:_}). "
+            "Raise channel_bytes, or lower window_bytes.",
+        )
+    return GatewaySettings(
+        name=table.required_text("name", 'Write what this cloud calls itself, as name = "us".', _check_name),
+        identity_file=table.required_text(
+            "identity_file", 'Write identity_file = "us.identity"; `iris keys identity -o us.identity` makes the file.'
+        ),
+        listen=table.text("listen", 'Write it like "0.0.0.0:7450", or leave it out to dial only.', _check_listen),
+        audit_file=table.text("audit_file", "Write the path of a file, or leave it out for no audit."),
+        metrics=table.text("metrics", 'Write it like "127.0.0.1:9464", or leave it out for no metrics.', _check_listen),
+        connections=table.integer("connections", CONNECTIONS_DEFAULT, 1, CONNECTIONS_MAX, "connections"),
+        bundles=table.integer("bundles", BUNDLES_DEFAULT, 1, BUNDLES_MAX, "bundles"),
+        congestion=cast('Literal["bbr", "cubic", ""]', table.choice("congestion", CONGESTIONS, CONGESTION_DEFAULT)),
+        window_bytes=window_bytes,
+        channel_bytes=channel_bytes,
+    )
+
+
+def _check_name(text: str) -> None:
+    if len(text.encode()) > NAME_BYTES_MAX or not text.isprintable():
+        raise ValueError(f"{show(text)} is no name. Use 1 to {NAME_BYTES_MAX} bytes of printable characters.")
+
+
+def _check_listen(text: str) -> object:
+    return parse_address(text, "the address")
+
+
+def _check_dial(text: str) -> object:
+    return parse_address(text, "the address", port_min=1)
+
+
+def _read_clouds(document: Document) -> dict[str, CloudSettings]:
+    gateway = _mapping_at(document, "gateway")
+    is_only_dialling = bool(gateway) and "listen" not in gateway
+    if not isinstance(document.values.get("cloud", {}), dict):
+        document.complain(("cloud",), "cloud is a table of tables. Write [cloud.eu], and its keys below it.")
+    clouds: dict[str, CloudSettings] = {}
+    owners: dict[bytes, str] = {}
+    tables = _mapping_at(document, "cloud")
+    if len(tables) > CLOUDS_MAX:
+        document.complain(
+            ("cloud",),
+            f"there are {len(tables)} clouds, and {CLOUDS_MAX} are allowed. Leave out those that nothing is used of.",
+        )
+    for alias, values in tables.items():
+        try:
+            check_alias(alias)
+        except ValueError as exc:
+            document.complain(("cloud", alias), f"[cloud.{show(alias)}] {exc}")
+            continue
+        if not isinstance(values, dict):
+            document.complain(
+                ("cloud", alias), f"cloud.{alias} is a table, not {show(values)}. Write [cloud.{alias}], and its keys below it."
+            )
+            continue
+        table = Table(document, ("cloud", alias), f"[cloud.{alias}]", values, _CLOUD_KEYS)
+        clouds[alias] = _read_cloud(table, alias, owners)
+        if is_only_dialling and "dial" not in table:
+            document.complain(
+                ("cloud", alias),
+                f"[cloud.{alias}] has no dial, and [gateway] has no listen, so there can be no connection. Write "
+                f'dial = ["gw.{alias}.example.org:7450"] here, or listen = "0.0.0.0:7450" there.',
+            )
+    return clouds
+
+
+def _read_cloud(table: Table, alias: str, owners: dict[bytes, str]) -> CloudSettings:
+    """Read one neighbour; `owners` has the aliases of the keys so far."""
+    advice = 'Write keys = ["irisid1..."] with what `iris keys public FILE` prints there.'
+    if "keys" not in table:
+        table.complain("keys", f"has no keys. {advice}", named=False)
+    keys: dict[bytes, int] = {}
+    for index, text in table.texts("keys", KEYS_MAX, advice, parse_cloud_public_key):
+        key = parse_cloud_public_key(text)
+        owner = owners.setdefault(key, alias)
+        if key in keys:
+            table.complain("keys", "this key is there twice. Leave one out.", index=index)
+        elif owner != alias:
+            table.complain(
+                "keys", f"this is a key of [cloud.{owner}], and a cloud has one alias. Remove one of the two.", index=index
+            )
+        keys[key] = table.line_of("keys", index)
+    return CloudSettings(
+        alias=alias,
+        keys=tuple(keys),
+        key_lines=tuple(keys.values()),
+        dial=tuple(
+            text
+            for _index, text in table.texts(
+                "dial", DIAL_MAX, 'Write dial = ["gw.eu.example.org:7450"], or leave it out if they dial.', _check_dial
+            )
+        ),
+        bytes_per_s=table.optional_integer("bytes_per_s", 0, BYTES_PER_S_MAX, "bytes per second"),
+        price_per_gb=table.amount("price_per_gb", "the price of 10^9 bytes"),
+    )
+
+
+def _rules_at(document: Document, top: Table, key: str) -> list[Mapping[str, object]]:
+    """Return the tables of an array of tables, those that are none left out."""
+    value = document.values.get(key, [])
+    if isinstance(value, dict) or not isinstance(value, list):
+        top.complain(key, f"{key} is an array of tables. Write [[{key}]] with two brackets, once for each rule.", named=False)
+        return []
+    for index, one in enumerate(value):
+        if not isinstance(one, dict):
+            document.complain((key, index), f"{key} is an array of tables, not {show(one)}. Write [[{key}]] for each rule.")
+    return [one for one in value if isinstance(one, dict)]
+
+
+def _check_counts(document: Document, export_count: int, import_count: int, settings: FederationSettings) -> None:
+    if export_count + import_count > RULES_MAX:
+        last = ("import", RULES_MAX - export_count) if export_count <= RULES_MAX else ("export", RULES_MAX)
+        document.complain(
+            last, f"there are {export_count + import_count} rules, and {RULES_MAX} are allowed. Join some of them by patterns."
+        )
+    topics = [rule for rule in settings.exports if rule.kind == "topic"]
+    if len(topics) > TOPIC_EXPORTS_MAX:
+        document.complain_at(
+            topics[TOPIC_EXPORTS_MAX].line,
+            f"there are {len(topics)} exports of topics, and {TOPIC_EXPORTS_MAX} are allowed. Join some of them by patterns.",
+        )
+
+
+def _check_clashes(document: Document, settings: FederationSettings) -> None:
+    """Tell of rules of which neither is more specific than the other one."""
+    if len(settings.exports) + len(settings.imports) > RULES_MAX:
+        return  # to compare all of them may take long
+    for table, clashes in (("export", find_clashes(settings.exports)), ("import", find_clashes(settings.imports))):
+        for first, second in clashes:
+            clouds = ", ".join(cloud for cloud in second.clouds if cloud in first.clouds)
+            document.complain_at(
+                second.line,
+                f"[[{table}]] {second.outside!r} and {first.outside!r} (line {first.line}) are for the same {second.kind}s of "
+                f"{clouds}, and neither is more specific. Remove one, or write more of one out.",
+            )
+    stood_in: dict[str, ImportRule] = {}
+    for rule in settings.imports:
+        if rule.kind == "cluster" and rule.local and (first_one := stood_in.setdefault(rule.local, rule)) is not rule:
+            document.complain_at(
+                rule.line,
+                f"[[import]] as: line {first_one.line} gives the cluster {rule.local!r} to other clouds already. Write one "
+                "rule with all of them in from, in their order, or another name.",
+            )

@@ -1,0 +1,29 @@
+"""Gateways for programs: :func:`open_gateway` makes a node what `iris gateway` runs.
+
+::
+
+    async with iris_py.connect(seeds=["hub.example.com:7400"]) as node, open_gateway(node, "federation.toml"):
+        await iris_py.until_stopped()
+
+docs/federation.md describes the file. :class:`CloudKey` makes the key of a cloud where `iris keys identity` does not suit.
+"""
+
+import typing
+
+from iris_py.lazy import lazily
+
+if typing.TYPE_CHECKING:
+    from iris_py.gateway.gateway import Gateway
+    from iris_py.gateway.opening import CloudKey, open_gateway, reload_gateway
+
+__all__ = ["CloudKey", "Gateway", "open_gateway", "reload_gateway"]
+
+_MODULES = {
+    "CloudKey": "opening",
+    "Gateway": "gateway",
+    "open_gateway": "opening",
+    "reload_gateway": "opening",
+}
+
+if not typing.TYPE_CHECKING:
+    __getattr__ = lazily(globals(), _MODULES)

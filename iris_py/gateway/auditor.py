@@ -1,0 +1,230 @@
+"""The auditor of a gateway: tells the audit what happens, and writes its records to the log and to the file (15.17)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from iris_py.federation.audit import Audit
+from iris_py.federation.events import BundleChanged, OffersChanged, UseRefused
+from iris_py.federation.lines import HandshakeRefused
+from iris_py.logs import EventLogger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from iris_py.federation.bundle import Bundle, Incoming
+    from iris_py.federation.core import FederationCore
+    from iris_py.federation.events import FederationEvent
+    from iris_py.federation.rules import Kind
+    from iris_py.files.audit import AuditFile
+
+logger = logging.getLogger("iris_py.federation.audit")
+_own_logger = EventLogger("iris_py.federation")
+
+#: How often (seconds) totals are told, and bytes of the line split among the rules. Too small: many lines; too large: they come
+#: late.
+TOTALS_S = 60.0
+#: How often (seconds) records are written. Too small: a write for each; too large: a crash loses so much.
+WRITE_S = 0.2
+#: Reasons of refused handshakes that are counted apart; others are counted together. Too small: metrics say less; too large: a
+#: stranger makes ever more of them.
+REASONS_MAX = 32
+OTHER = "other"
+#: Refusals that nothing else says to operators; of handshakes the gateway itself does, and what to do.
+_WARNINGS = ("use_refused", "limited")
+
+
+class Auditor:
+    """The auditor of one gateway.
+
+    Args:
+        core: What is said to other clouds.
+        file: Where records are written, too; None: only to the log.
+        clock: Returns the time of day, in seconds since 1970.
+
+    Attributes:
+        refused_handshakes: How many there were, by reason.
+        unwritten: Records that could not be written to the file.
+    """
+
+    def __init__(self, core: FederationCore, file: AuditFile | None = None, clock: Callable[[], float] = time.time) -> None:
+        self.refused_handshakes: dict[str, int] = {}
+        self.unwritten = 0
+        self._core = core
+        self._file = file
+        self._audit = Audit(clock)
+        self._loop = asyncio.get_running_loop()
+        self._versions: dict[Bundle, int] = {}  # the catalogue that was told last
+        self._writing: asyncio.Task[None] | None = None
+        self._is_complaining = False
+        self._is_closed = False
+        self._timer = self._loop.call_later(TOTALS_S, self._tell_totals)
+
+    # -- what happens
+
+    def handle(self, event: FederationEvent) -> None:
+        """Tell what a core has reported, if somebody may ask for it later."""
+        now = self._loop.time()
+        if isinstance(event, BundleChanged):
+            self._tell_bundle(event, now)
+        elif isinstance(event, OffersChanged):
+            self._tell_catalogues(event.alias)
+        elif isinstance(event, HandshakeRefused):
+            reason = event.reason.partition(":")[0]
+            if reason not in self.refused_handshakes and len(self.refused_handshakes) >= REASONS_MAX - 1:
+                reason = OTHER
+            self.refused_handshakes[reason] = self.refused_handshakes.get(reason, 0) + 1
+            self._audit.handshake_refused(event.address, event.reason, now)
+        elif isinstance(event, UseRefused):
+            if event.reason == "limited":
+                self._audit.limited(event.alias, self._pattern_of(event), event.use, now)
+            else:
+                self._audit.use_refused(event.alias, event.name, event.use, event.reason, now)
+        self._schedule()
+
+    def request_ended(self, incoming: Incoming, outcome: str) -> None:
+        """Tell of a request of a neighbour, if its rule says that all are told.
+
+        Args:
+            incoming: The request.
+            outcome: What came of it: "done", "timeout", ...
+        """
+        if incoming.rule.audit != "all":
+            return
+        bundle, call = incoming.bundle, incoming.call
+        number = f"{bundle.id.hex()[:8]}-{incoming.number}"
+        self._audit.request(bundle.alias, incoming.rule.outside, call.name, "request", len(call.payload), outcome, number)
+        self._schedule()
+
+    def reloaded(self, changes: Mapping[str, object], error: str = "") -> None:
+        """Tell that settings were loaded anew, or why they were not."""
+        self._audit.reload(changes, error)
+        self._schedule()
+
+    # -- the file
+
+    def reopen(self) -> None:
+        """Go on in a new file of the same name, for somebody may have moved the old one away."""
+        if self._file is not None and not self._is_closed:
+            self._start(self._file.reopen)
+
+    def use(self, file: AuditFile | None) -> None:
+        """Go on in another file."""
+        before, self._file = self._file, file
+        if before is not None:
+            self._start(before.close)
+
+    async def close(self) -> None:
+        """Tell the last totals, and write what is left. Harmless if repeated."""
+        if self._is_closed:
+            return
+        self._tell_totals()
+        self._is_closed = True
+        self._timer.cancel()
+        if self._writing is not None:
+            await self._writing
+        if self._audit.has_records:
+            await self._write(0.0)
+        if self._file is not None:
+            self._file.close()
+
+    def abort(self) -> None:
+        """End at once, with what is not written."""
+        self._is_closed = True
+        self._timer.cancel()
+        if self._writing is not None:
+            self._writing.cancel()
+
+    # --
+
+    def _pattern_of(self, event: UseRefused) -> str:
+        """Return the rule that a refused use is under, by its names outside; the name itself if there is none."""
+        neighbour = self._core.lines.neighbours.get(event.alias)
+        kind: Kind = "topic" if event.use in ("subscribe", "publish") else "cluster"
+        rule = None if neighbour is None else neighbour.export_for(kind, event.name)
+        return event.name if rule is None else rule.outside
+
+    def _tell_bundle(self, event: BundleChanged, now: float) -> None:
+        bundle = event.bundle
+        address, gateway = bundle.address or bundle.host, bundle.gateway.hex()
+        if event.reason:
+            self._versions.pop(bundle, None)
+            self._audit.link_down(bundle.alias, address, gateway, event.reason, now - bundle.opened_at)
+        else:
+            self._audit.link_up(bundle.alias, address, gateway)
+
+    def _tell_catalogues(self, alias: str) -> None:
+        neighbour = self._core.lines.neighbours.get(alias)
+        for bundle, offer in ({} if neighbour is None else neighbour.offers).items():
+            if self._versions.get(bundle) != offer.version:
+                self._versions[bundle] = offer.version
+                self._audit.catalogue(alias, bundle.gateway.hex(), offer.version, len(offer.entries))
+
+    def _tell_totals(self) -> None:
+        self._core.lines.count_bytes()
+        for alias, neighbour in self._core.lines.neighbours.items():
+            self._audit.totals(alias, neighbour.accounts)
+        self._schedule()
+        self._timer = self._loop.call_later(TOTALS_S, self._tell_totals)
+
+    def _schedule(self) -> None:
+        if self._audit.has_records and not self._is_closed:
+            self._start(None)
+
+    def _start(self, change: Callable[[], None] | None) -> None:
+        """Write what waits, after a change of the file if there is one."""
+        before = self._writing if self._writing is not None and not self._writing.done() else None
+        if before is None or change is not None:  # otherwise it takes these, too
+            self._writing = self._loop.create_task(self._write(WRITE_S, before, change))
+
+    async def _write(
+        self, pause_s: float, before: asyncio.Task[None] | None = None, change: Callable[[], None] | None = None
+    ) -> None:
+        """Write records until there are none."""
+        if before is not None:
+            await before
+        if change is not None:
+            await self._block(change, 0)
+        while True:
+            if pause_s and not self._is_closed:
+                await asyncio.sleep(pause_s)
+            lines = self._audit.take()
+            if not lines:
+                return
+            for line in lines:
+                # Not as lines of the log, of which there are ten a minute: what is written here is the audit itself.
+                logger.log(_level_of(line), "%s", line, extra={"iris": msgspec.json.decode(line)})
+            if self._file is not None:
+                await self._block(partial(self._file.write, lines), len(lines))
+
+    async def _block(self, use: Callable[[], None], records: int) -> None:
+        """Do something with the file, in a thread; what fails is counted, and said once until it works again."""
+        try:
+            await self._loop.run_in_executor(None, use)
+        except OSError as exc:
+            self.unwritten += records
+            if not self._is_complaining:
+                _own_logger.error(
+                    "audit_unwritten", "the audit cannot be written: %s. The gateway goes on without it.", exc.strerror or exc
+                )
+            self._is_complaining = True
+        else:
+            if self._is_complaining:
+                _own_logger.warning(
+                    "audit_written",
+                    "the audit is written again; %d records are missing",
+                    self.unwritten,
+                    missing=self.unwritten,
+                )
+            self._is_complaining = False
+
+
+def _level_of(line: str) -> int:
+    """Return the level of the log for a record: a refused use is a warning."""
+    return logging.WARNING if any(f'"event": "{event}"' in line for event in _WARNINGS) else logging.INFO

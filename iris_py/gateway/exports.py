@@ -1,0 +1,513 @@
+"""Topics of this cloud that neighbours subscribe to, at a gateway: nothing crosses that nobody wants (docs/design.md 15.73).
+
+Theory of operation. For each exported pattern the gateway has one subscription in its own cloud, a :class:`Source`, while
+anybody is interested, and always to all of it: so the numbers of each publisher are the same at every gateway of this cloud.
+Each channel of a neighbour is an :class:`Outflow`, which has the patterns that are wanted on it and a queue. A publication is
+renamed once for each neighbour and rule, and goes to the outflows whose patterns it matches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from iris_py.errors import ConfigurationError, IrisError, NotExported, Overloaded, TunnelBroken, TunnelClosed
+from iris_py.federation import frames, items
+from iris_py.federation.calling import encode_outcome
+from iris_py.federation.items import Item, ItemError
+from iris_py.gateway.flow import BLOCKING, PLAIN
+from iris_py.gateway.item_queue import ItemQueue, Memory
+from iris_py.gateway.meter import wait_for_limits
+from iris_py.gateway.streams import READY, Refusal
+from iris_py.gateway.veil import passed_headers
+from iris_py.patterns.topic.names import TopicTrie, literal_prefix, parse_pattern, parse_topic
+from iris_py.wire.headers import Headers
+from iris_py.wire.imported import STREAM_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_py.api.crossing import Export
+    from iris_py.api.node import Node
+    from iris_py.federation.core import FederationCore
+    from iris_py.federation.events import ChannelOffer
+    from iris_py.federation.limits import RuleLimits
+    from iris_py.federation.rules import ExportRule, RuleTable
+    from iris_py.federation.settings import FederationSettings
+    from iris_py.gateway.channel import Channel
+    from iris_py.gateway.streams import Streams
+    from iris_py.patterns.messages import Message
+    from iris_py.patterns.topic.names import Tokens
+
+#: What a gateway holds for one channel of a neighbour, and for all of one neighbour. Too small: a line that is full for a
+#: moment loses messages; too large: memory that a neighbour which takes nothing holds.
+OUTFLOW_BYTES_MAX: Final = 64 * 1024 * 1024
+OUTFLOW_MESSAGES_MAX: Final = 262_144
+NEIGHBOUR_BYTES_MAX: Final = 256 * 1024 * 1024
+#: The same of a channel for which publishers wait, and what comes beyond before they do.
+BLOCKING_BYTES_MAX: Final = 1024 * 1024
+BLOCKING_MESSAGES_MAX: Final = 1024
+#: How long a gateway stays subscribed to what nobody is interested in any more (seconds). Too small: whoever comes back through
+#: another gateway waits for the subscription again; too large: publications come here in vain.
+LINGER_S: Final = 30.0
+#: Names and pseudonyms that are remembered. Forgetting one costs working it out again, some microseconds.
+TOPICS_MAX: Final = 4096
+PSEUDONYMS_MAX: Final = 8192
+
+
+class Pseudonyms:
+    """The names that a neighbour is told for the nodes of this cloud, and for the streams of their publications.
+
+    Args:
+        origin_of: Returns what a neighbour calls a node (hex): (alias, id).
+        key_of: Returns the key of pseudonyms for a neighbour.
+    """
+
+    def __init__(self, origin_of: Callable[[str, str], str], key_of: Callable[[str], bytes]) -> None:
+        self._origin_of = origin_of
+        self._key_of = key_of
+        self._known: OrderedDict[tuple[str, str | bytes, str], bytes] = OrderedDict()
+
+    def origin(self, alias: str, node_id: str) -> bytes:
+        """Return what a neighbour calls a node."""
+        return self._look_up((alias, node_id, ""))
+
+    def stream(self, alias: str, stream: bytes, rule: str) -> bytes:
+        """Return what it calls the publications under one group, as far as they cross by one rule.
+
+        Those of another rule come over another channel, and in no order with these: so they are another stream.
+        """
+        return self._look_up((alias, stream, rule))
+
+    def clear(self) -> None:
+        """Forget everything: keys may be others."""
+        self._known.clear()
+
+    def _look_up(self, key: tuple[str, str | bytes, str]) -> bytes:
+        found = self._known.get(key)
+        if found is None:
+            alias, what, rule = key
+            if isinstance(what, str):
+                found = bytes.fromhex(self._origin_of(alias, what))
+            else:
+                found = hashlib.blake2b(what + rule.encode(), digest_size=STREAM_BYTES, key=self._key_of(alias)).digest()
+            if len(self._known) >= PSEUDONYMS_MAX:
+                self._known.popitem(last=False)
+            self._known[key] = found
+        return found
+
+
+class Outflow:
+    """One channel of a neighbour, and what is wanted on it.
+
+    Args:
+        channel: The channel.
+        alias: The neighbour.
+        rule: The rule that allows it.
+        queue: What waits to be sent.
+        limits: Those of the rule for the neighbour.
+
+    Attributes:
+        wanted: The patterns, as the neighbour says them.
+        trie: The same, to be found.
+        is_blocking: Whether publishers wait for it.
+    """
+
+    def __init__(
+        self, channel: Channel, alias: str, rule: ExportRule, queue: ItemQueue, limits: RuleLimits, *, is_blocking: bool
+    ) -> None:
+        self.channel = channel
+        self.alias = alias
+        self.rule = rule
+        self.queue = queue
+        self.limits = limits
+        self.is_blocking = is_blocking
+        self.wanted: dict[str, Tokens] = {}
+        self.trie: TopicTrie[bool] = TopicTrie()
+
+    def add(self, patterns: list[str]) -> None:
+        """Want more.
+
+        Raises:
+            Refusal: The rule does not allow so many.
+            ItemError: One is no pattern.
+        """
+        new: dict[str, Tokens] = {}
+        for name in patterns:
+            if name not in self.wanted:
+                try:
+                    new[name] = parse_pattern(name)
+                except ValueError as exc:
+                    raise ItemError("a pattern that is none") from exc
+        if not self.limits.add_subscriptions(len(new)):
+            raise Refusal(Overloaded(patterns[0], retry_after_s=LINGER_S))
+        self.wanted |= new
+        for tokens in new.values():
+            self.trie.add(tokens, True)
+
+    def remove(self, patterns: list[str]) -> None:
+        """Want less; harmless where it was not wanted."""
+        for name in patterns:
+            tokens = self.wanted.pop(name, None)
+            if tokens is not None:
+                self.trie.remove(tokens, True)
+                self.limits.remove_subscriptions(1)
+
+    def matches(self, topic: Tokens) -> bool:
+        """Tell whether a topic, by its name outside, is wanted."""
+        return bool(self.trie.match(topic))
+
+
+class View:
+    """The part of a source that one neighbour sees by one rule.
+
+    Args:
+        alias: The neighbour.
+        rule: The rule.
+        table: The exports of topics to it: a topic goes by its most specific rule only.
+        pseudonyms: What it calls nodes.
+
+    Attributes:
+        outflows: Its channels.
+    """
+
+    def __init__(self, alias: str, rule: ExportRule, table: RuleTable[ExportRule], pseudonyms: Pseudonyms) -> None:
+        self.outflows: dict[Outflow, None] = {}
+        self._alias = alias
+        self._rule = rule
+        self._table = table
+        self._pseudonyms = pseudonyms
+        self._found: dict[str, tuple[str, list[Outflow], list[Outflow]]] = {}
+
+    def forget(self) -> None:
+        """Something else is wanted."""
+        self._found.clear()
+
+    def take(self, messages: list[Message], stream: bytes) -> None:
+        """Take publications of one publisher to one topic."""
+        topic = messages[0].topic
+        found = self._found.get(topic)
+        if found is None:
+            found = self._look_up(topic)
+        outside, wanting, others = found
+        if not wanting and not any(message.gap for message in messages):
+            return
+        origin = self._pseudonyms.origin(self._alias, messages[0].source)
+        pseudonym = self._pseudonyms.stream(self._alias, stream, self._rule.outside)
+        if wanting:
+            batch = [
+                Item(
+                    outside,
+                    message.payload,
+                    message.sequence,
+                    origin,
+                    pseudonym,
+                    message.gap,
+                    passed_headers(message.headers, self._rule.trace) if isinstance(message.headers, Headers) else b"",
+                )
+                for message in messages
+            ]
+            for outflow in wanting:
+                outflow.queue.put(batch)
+        gap = sum(message.gap for message in messages)
+        if gap:
+            for outflow in others:
+                outflow.queue.owe(origin, pseudonym, gap)
+
+    def _look_up(self, topic: str) -> tuple[str, list[Outflow], list[Outflow]]:
+        outside = self._rule.to_outside(topic)
+        wanting: list[Outflow] = []
+        counting = None if outside is None else self._table.find(outside)
+        if outside is not None and counting is not None and counting.outside == self._rule.outside:
+            tokens = parse_topic(outside)
+            wanting = [outflow for outflow in self.outflows if outflow.matches(tokens)]
+        if len(self._found) >= TOPICS_MAX:
+            self._found.clear()
+        others = [outflow for outflow in self.outflows if outflow not in wanting]
+        found = self._found[topic] = (outside or "", wanting, others)
+        return found
+
+
+class Source:
+    """The subscription in this cloud to one exported pattern, while anybody is interested.
+
+    Args:
+        node: The node of the gateway.
+        pattern: The pattern, by its name here.
+        prefix: Under whose group it is.
+        is_blocking: Whether publishers wait for slow channels.
+        forget: Told when it has ended.
+    """
+
+    def __init__(
+        self, node: Node, pattern: str, prefix: Tokens, *, is_blocking: bool, forget: Callable[[Source], object]
+    ) -> None:
+        self.views: dict[tuple[str, str], View] = {}  # by neighbour and rule
+        self.is_blocking = is_blocking
+        self._node = node
+        self._forget = forget
+        self._export: Export | None = None
+        self._is_held = False
+        self._lingering: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._begun = node._loop.create_task(self._begin(pattern, prefix))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it ends."""
+        return self._ending is not None
+
+    async def wait_until_begun(self) -> None:
+        """Wait until every publisher knows.
+
+        Raises:
+            IrisError: It cannot be.
+        """
+        await asyncio.shield(self._begun)
+
+    def add(self, outflow: Outflow, make_view: Callable[[], View]) -> None:
+        """Give a channel what it wants."""
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
+        key = outflow.alias, outflow.rule.outside
+        view = self.views.get(key)
+        if view is None:
+            view = self.views[key] = make_view()
+        view.outflows[outflow] = None
+        view.forget()
+
+    def remove(self, outflow: Outflow) -> None:
+        """A channel has ended."""
+        key = outflow.alias, outflow.rule.outside
+        view = self.views.get(key)
+        if view is not None:
+            view.outflows.pop(outflow, None)
+            view.forget()
+            if not view.outflows:
+                del self.views[key]
+        if not self.views and self._lingering is None and not self.is_over:
+            self._lingering = self._node._loop.call_later(LINGER_S, self.end)
+        self.look()
+
+    def look(self) -> None:
+        """Let publishers wait while a channel that blocks is full, and go on then."""
+        if not self.is_blocking or self._export is None:
+            return
+        is_held = any(outflow.queue.is_full for view in self.views.values() for outflow in view.outflows)
+        if is_held is not self._is_held:
+            self._is_held = is_held
+            self._export.hold(is_held=is_held)
+
+    def end(self) -> None:
+        """End the subscription."""
+        if self._ending is None:
+            if self._lingering is not None:
+                self._lingering.cancel()
+            self._ending = self._node._loop.create_task(self._end())
+
+    def abort(self) -> None:
+        """End at once, and tell nobody."""
+        if self._lingering is not None:
+            self._lingering.cancel()
+        self._begun.cancel()
+
+    async def _begin(self, pattern: str, prefix: Tokens) -> None:
+        self._export = await self._node._subscribe_for_export(pattern, self._take, prefix=prefix, blocks=self.is_blocking)
+
+    async def _end(self) -> None:
+        self._forget(self)
+        self._begun.cancel()
+        await asyncio.gather(self._begun, return_exceptions=True)
+        if self._export is not None:
+            await self._export.close()
+
+    def _take(self, messages: list[Message], stream: bytes) -> None:
+        for view in self.views.values():
+            view.take(messages, stream)
+        if self.is_blocking:
+            self.look()
+
+
+class Exports:
+    """The topics of this cloud that neighbours subscribe to, at one gateway.
+
+    Args:
+        node: The node of the gateway.
+        core: What is said to other clouds.
+        streams: Accepts channels, and is told to give it their offers.
+        pseudonyms: What neighbours call nodes of this cloud.
+    """
+
+    def __init__(self, node: Node, core: FederationCore, streams: Streams, pseudonyms: Pseudonyms) -> None:
+        self._node = node
+        self._core = core
+        self._streams = streams
+        self._pseudonyms = pseudonyms
+        self._sources: dict[tuple[str, bool], Source] = {}
+        self._outflows: dict[Outflow, Source] = {}
+        self._memories: dict[str, Memory] = {}
+        self._tables: dict[str, RuleTable[ExportRule]] = {}
+        streams.far[frames.SUBSCRIBE] = self.serve
+
+    async def serve(self, offer: ChannelOffer) -> None:
+        """Serve a channel of a neighbour, until it ends."""
+        rule, alias = offer.rule, offer.bundle.alias
+        flag, outside = offer.open.options[:1], offer.open.options[1:]
+        if flag not in (PLAIN, BLOCKING) or outside != rule.outside.encode():
+            raise Refusal(NotExported(rule.outside))  # since its catalogue was sent the rules have changed
+        is_blocking = flag == BLOCKING
+        if is_blocking and not rule.block:
+            raise Refusal(ConfigurationError(f"publishers to {rule.outside!r} wait for nobody in another cloud."))
+        neighbour = self._core.lines.neighbours[alias]
+        limits = neighbour.export_limits[rule.number]
+        source = self._source(rule, is_blocking)
+        outflow = Outflow(
+            self._streams.accept(offer),
+            alias,
+            rule,
+            self._make_queue(alias, rule, is_blocking),
+            limits,
+            is_blocking=is_blocking,
+        )
+        self._outflows[outflow] = source
+        source.add(outflow, lambda: View(alias, rule, self._table(alias), self._pseudonyms))
+        sender = self._node._loop.create_task(self._send(outflow, source))
+        try:
+            await self._listen(outflow, source)
+        finally:
+            sender.cancel()
+            del self._outflows[outflow]
+            source.remove(outflow)
+            outflow.remove(list(outflow.wanted))
+            outflow.queue.close()
+
+    def reconfigure(self, settings: FederationSettings) -> None:
+        """Other rules count: channels of those that are gone end, and their subscribers are told so."""
+        self._tables.clear()
+        self._pseudonyms.clear()
+        for outflow, source in list(self._outflows.items()):
+            rule = next((rule for rule in settings.exports_to(outflow.alias) if _is_same(rule, outflow)), None)
+            source.views.pop((outflow.alias, outflow.rule.outside), None)
+            if rule is None:
+                reason = f"{outflow.rule.outside!r} is not exported any more"
+                outflow.channel._break(reason, "NotExported", reason)
+            else:
+                outflow.rule = rule
+        for outflow, source in self._outflows.items():
+            if outflow.channel._core.failure is None:
+                self._show(outflow, source)
+
+    async def close(self) -> None:
+        """End every subscription in this cloud."""
+        for source in list(self._sources.values()):
+            source.end()
+
+    def abort(self) -> None:
+        """End at once."""
+        for source in self._sources.values():
+            source.abort()
+
+    # --
+
+    def _show(self, outflow: Outflow, source: Source) -> None:
+        alias, rule = outflow.alias, outflow.rule
+        source.add(outflow, lambda: View(alias, rule, self._table(alias), self._pseudonyms))
+
+    async def _listen(self, outflow: Outflow, source: Source) -> None:
+        """Take what a neighbour says on a channel."""
+        channel, view_key = outflow.channel, (outflow.alias, outflow.rule.outside)
+        try:
+            while True:
+                message = await channel.receive(max_bytes=items.PATTERNS_MAX * 256 + 64)
+                kind = message[0] if message else 0
+                if kind == items.ADD:
+                    request, patterns = items.decode_add(message)
+                    try:
+                        await source.wait_until_begun()
+                        outflow.add(patterns)
+                        outcome = READY
+                    except Refusal as refusal:
+                        outcome = refusal.outcome
+                    except IrisError as exc:
+                        outcome = encode_outcome(exc)
+                        source.end()  # the next one tries anew
+                    await channel.send(items.encode_added(request, outcome))
+                elif kind == items.REMOVE:
+                    outflow.remove(items.decode_remove(message))
+                if view_key in source.views:
+                    source.views[view_key].forget()
+        except (TunnelBroken, TunnelClosed):
+            pass
+        except (ItemError, IrisError) as exc:
+            self._core.count_drop("malformed_items")
+            channel._break_by(exc)
+
+    async def _send(self, outflow: Outflow, source: Source) -> None:
+        """Send what waits, as fast as the limits and the neighbour take it."""
+        queue, channel = outflow.queue, outflow.channel
+        try:
+            while True:
+                batch = await queue.take()
+                size = sum([len(item.payload) + len(item.headers) for item in batch])
+                await wait_for_limits(outflow.limits, size, is_out=True)
+                await channel.send(items.encode_items(items.ITEM, batch))
+                neighbour = self._core.lines.neighbours.get(outflow.alias)
+                if neighbour is not None:
+                    neighbour.accounts.of_export(outflow.rule).sent(len(batch), size)
+                source.look()
+        except (TunnelBroken, TunnelClosed):
+            pass
+
+    def _source(self, rule: ExportRule, is_blocking: bool) -> Source:
+        key = rule.local, is_blocking
+        source = self._sources.get(key)
+        if source is None or source.is_over:
+            prefix = self._prefix_of(rule)
+            source = self._sources[key] = Source(
+                self._node, rule.local, prefix, is_blocking=is_blocking, forget=lambda source: self._forget(key, source)
+            )
+        return source
+
+    def _forget(self, key: tuple[str, bool], source: Source) -> None:
+        if self._sources.get(key) is source:
+            del self._sources[key]
+
+    def _prefix_of(self, rule: ExportRule) -> Tokens:
+        """Return the prefix whose group the publications of a rule shall come under: the shortest of all that a rule has.
+
+        Of overlapping rules one gateway may be subscribed to one, and another gateway to both: with the group of the narrow one
+        they would number the same publications differently.
+        """
+        own = literal_prefix(parse_pattern(rule.local))
+        others = [literal_prefix(parse_pattern(each.local)) for each in self._core.settings.exports if each.kind == "topic"]
+        return min((each for each in (own, *others) if own[: len(each)] == each), key=len)
+
+    def _table(self, alias: str) -> RuleTable[ExportRule]:
+        table = self._tables.get(alias)
+        if table is None:
+            table = self._tables[alias] = self._core.settings.export_table(alias, "topic")
+        return table
+
+    def _make_queue(self, alias: str, rule: ExportRule, is_blocking: bool) -> ItemQueue:
+        memory = self._memories.setdefault(alias, Memory(NEIGHBOUR_BYTES_MAX))
+
+        def count_drop(count: int) -> None:
+            self._core.count_drop("outflow_full", count)
+            neighbour = self._core.lines.neighbours.get(alias)
+            if neighbour is not None:
+                neighbour.accounts.of_export(rule).dropped("outflow_full", count)
+
+        if is_blocking:
+            return ItemQueue(BLOCKING_BYTES_MAX, BLOCKING_MESSAGES_MAX, count_drop, memory, slack_bytes=OUTFLOW_BYTES_MAX)
+        return ItemQueue(OUTFLOW_BYTES_MAX, OUTFLOW_MESSAGES_MAX, count_drop, memory)
+
+
+def _is_same(rule: ExportRule, outflow: Outflow) -> bool:
+    """Tell whether a rule is the one that a channel was opened under, and still allows it."""
+    before = outflow.rule
+    if rule.kind != "topic" or (rule.outside, rule.local) != (before.outside, before.local):
+        return False
+    return "subscribe" in rule.allow and (rule.block or not outflow.is_blocking)

@@ -1,0 +1,351 @@
+"""One rule of a neighbour's topics, as far as anybody here wants it: the channel that it comes by, and who gets it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final, Protocol
+
+from iris_py.api.failures import is_cancelled
+from iris_py.errors import ConfigurationError, IrisError, NotExported, Overloaded, RemoteError, TunnelBroken, TunnelClosed
+from iris_py.federation import frames, items
+from iris_py.federation.calling import decode_outcome
+from iris_py.federation.interest import Wanted, reduced
+from iris_py.federation.items import ItemError
+from iris_py.gateway.streams import Refusal
+from iris_py.logs import EventLogger
+from iris_py.patterns.topic.fence import GapBook
+from iris_py.patterns.topic.names import TopicTrie, parse_topic
+from iris_py.wire.headers import NO_HEADERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_py.api.node import Node
+    from iris_py.federation.bundle import Bundle
+    from iris_py.federation.core import FederationCore
+    from iris_py.federation.frames import Entry
+    from iris_py.federation.items import Item
+    from iris_py.gateway.channel import Channel
+    from iris_py.gateway.item_queue import ItemQueue
+    from iris_py.gateway.streams import Streams
+    from iris_py.patterns.topic.names import Tokens
+
+logger = EventLogger("iris_py.federation")
+
+#: Patterns that a neighbour is asked for under one rule. Of more, prefixes stand for many. Too small: what nobody wants
+#: crosses; too large: the neighbour matches each publication against them, and refuses more than its operator says.
+CHANNEL_PATTERNS_MAX: Final = 256
+#: How long a channel takes to open (seconds). Too small: a line that is full looks dead; too large: another way is tried late.
+OPEN_TIMEOUT_S: Final = 10.0
+#: The pause before another way is tried, at first and at most (seconds).
+RETRY_MIN_S: Final = 0.05
+RETRY_MAX_S: Final = 5.0
+#: How often a flow looks whether its way is still one for new things (seconds).
+LOOK_S: Final = 1.0
+#: Topics whose feeds are remembered. Forgetting one costs looking them up again.
+TOPICS_MAX: Final = 4096
+#: In front of the rule, in the options of a channel for subscriptions: whether publishers are to wait.
+PLAIN, BLOCKING = b"\0", b"\1"
+
+
+class Sink(Protocol):
+    """Somebody who wants some of what comes over a flow."""
+
+    @property
+    def queue(self) -> ItemQueue:
+        """Where what comes waits for it."""
+
+    def end(self, reason: str) -> None:
+        """Be told that nothing can be had of this gateway any more."""
+
+
+class Flow:
+    """The topics of one rule of a neighbour.
+
+    Args:
+        node: The node of the gateway.
+        core: What is said to other clouds.
+        streams: Opens channels.
+        alias: The neighbour.
+        rule: The pattern of the rule, as it is in the catalogue.
+        is_blocking: Whether publishers are to wait for who is slow here.
+        forget: Told when nobody wants anything of it any more.
+
+    Attributes:
+        alias: The neighbour.
+        rule: The pattern of the rule.
+        is_blocking: Whether publishers are to wait.
+        is_over: Whether it ends.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        core: FederationCore,
+        streams: Streams,
+        alias: str,
+        rule: str,
+        is_blocking: bool,
+        forget: Callable[[Flow], object],
+    ) -> None:
+        self.alias = alias
+        self.rule = rule
+        self.is_blocking = is_blocking
+        self.is_over = False
+        self._node = node
+        self._core = core
+        self._streams = streams
+        self._forget = forget
+        self._wanted = Wanted()
+        self._feeds: dict[Sink, int] = {}  # each with how many patterns
+        self._trie: TopicTrie[Sink] = TopicTrie()
+        self._matches: dict[str, list[Sink]] = {}
+        self._asked: set[Tokens] = set()  # of the neighbour, by the present channel, and it has answered
+        self._known: set[Tokens] = set()  # those of the wanted ones that this covers
+        self._waiting: dict[asyncio.Future[None], set[Tokens]] = {}
+        self._answers: dict[int, asyncio.Future[bytes]] = {}
+        self._last_request = 0
+        self._changed = asyncio.Event()
+        self._book = GapBook()
+        self._failures = 0
+        self._task = node._loop.create_task(self._run())
+
+    # -- who wants what
+
+    def add(self, feed: Sink, pattern: Tokens) -> None:
+        """Let a feed have what matches one more pattern."""
+        self._feeds[feed] = self._feeds.get(feed, 0) + 1
+        self._trie.add(pattern, feed)
+        self._matches.clear()
+        if self._wanted.add(pattern):
+            self._changed.set()
+
+    def remove(self, feed: Sink, pattern: Tokens) -> None:
+        """Let it have that no more."""
+        self._feeds[feed] -= 1
+        if not self._feeds[feed]:
+            del self._feeds[feed]
+        self._trie.remove(pattern, feed)
+        self._matches.clear()
+        if self._wanted.remove(pattern):
+            self._known.discard(pattern)
+            self._changed.set()
+            if not len(self._wanted):
+                self.is_over = True
+
+    async def wait_until_known(self, patterns: set[Tokens]) -> None:
+        """Wait until the neighbour has said that it sends what matches these patterns.
+
+        Raises:
+            Refusal: It does not.
+        """
+        if patterns <= self._known:
+            return
+        told: asyncio.Future[None] = self._node._loop.create_future()
+        self._waiting[told] = patterns
+        try:
+            await told
+        finally:
+            self._waiting.pop(told, None)
+
+    def handle_changed(self) -> None:
+        """Look again: the exports of the neighbour, or the ways to it, have changed."""
+        self._changed.set()
+
+    def abort(self) -> None:
+        """End at once."""
+        self.is_over = True
+        self._task.cancel()
+
+    # -- the channels
+
+    async def _run(self) -> None:
+        try:
+            while len(self._wanted):
+                way = self._choose()
+                if way is not None:
+                    await self._use(*way)
+                    self._book.change_upstream()
+                if len(self._wanted):
+                    await self._pause()
+        except BaseException as exc:
+            if not is_cancelled(exc):
+                logger.error(
+                    "gateway_failed",
+                    "following topics of %r under %r failed",
+                    self.alias,
+                    self.rule,
+                    error=exc,
+                    cloud=self.alias,
+                )
+                for feed in list(self._feeds):
+                    feed.end("the gateway has failed")
+            raise
+        finally:
+            self.is_over = True
+            self._forget(self)
+
+    def _choose(self, without: Bundle | None = None) -> tuple[Bundle, Entry] | None:
+        """Return the bundle and the entry of its catalogue for a channel: the one with the fewest channels."""
+        neighbour = self._core.lines.neighbours.get(self.alias)
+        if neighbour is None:
+            return None
+        needed = frames.ALLOW_SUBSCRIBE | (frames.ALLOW_BLOCK if self.is_blocking else 0)
+        ways = [
+            (bundle, entry)
+            for bundle in neighbour.usable(self._node._loop.time())
+            if bundle is not without and (offer := neighbour.offers.get(bundle)) is not None
+            for entry in offer.entries.values()
+            if entry.kind == frames.TOPIC and entry.pattern == self.rule and entry.allow & needed == needed
+        ]
+        return min(ways, key=lambda way: (len(way[0].channel_ends()), way[0].load()), default=None)
+
+    async def _use(self, bundle: Bundle, entry: Entry) -> None:
+        """Follow the rule over one bundle, until that breaks, another one is better, or nobody wants anything."""
+        deadline = self._node._loop.time() + OPEN_TIMEOUT_S
+        options = (BLOCKING if self.is_blocking else PLAIN) + self.rule.encode()
+        try:
+            channel = await self._streams.open_at(bundle, entry.rule, frames.SUBSCRIBE, "", NO_HEADERS, deadline, options)
+        except Refusal as refusal:
+            self._handle_refused(refusal)
+            return
+        reader = self._node._loop.create_task(self._read(channel))
+        reader.add_done_callback(lambda _reader: self._handle_broken())
+        try:
+            while len(self._wanted) and not reader.done():
+                self._changed.clear()
+                if not await self._ask(channel):
+                    break
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._changed.wait()
+                if not bundle.is_usable(self._node._loop.time()) and self._choose(bundle) is not None:
+                    break
+        except (TunnelBroken, TunnelClosed):
+            pass
+        finally:
+            reader.cancel()
+            channel._break("nobody subscribes here any more", "", "")
+            self._asked, self._known = set(), set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reader
+
+    async def _ask(self, channel: Channel) -> bool:
+        """Ask for what is wanted now; returns False if the neighbour does not give it any more."""
+        wanted = set(self._wanted)
+        needed = reduced(wanted, CHANNEL_PATTERNS_MAX)
+        new, old = needed - self._asked, self._asked - needed
+        if new:
+            self._last_request = request = self._last_request + 1 & 0xFFFF_FFFF
+            answer = self._answers[request] = self._node._loop.create_future()
+            await channel.send(items.encode_add(request, sorted(map(".".join, new))))
+            outcome = decode_outcome(await answer, self.rule, 0.0)
+            if isinstance(outcome, IrisError):
+                return self._handle_refused(Refusal(outcome))
+            self._asked |= new
+        self._failures = 0
+        self._known = wanted & set(self._wanted)
+        for told, patterns in list(self._waiting.items()):
+            if patterns <= self._known and not told.done():
+                told.set_result(None)
+        if old:  # behind the new ones: nothing that is still wanted is missed meanwhile
+            await channel.send(items.encode_remove(sorted(map(".".join, old))))
+            self._asked -= old
+        return True
+
+    def _handle_refused(self, refusal: Refusal) -> bool:
+        """The neighbour does not give what is wanted; returns whether that is the end for somebody, so that less is wanted."""
+        is_told = False
+        error = decode_outcome(refusal.outcome, self.rule, 0.0)
+        for told, patterns in list(self._waiting.items()):
+            if not told.done() and not patterns <= self._known and not _is_passing(error):
+                told.set_exception(refusal)
+                is_told = True
+        return is_told
+
+    def _handle_broken(self) -> None:
+        """The channel is gone: nobody answers any more."""
+        self._changed.set()
+        answers, self._answers = self._answers, {}
+        for answer in answers.values():
+            if not answer.done():
+                answer.set_exception(TunnelBroken(self.rule, "", "the channel broke"))
+
+    async def _pause(self) -> None:
+        """Wait before another way is tried; less if the ways have changed."""
+        self._changed.clear()
+        delay_s = min(RETRY_MAX_S, RETRY_MIN_S * 2**self._failures)
+        self._failures = min(self._failures + 1, 16)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._changed.wait()
+
+    # -- what comes
+
+    async def _read(self, channel: Channel) -> None:
+        try:
+            while True:
+                message = await channel.receive(max_bytes=items.ITEMS_BYTES_MAX)
+                kind = message[0] if message else 0
+                if kind == items.ITEM:
+                    self._hand_out(items.decode_items(message))
+                    if self.is_blocking:
+                        for feed in list(self._feeds):
+                            await feed.queue.wait_for_room()
+                elif kind == items.ADDED:
+                    request, outcome = items.decode_added(message)
+                    answer = self._answers.pop(request, None)
+                    if answer is not None and not answer.done():
+                        answer.set_result(outcome)
+        except (TunnelBroken, TunnelClosed):
+            pass
+        except (ItemError, IrisError) as exc:
+            self._core.count_drop("malformed_items")
+            channel._break_by(exc)
+
+    def _hand_out(self, received: list[Item]) -> None:
+        """Give publications to the feeds that want them."""
+        book, size = self._book, 0
+        batches: dict[Sink, list[Item]] = {}
+        for item in received:
+            size += len(item.payload)
+            item.gap = gap = book.pass_on(item.origin, item.stream, item.number, 1, item.gap)
+            feeds = self._matches.get(item.topic)
+            if feeds is None:
+                feeds = self._match(item.topic)
+            for feed in feeds:
+                batches.setdefault(feed, []).append(item)
+            if gap:
+                for feed in self._feeds:
+                    if feed not in feeds:
+                        _flush(batches, feed)
+                        feed.queue.owe(item.origin, item.stream, gap)
+        for feed in list(batches):
+            _flush(batches, feed)
+        neighbour = self._core.lines.neighbours.get(self.alias)
+        if neighbour is not None:
+            neighbour.accounts.of_import("topic", self.rule).received(len(received), size)
+
+    def _match(self, topic: str) -> list[Sink]:
+        try:
+            tokens = parse_topic(topic)
+        except ValueError:
+            self._core.count_drop("malformed_items")
+            return []
+        if len(self._matches) >= TOPICS_MAX:
+            self._matches.clear()
+        found = self._matches[topic] = self._trie.match(tokens)
+        return found
+
+
+def _flush(batches: dict[Sink, list[Item]], feed: Sink) -> None:
+    """Give a feed what was gathered for it."""
+    batch = batches.pop(feed, None)
+    if batch:
+        feed.queue.put(batch)
+
+
+def _is_passing(error: bytes | IrisError) -> bool:
+    """Tell whether another try may be answered otherwise at once: who waits goes on waiting."""
+    return not isinstance(error, NotExported | Overloaded | ConfigurationError | RemoteError)

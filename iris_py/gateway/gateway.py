@@ -1,0 +1,579 @@
+"""The gateway of a cloud: a node of it that also keeps lines to other clouds (docs/design.md 15)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from iris_py.api.handler import Handler
+from iris_py.api.opening import Closable, Opening
+from iris_py.errors import ConfigurationError, IrisError
+from iris_py.federation.audit import Once
+from iris_py.federation.calling import Op, decode_call, encode_outcome
+from iris_py.federation.changes import diff
+from iris_py.federation.core import FederationCore
+from iris_py.federation.events import (
+    BundleChanged,
+    ChannelChanged,
+    ChannelOffer,
+    ChannelOpened,
+    ChannelRefused,
+    ChannelWithdrawn,
+    CloudChanged,
+    CountTold,
+    IncomingCancelled,
+    OffersChanged,
+    RequestsReceived,
+    UseRefused,
+    WatchChanged,
+)
+from iris_py.federation.explanation import explain
+from iris_py.federation.lines import HandshakeRefused
+from iris_py.federation.names import gateway_cluster
+from iris_py.federation.settings import check_identity
+from iris_py.files.audit import AuditFile
+from iris_py.gateway.auditor import Auditor
+from iris_py.gateway.counts import Counts
+from iris_py.gateway.exports import Exports, Pseudonyms
+from iris_py.gateway.metrics import GatewayCollector
+from iris_py.gateway.publishing import Publishing
+from iris_py.gateway.relay import CONCURRENCY, TUNNELS_MAX, RelayServer
+from iris_py.gateway.republishing import Republishing
+from iris_py.gateway.requests import Requests
+from iris_py.gateway.stand_ins import StandIns
+from iris_py.gateway.streams import Streams
+from iris_py.gateway.subscriptions import Subscriptions
+from iris_py.gateway.surveys import Surveys
+from iris_py.gateway.tunnels import Tunnels
+from iris_py.link.events import HANDSHAKE_ENDED
+from iris_py.logs import EventLogger
+from iris_py.metrics.status import StatusServer
+from iris_py.net.addresses import parse_address
+from iris_py.net.driver import Driver, describe_dial_error
+from iris_py.net.wan import WanNetwork
+from iris_security import cloud_id_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iris_overlay.rng import Rng
+    from iris_py.api.membership import Membership
+    from iris_py.api.node import Node
+    from iris_py.api.tunnel import Tunnel
+    from iris_py.federation.events import FederationEvent
+    from iris_py.federation.settings import FederationSettings
+    from iris_py.net.network import Network
+    from iris_py.patterns.messages import Request
+    from iris_py.patterns.request.registration import Execution
+    from iris_security import CloudKey
+
+logger = EventLogger("iris_py.federation")
+
+#: How long a gateway that leaves waits for what is under way (seconds).
+DRAIN_TIMEOUT_S = 30.0
+#: How often it looks whether all is done meanwhile.
+DRAIN_LOOK_S = 0.05
+#: A difference of clocks that is logged (seconds). Too small: what the handshake takes on a slow line is taken for one; too
+#: large: it is not noticed before sealed payloads are refused.
+CLOCK_SKEW_S = 60.0
+#: How long the last bytes may take to leave (seconds).
+CLOSE_TIMEOUT_S = 2.0
+#: The same refused handshake or dial is logged again after so long (seconds). Too small: a neighbour with a wrong key fills the
+#: log, for gateways dial for ever; too large: a log that is read does not show that it goes on.
+REFUSAL_LOG_S = 300.0
+#: Bytes of a pseudonym.
+PSEUDONYM_BYTES = 16
+
+
+class Gateway(Closable):
+    """A gateway; :func:`start_gateway` makes it.
+
+    Attributes:
+        node: Its node.
+        core: What is said to other clouds.
+        settings: The neighbours and the rules that are in use.
+        address: Where it listens for other clouds; empty if it only dials.
+        on_changed: Is told when a cloud can be reached, and when it cannot any more.
+        auditor: Tells the audit what happens.
+        metrics: Where Prometheus reads, and balancers; None if the settings name no address for it.
+        collector: What there is for it to read of the gateway.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        settings: FederationSettings,
+        key: CloudKey,
+        network: Network,
+        rng: Rng,
+        entropy: Callable[[int], bytes],
+        folder: Path,
+    ) -> None:
+        self.node = node
+        self.settings: FederationSettings = settings
+        self._key = key
+        self._loop = asyncio.get_running_loop()
+        self._driver = Driver(network, self)
+        self.core: FederationCore = FederationCore(
+            settings,
+            key,
+            gateway=entropy(16),
+            zone=node.zone,
+            rng=rng,
+            entropy=entropy,
+            now=self._loop.time(),
+            clock_ms=(lambda: 0) if node._is_simulated else (lambda: int(time.time() * 1000)),
+        )
+        self._folder = folder
+        self.auditor: Auditor = Auditor(self.core, self._open_audit(settings))
+        self.collector: GatewayCollector = GatewayCollector(self.status, self.auditor.refused_handshakes)
+        self.metrics: StatusServer | None = StatusServer() if settings.gateway.metrics else None
+        self.requests: Requests = Requests(
+            node,
+            self.core,
+            self._driver,
+            self._describe,
+            self.pseudonym_of,
+            self._cloud_id_of,
+            self.auditor.request_ended,
+        )
+        self.streams: Streams = Streams(node, self.core, self._driver)
+        Tunnels(node, self.core, self.streams, self.pseudonym_of)
+        Surveys(node, self.core, self.streams, self.pseudonym_of)
+        self.stand_ins: StandIns = StandIns(node, self.core, self.requests, self.streams)
+        self.counts: Counts = Counts(node, self.core, self._driver)
+        pseudonyms = Pseudonyms(self.pseudonym_of, self._origin_key)
+        self.subscriptions: Subscriptions = Subscriptions(node, self.core, self.streams)
+        self.republishing: Republishing = Republishing(node, self.subscriptions)
+        self.exports: Exports = Exports(node, self.core, self.streams, pseudonyms)
+        self.publishing: Publishing = Publishing(node, self.core, self.streams, pseudonyms)
+        self._memberships: dict[str, Membership] = {}  # by alias; of all gateways under ""
+        self._changes: dict[str, asyncio.Task[None]] = {}  # joining and leaving the clusters of gateways
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._origin_keys: dict[str, bytes] = {}
+        self._refusals = Once(REFUSAL_LOG_S)
+        self._unmatched: dict[str, set[tuple[str, str]]] = {}  # imports that were warned of, by neighbour
+        self._closing: asyncio.Task[None] | None = None
+        self.address: str = ""
+        self.on_changed: Callable[[str, bool], None] | None = None
+
+    # -- life
+
+    async def _open(self) -> None:
+        listen = self.settings.gateway.listen
+        if listen:
+            host, port = parse_address(listen)
+            try:
+                host, port = await self._driver.listen(host, port, datagrams=False)
+            except OSError as exc:
+                raise ConfigurationError(
+                    f"cannot listen on {listen} for other clouds: {exc.strerror or exc}. Choose another address in [gateway]."
+                ) from exc
+            self.address = f"{host}:{port}"
+        if self.metrics is not None and self.settings.gateway.metrics is not None:
+            await self.metrics.listen(self.settings.gateway.metrics)
+            self.metrics.show(self.node, self.collector, reasons=self.reasons)
+        await self._join("")
+        self.stand_ins.load(self.settings)
+        self.republishing.load(self.settings)
+        self._driver.run(self.core, self._handle_dial_failed)
+
+    @property
+    def public_text(self) -> str:
+        """The public key of the cloud, as text."""
+        return self._key.public_text
+
+    async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
+        """Leave: tell everybody, finish what is under way, and end the lines. The node stays. Harmless if repeated.
+
+        Args:
+            timeout: Seconds after which what is still under way is broken off.
+        """
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._close(timeout))
+        await asyncio.shield(self._closing)
+
+    _end = close
+
+    async def _close(self, timeout: float) -> None:
+        deadline = self._loop.time() + timeout
+        self.core.drain(self._loop.time())
+        self._driver.wake()
+        for change in self._changes.values():
+            change.cancel()
+        await asyncio.gather(*self._changes.values(), return_exceptions=True)
+        memberships, self._memberships = self._memberships, {}
+        self.republishing.close()
+        self.subscriptions.drain()
+        self.publishing.drain()
+        leaving = [membership.leave(timeout=timeout) for membership in memberships.values()]
+        await asyncio.gather(*leaving, *self._leaving, self.stand_ins.close(timeout), return_exceptions=True)
+        while not self.core.is_idle and self._loop.time() < deadline:  # noqa: ASYNC110 - no event says so, and it is soon over
+            await asyncio.sleep(DRAIN_LOOK_S)
+        self.subscriptions.close()
+        self.publishing.close()
+        await self.streams.close()
+        self.counts.abort()
+        await self.exports.close()
+        await self._driver.close(CLOSE_TIMEOUT_S)
+        if self.metrics is not None:
+            await self.metrics.close()
+        await self.auditor.close()
+
+    def _abort(self) -> None:
+        """End at once, as the crash of its process would."""
+        for task in (*self._changes.values(), *self._leaving):
+            task.cancel()
+        self.stand_ins.abort()
+        self.republishing.close()
+        self.counts.abort()
+        self.subscriptions.close()
+        self.publishing.close()
+        self.streams.abort()
+        self.exports.abort()
+        self._driver.abort()
+        self.auditor.abort()
+        if self.metrics is not None:
+            self.metrics.abort()
+
+    async def reload(self, settings: FederationSettings) -> None:
+        """Use other settings from now on; what they do not change goes on.
+
+        Raises:
+            ConfigurationError: The address to listen on is another one, which takes a new process; or a neighbour has our key.
+        """
+        if settings.gateway.listen != self.settings.gateway.listen:
+            raise ConfigurationError("a gateway cannot change `listen` while it runs. Start it anew.")
+        check_identity(settings, self._key.public)
+        changes = diff(self.settings, settings)
+        if "audit_file" in changes.gateway:
+            self.auditor.use(self._open_audit(settings))
+        else:
+            self.auditor.reopen()
+        self.settings = settings
+        self._origin_keys.clear()
+        self.counts.clear()
+        self._unmatched.clear()
+        self.auditor.reloaded(changes.summary())
+        if changes.needs_restart:
+            logger.warning(
+                "restart_needed",
+                "changes of %s in [gateway] count when the gateway is started anew",
+                ", ".join(changes.needs_restart),
+            )
+        self.core.reconfigure(settings, self._loop.time())
+        self.stand_ins.load(settings)
+        self.republishing.load(settings)
+        self.exports.reconfigure(settings)
+        for alias in settings.clouds:
+            self._handle_ways(alias)
+        self._driver.wake()
+
+    def _open_audit(self, settings: FederationSettings) -> AuditFile | None:
+        path = settings.gateway.audit_file
+        return None if path is None else AuditFile(self._folder / Path(path).expanduser())
+
+    # -- names
+
+    def pseudonym_of(self, alias: str, node_id: str) -> str:
+        """Return what a neighbour calls a node of this cloud (hex): the same at all gateways, and the id cannot be worked out.
+
+        Args:
+            alias: The neighbour.
+            node_id: The id of the node (hex).
+        """
+        return hashlib.blake2b(bytes.fromhex(node_id), digest_size=PSEUDONYM_BYTES, key=self._origin_key(alias)).hexdigest()
+
+    def _origin_key(self, alias: str) -> bytes:
+        key = self._origin_keys.get(alias)
+        if key is None:
+            key = self._origin_keys[alias] = self._key.origin_key(self.settings.clouds[alias].keys[0])
+        return key
+
+    def _cloud_id_of(self, alias: str) -> bytes:
+        return cloud_id_of(self.settings.clouds[alias].keys[0])
+
+    # -- the clusters of gateways
+
+    async def _join(self, alias: str) -> None:
+        handler = GatewayHandler(self, alias)
+        self._memberships[alias] = await self.node._enlist(
+            gateway_cluster(alias),
+            handler,
+            concurrency=CONCURRENCY,
+            queue_messages=0,
+            tunnels=TUNNELS_MAX,
+            remembers=False,
+            server_type=RelayServer,
+        )
+
+    def _follow(self, alias: str) -> None:
+        """Be in the cluster of the gateways to a neighbour exactly while it can be reached."""
+        running = self._changes.get(alias)
+        if self._closing is None and (running is None or running.done()):
+            self._changes[alias] = self._loop.create_task(self._follow_changes(alias))
+
+    async def _follow_changes(self, alias: str) -> None:
+        while (wanted := self.core.is_usable(alias, self._loop.time())) is not (alias in self._memberships):
+            if wanted:
+                await self._join(alias)
+            else:
+                # What is under way may still end well, and a way may be there again before that.
+                leaving = self._loop.create_task(self._memberships.pop(alias).leave(timeout=DRAIN_TIMEOUT_S))
+                self._leaving.add(leaving)
+                leaving.add_done_callback(self._leaving.discard)
+
+    # -- what the driver reports
+
+    def handle_outcomes(self, outcomes: Sequence[tuple[object, bytes]]) -> None:
+        """Requests to other clouds have ended."""
+        self.requests.handle_outcomes(outcomes)
+
+    def handle_events(self, events: Sequence[FederationEvent]) -> None:
+        """Act on everything else."""
+        for event in events:
+            if isinstance(event, RequestsReceived):
+                self.requests.serve(event.requests)
+            elif isinstance(event, IncomingCancelled):
+                self.requests.cancel(event.request)
+            elif isinstance(event, ChannelChanged):
+                if event.end.on_changed is not None:
+                    event.end.on_changed()
+            elif isinstance(event, ChannelOffer):
+                self.streams.handle_offer(event)
+            elif isinstance(event, ChannelOpened | ChannelRefused):
+                self.streams.handle_answer(event)
+            elif isinstance(event, ChannelWithdrawn):
+                self.streams.handle_withdrawn(event)
+            elif isinstance(event, CloudChanged):
+                logger.info(
+                    "cloud_up" if event.is_usable else "cloud_down",
+                    "the cloud %r can%s be reached",
+                    event.alias,
+                    "" if event.is_usable else "not",
+                    cloud=event.alias,
+                )
+                if event.is_usable:
+                    self._warn_of_unmatched(event.alias)
+                self._follow(event.alias)
+                if self.on_changed is not None:
+                    self.on_changed(event.alias, event.is_usable)
+                self._handle_ways(event.alias)
+            elif isinstance(event, OffersChanged):
+                self._warn_of_unmatched(event.alias)
+                self._handle_ways(event.alias)
+                self.stand_ins.handle_offers(event.alias)
+                self.auditor.handle(event)
+            elif isinstance(event, BundleChanged):
+                self._log_bundle(event)
+                self.auditor.handle(event)
+                if event.reason:
+                    self.counts.forget(event.bundle)
+            elif isinstance(event, CountTold):
+                self.stand_ins.handle_count(event)
+            elif isinstance(event, WatchChanged):
+                self.counts.handle_watch(event)
+            elif isinstance(event, HandshakeRefused):
+                self._log_refused(event)
+                self.auditor.handle(event)
+            elif isinstance(event, UseRefused):
+                self.auditor.handle(event)
+
+    def _handle_ways(self, alias: str) -> None:
+        """The ways to a neighbour, or what may be used of it, have changed."""
+        self.subscriptions.handle_changed(alias)
+        self.republishing.handle_changed(alias)
+        self.publishing.handle_changed(alias)
+
+    def _log_bundle(self, event: BundleChanged) -> None:
+        bundle = event.bundle
+        what = f"lost ({event.reason})" if event.reason else "open"
+        logger.info(
+            "line_lost" if event.reason else "line_open",
+            "the line to %s at %s is %s",
+            bundle.alias,
+            bundle.address or bundle.host,
+            what,
+            cloud=bundle.alias,
+            reason=event.reason,
+        )
+        if not event.reason and abs(bundle.clock_ahead_s) > CLOCK_SKEW_S:
+            logger.warning(
+                "clock_differs",
+                "the clock of the gateway of %r at %s is %.0f s %s ours. Nothing here is decided by it, but members refuse "
+                "sealed payloads (seal=) that look more than five minutes old or early",
+                bundle.alias,
+                bundle.address or bundle.host,
+                abs(bundle.clock_ahead_s),
+                "ahead of" if bundle.clock_ahead_s > 0 else "behind",
+                cloud=bundle.alias,
+                ahead_s=bundle.clock_ahead_s,
+            )
+
+    def _log_refused(self, event: HandshakeRefused) -> None:
+        """Say once in a while that a handshake has failed, and what the operator of either cloud can do."""
+        untold = self._refusals.admit((event.address, event.reason), self._loop.time())
+        if untold is None:
+            return
+        often = f" ({untold} more since the last line like this)" if untold else ""
+        if event.is_dialled:
+            what = f"the gateway of {event.alias!r} at {event.address} takes no line from us: {event.reason}"
+            advice = (
+                f"Most often a key is another one than the other side expects: `keys` in [cloud.{event.alias}] has to have "
+                f"what `iris keys public` prints there, and `keys` over there has to have ours, {self.public_text}"
+                if event.reason == HANDSHAKE_ENDED
+                else "Something else may listen there, or a firewall lets connections through and nothing more. Correct `dial`"
+            )
+        else:
+            who = f"the cloud {event.alias!r}" if event.alias else "somebody"
+            what = f"{who} at {event.address} has dialled this gateway, and gets no line: {event.reason}"
+            advice = "If it is a neighbour, compare `keys` on each side with what `iris keys public` prints on the other one"
+        logger.warning(
+            "handshake_refused", "%s. %s%s", what, advice, often, cloud=event.alias, address=event.address, reason=event.reason
+        )
+
+    def _warn_of_unmatched(self, alias: str) -> None:
+        """Say once of each import that the neighbour exports nothing for it."""
+        if alias not in self.core.lines.neighbours:
+            return
+        rules = self.core.unmatched_imports(alias)
+        warned = self._unmatched.get(alias, set())
+        for rule in rules:
+            if (rule.kind, rule.outside) not in warned:
+                logger.warning(
+                    "import_unmatched",
+                    "line %d of %s imports the %s %r from %r, which exports nothing to us that this is for. Ask its operators, "
+                    "or remove the rule.",
+                    rule.line,
+                    self.settings.path,
+                    rule.kind,
+                    rule.outside,
+                    alias,
+                    cloud=alias,
+                    name=rule.outside,
+                )
+        self._unmatched[alias] = {(rule.kind, rule.outside) for rule in rules}
+
+    def _handle_dial_failed(self, address: str, error: OSError | IrisError) -> None:
+        why = describe_dial_error(error)
+        if self._refusals.admit((address, why), self._loop.time()) is not None:
+            logger.warning(
+                "dial_failed",
+                "the gateway at %s cannot be dialled: it %s. It is tried again until it answers",
+                address,
+                why,
+                address=address,
+                reason=why,
+            )
+
+    # -- the state
+
+    def reasons(self) -> tuple[str, ...]:
+        """Return why the gateway is to be given no work, besides what its node says."""
+        return () if self._closing is None else ("the gateway is leaving",)
+
+    def _describe(self, op: Op, name: str) -> bytes:
+        found = self.explain(name) if op == Op.EXPLAIN else self.status()
+        return encode_outcome(msgspec.msgpack.encode(found))
+
+    def explain(self, name: str) -> dict[str, object]:
+        """Return what would become of a use of a name of another cloud, as `iris federation explain` shows it.
+
+        Args:
+            name: The name with its cloud, ``databases@eu``.
+        """
+        there, _, alias = name.rpartition("@")
+        about = {"node": self.node.id, "name": self.settings.gateway.name, "file": self.settings.path, "asked": name}
+        return about | explain(self.core, alias, there, self._loop.time())
+
+    def status(self) -> dict[str, object]:
+        """Return the state of the gateway and its lines as plain values, as `iris federation status` shows it."""
+        return {
+            "node": self.node.id,
+            "name": self.settings.gateway.name,
+            "listens": self.address,
+            "identity": self.public_text,
+            "clouds": self.core.status(self._loop.time()),
+            "stand_ins": self.stand_ins.status(),
+            "republished": self.republishing.status(),
+            "drops": dict(self.core.drops),
+            "metrics": "" if self.metrics is None else self.metrics.address,
+            "audit_unwritten": self.auditor.unwritten,
+        }
+
+
+class GatewayHandler(Handler):
+    """The handler of a gateway in a cluster of gateways.
+
+    Args:
+        gateway: The gateway.
+        alias: The cloud that the cluster leads to; empty for that of all gateways.
+    """
+
+    def __init__(self, gateway: Gateway, alias: str) -> None:
+        self._gateway = gateway
+        self._alias = alias
+
+    def relay(self, server: RelayServer, executions: Sequence[Execution]) -> None:
+        """Hand requests on."""
+        self._gateway.requests.relay(server, executions, self._alias)
+
+    def relay_cancelled(self, execution: Execution) -> None:
+        """Nobody waits any more for an answer."""
+        self._gateway.requests.relay_cancelled(execution)
+
+    async def on_tunnel(self, tunnel: Tunnel) -> None:
+        """Serve what a node opens it for."""
+        await self._gateway.streams.serve(tunnel, self._alias)
+
+    async def on_survey(self, request: Request) -> bytes | None:
+        """Tell the state of the gateway, or what would become of a use."""
+        call = decode_call(request.payload)
+        return self._gateway._describe(*((Op.STATUS, "") if call is None else (Op(call.op), call.name)))
+
+
+def start_gateway(
+    node: Node,
+    settings: FederationSettings,
+    key: CloudKey,
+    network: Network | None = None,
+    *,
+    rng: Rng | None = None,
+    entropy: Callable[[int], bytes] = os.urandom,
+    folder: str | Path = "",
+) -> Opening[Gateway]:
+    """Make a node a gateway of its cloud. Use with ``await`` or ``async with``.
+
+    Args:
+        node: The node; it stays open when the gateway is closed.
+        settings: The neighbours and the rules.
+        key: The identity of the cloud.
+        network: What the lines run on; None for real sockets.
+        rng: Randomness of choices and waiting.
+        entropy: Randomness of keys. Anything but ``os.urandom`` gives them away.
+        folder: Where a relative path of the settings begins.
+
+    Raises:
+        ConfigurationError: The gateway cannot listen where it should, a neighbour has our key, the audit cannot be written, or
+            a package for metrics is missing.
+    """
+    check_identity(settings, key.public)
+    lines = network or WanNetwork(congestion=settings.gateway.congestion)
+    gateway = Gateway(node, settings, key, lines, rng or random.Random(entropy(16)), entropy, Path(folder))  # noqa: S311
+    return Opening(_open(gateway))
+
+
+async def _open(gateway: Gateway) -> Gateway:
+    try:
+        await gateway._open()
+    except BaseException:
+        await gateway.close(timeout=0.0)
+        raise
+    return gateway

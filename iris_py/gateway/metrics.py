@@ -1,0 +1,108 @@
+"""Metrics of a gateway for Prometheus (docs/design.md 15.18).
+
+Nothing is counted for them: a scrape reads what the gateway counts anyway. Labels are aliases, rules, directions and reasons,
+which are of the code or of files, so there are no further series whatever a neighbour does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from prometheus_client.core import Metric
+
+_PER_CLOUD: Final = ("cloud",)
+_PER_RULE: Final = ("cloud", "direction", "kind", "rule")
+
+
+class GatewayCollector:
+    """Collects the metrics of one gateway when Prometheus asks for them.
+
+    Args:
+        status: Returns the state of the gateway.
+        refused_handshakes: How many there were, by reason; it grows.
+    """
+
+    def __init__(self, status: Callable[[], Mapping[str, Any]], refused_handshakes: Mapping[str, int]) -> None:
+        self._status = status
+        self._refused_handshakes = refused_handshakes
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the metrics as they are now; for the registry."""
+        from prometheus_client.core import CounterMetricFamily
+
+        clouds: dict[str, dict[str, Any]] = self._status()["clouds"]
+        yield from _cloud_metrics(clouds)
+        yield from _rule_metrics(clouds)
+        refused = CounterMetricFamily(
+            "iris_federation_refused_handshakes", "Connections that came to nothing, by reason.", labels=("reason",)
+        )
+        for reason, count in self._refused_handshakes.items():
+            refused.add_metric((reason,), count)
+        yield refused
+
+
+def _cloud_metrics(clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    """Return what there is of each cloud: of several gateways of it, the best or the sum."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    gauges: dict[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
+        "up": ("Whether the cloud can be reached.", lambda cloud: cloud["is_up"]),
+        "suspect": ("Gateways of it of which nothing is heard.", lambda cloud: _sum(cloud, "is_suspect")),
+        "round_trip_seconds": ("The shortest smoothed round trip.", lambda cloud: cloud["round_trip_s"]),
+        "heard_seconds_ago": ("When something came from it last.", _heard_s_ago),
+        "in_flight": ("Requests under way, in both directions.", lambda cloud: _sum(cloud, "requests_out", "requests_in")),
+        "flows": ("Channels: tunnels, surveys, subscriptions, publishing.", lambda cloud: _sum(cloud, "channels")),
+        "queue_bytes": ("Bytes that wait for the line.", lambda cloud: cloud["queue_bytes"]),
+        "unmatched_imports": ("Imports for which it exports nothing.", lambda cloud: len(cloud["unmatched_imports"])),
+        "catalogues_differ": ("Whether its gateways export different things.", lambda cloud: cloud["catalogues_differ"]),
+    }
+    for name, (text, value_of) in gauges.items():
+        gauge = GaugeMetricFamily(f"iris_federation_{name}", text, labels=_PER_CLOUD)
+        for alias, cloud in clouds.items():
+            value = value_of(cloud)
+            if value is not None:
+                gauge.add_metric((alias,), float(value))
+        yield gauge
+    line = CounterMetricFamily(
+        "iris_federation_line_bytes", "Bytes on the line, with everything.", labels=("cloud", "direction")
+    )
+    for alias, cloud in clouds.items():
+        line.add_metric((alias, "sent"), cloud["accounts"]["line_bytes_sent"])
+        line.add_metric((alias, "received"), cloud["accounts"]["line_bytes_received"])
+    yield line
+
+
+def _rule_metrics(clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    """Return what has passed under each rule."""
+    from prometheus_client.core import CounterMetricFamily
+
+    requests = CounterMetricFamily("iris_federation_requests", "Requests, by outcome.", labels=(*_PER_RULE, "outcome"))
+    dropped = CounterMetricFamily("iris_federation_dropped", "Messages that were dropped.", labels=(*_PER_RULE, "reason"))
+    messages = CounterMetricFamily("iris_federation_messages", "Messages.", labels=(*_PER_RULE, "way"))
+    payload = CounterMetricFamily("iris_federation_payload_bytes", "Bytes of payloads.", labels=(*_PER_RULE, "way"))
+    share = CounterMetricFamily(
+        "iris_federation_rule_line_bytes", "The share of the rule in the bytes on the line.", labels=(*_PER_RULE, "way")
+    )
+    for alias, cloud in clouds.items():
+        for rule in cloud["accounts"]["rules"]:
+            labels = (alias, rule["direction"], rule["kind"], rule["pattern"])
+            for outcome, count in rule["requests"].items():
+                requests.add_metric((*labels, outcome), count)
+            for reason, count in rule["dropped"].items():
+                dropped.add_metric((*labels, reason), count)
+            for way in ("sent", "received"):
+                messages.add_metric((*labels, way), rule[f"messages_{way}"])
+                payload.add_metric((*labels, way), rule[f"payload_bytes_{way}"])
+                share.add_metric((*labels, way), rule[f"line_bytes_{way}"])
+    yield from (requests, dropped, messages, payload, share)
+
+
+def _sum(cloud: Mapping[str, Any], *names: str) -> float:
+    return float(sum(bundle[name] for bundle in cloud["bundles"] for name in names))
+
+
+def _heard_s_ago(cloud: Mapping[str, Any]) -> float | None:
+    return min((bundle["heard_s_ago"] for bundle in cloud["bundles"]), default=None)

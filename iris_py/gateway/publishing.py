@@ -1,0 +1,527 @@
+"""Publications and broadcasts from one cloud to another, at the gateways of both (docs/design.md 15.75).
+
+*Near*: what nodes say goes through one channel for each rule of the neighbour, an :class:`Outlet`, which all of them share.
+Origin and stream are the pseudonym of the node and the rule, so each stream has one order, that of its channel. *Far*: each
+channel is served by itself: publications go on as those of their origin, which subscribers know apart, and broadcasts to the
+members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from iris_py.api.failures import is_cancelled
+from iris_py.api.far_publishing import PUBLISH_OP, RESUMES_HEADER
+from iris_py.errors import CloudUnavailable, IrisError, MemberLost, NotExported, Overloaded, TunnelBroken, TunnelClosed
+from iris_py.federation import frames, items
+from iris_py.federation.calling import encode_outcome
+from iris_py.federation.items import Item, ItemError
+from iris_py.gateway.meter import wait_for_limits
+from iris_py.gateway.streams import READY, Refusal
+from iris_py.gateway.veil import passed_headers
+from iris_py.logs import EventLogger
+from iris_py.patterns.topic.fence import GapBook
+from iris_py.wire.headers import CLOUD_HEADER, NO_HEADERS, NUMBER_HEADER, ORIGIN_HEADER, Headers, decode_headers, encode_headers
+from iris_py.wire.imported import STREAM_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from iris_py.api.node import Node
+    from iris_py.api.tunnel import Tunnel
+    from iris_py.federation.bundle import Bundle
+    from iris_py.federation.core import FederationCore
+    from iris_py.federation.events import ChannelOffer
+    from iris_py.federation.frames import Entry
+    from iris_py.federation.rules import ExportRule
+    from iris_py.gateway.channel import Channel
+    from iris_py.gateway.exports import Pseudonyms
+    from iris_py.gateway.streams import Streams
+    from iris_py.wire.headers import HeaderValue
+
+logger = EventLogger("iris_py.federation")
+
+#: How long a channel takes to open (seconds).
+OPEN_TIMEOUT_S: Final = 10.0
+#: How long the end of one waits without progress for what was said to be taken (seconds): nothing else is said meanwhile.
+CLOSE_TIMEOUT_S: Final = 5.0
+#: A channel that nothing was said through for so long is closed (seconds).
+REST_S: Final = 60.0
+#: Streams that went through a channel. Beyond it the oldest are forgotten, and losses of them are not told.
+STREAMS_MAX: Final = 8192
+#: Rules of neighbours that something was said under: as many as all of them may have. Beyond it those that rest are forgotten.
+OUTLETS_MAX: Final = 4096
+#: What a neighbour may say by a rule to names that the rule is not for, before its bundle is closed. Too small: who reloads its
+#: rules in an unlucky moment is shut out; too large: a hostile neighbour tries names for long.
+VIOLATIONS_MAX: Final = 100
+
+Tell: TypeAlias = "Callable[[int, bytes], None]"
+
+
+class Outlet:
+    """The way to what one rule of a neighbour covers, for all nodes of this cloud.
+
+    Args:
+        node: The node of the gateway.
+        core: What is said to other clouds.
+        streams: Opens channels.
+        alias: The neighbour.
+        kind: Of the rule: ``CLUSTER`` or ``TOPIC``.
+        rule: Its pattern, as it is in the catalogue.
+    """
+
+    def __init__(self, node: Node, core: FederationCore, streams: Streams, alias: str, kind: int, rule: str) -> None:
+        self.stream = hashlib.blake2b(f"{kind} {rule}".encode(), digest_size=STREAM_BYTES).digest()
+        self._node = node
+        self._core = core
+        self._streams = streams
+        self._alias = alias
+        self._kind = kind
+        self._rule = rule
+        self._channel: Channel | None = None
+        self._bundle: Bundle | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._said: dict[bytes, Tell] = {}  # by origin that has said something through this channel
+        self._book = GapBook()
+        self._answers: dict[tuple[bytes, int], Tell] = {}
+        self._lock = asyncio.Lock()
+        self._used_at = 0.0
+        self._resting: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def say(self, said: Sequence[Item], tell: Tell) -> None:
+        """Pass things on; returns when the channel has taken them.
+
+        Args:
+            said: Of one origin; stream and gap are set here.
+            tell: Told what becomes of one, by its number.
+
+        Raises:
+            Refusal: There is no way, and nothing was passed on.
+        """
+        async with self._lock:
+            channel = await self._ready_channel(said[0].topic)
+            answers, book = self._answers, self._book
+            for item in said:
+                item.stream = self.stream
+                if not item.flags & items.ASKED:
+                    item.gap = book.pass_on(item.origin, item.stream, item.number, 1, item.gap)
+                if item.flags & items.ANSWERED:
+                    answers[item.origin, item.number] = tell
+            origin = said[0].origin
+            if origin not in self._said and len(self._said) >= STREAMS_MAX:
+                del self._said[next(iter(self._said))]
+            self._said[origin] = tell
+            try:
+                await channel.send(items.encode_items(items.SAY, said))
+            except (TunnelBroken, TunnelClosed):
+                for item in said:  # it was not passed on whole, so it is lost
+                    book.owe(item.origin, item.stream, 1 + item.gap)
+                    if answers.pop((item.origin, item.number), None) is not None:
+                        tell(item.number, encode_outcome(MemberLost(item.topic, "")))
+            self._used_at = self._node._loop.time()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a channel."""
+        return self._channel is not None
+
+    def owe(self, origin: bytes) -> None:
+        """Note that something of an origin may have been lost before it came here."""
+        self._book.owe(origin, self.stream, 1)
+
+    def look(self) -> None:
+        """Go another way if the present one is given up: of one that drains, once what was said is taken."""
+        bundle, channel = self._bundle, self._channel
+        if bundle is None or channel is None or bundle.is_usable(self._node._loop.time()):
+            return
+        if bundle.is_going:
+            self._end_soon()
+        else:
+            channel._break("the line is silent", "", "")
+
+    def close(self) -> None:
+        """End at once."""
+        for handle in (self._resting, self._reader, self._ending):
+            if handle is not None:
+                handle.cancel()
+        if self._channel is not None:
+            self._channel._break("the gateway was closed", "", "")
+
+    # --
+
+    async def _ready_channel(self, name: str) -> Channel:
+        channel = self._channel
+        if channel is not None and channel._core.failure is None and not channel._core.is_ended:
+            return channel
+        if channel is not None:
+            self._drop(channel)
+        bundle, entry = self._choose(name)
+        deadline = self._node._loop.time() + OPEN_TIMEOUT_S
+        channel = await self._streams.open_at(
+            bundle, entry.rule, frames.PUBLISH, "" if self._kind == frames.TOPIC else name, NO_HEADERS, deadline, self._options
+        )
+        self._channel, self._bundle, self._answers = channel, bundle, {}
+        self._reader = self._node._loop.create_task(self._read(channel, self._answers))
+        if self._resting is None:
+            self._schedule_rest()
+        return channel
+
+    @property
+    def _options(self) -> bytes:
+        return self._rule.encode()
+
+    def _choose(self, name: str) -> tuple[Bundle, Entry]:
+        neighbour, now = self._core.lines.neighbours.get(self._alias), self._node._loop.time()
+        if neighbour is None or not neighbour.is_usable(now):
+            raise Refusal(CloudUnavailable(name))
+        ways = [
+            (bundle, entry)
+            for bundle in neighbour.usable(now)
+            if (offer := neighbour.offers.get(bundle)) is not None
+            for entry in offer.entries.values()
+            if entry.kind == self._kind and entry.pattern == self._rule and entry.allow & frames.NEEDED[frames.PUBLISH]
+        ]
+        if not ways:
+            raise Refusal(NotExported(name))
+        return min(ways, key=lambda way: (len(way[0].channel_ends()), way[0].load()))
+
+    def _drop(self, channel: Channel) -> None:
+        """A channel broke: of each stream that went through it, something may be lost."""
+        if self._channel is channel:
+            self._channel = self._bundle = None
+            for origin in self._said:
+                self._book.owe(origin, self.stream, 1)
+            self._said.clear()
+
+    async def _read(self, channel: Channel, answers: dict[tuple[bytes, int], Tell]) -> None:
+        try:
+            while True:
+                message = await channel.receive(max_bytes=items.OUTCOME_BYTES_MAX + 64)
+                if message[:1] == bytes((items.SAID,)):
+                    origin, _stream, number, outcome = items.decode_said(message)
+                    tell = answers.pop((origin, number), None)
+                    if tell is None and (tell := self._said.get(origin)) is not None:  # what was not to be answered has failed
+                        self.owe(origin)
+                    if tell is not None:
+                        tell(number, outcome)
+        except TunnelClosed:
+            pass
+        except TunnelBroken:
+            self._drop(channel)
+        except (ItemError, IrisError) as exc:
+            self._core.count_drop("malformed_items")
+            channel._break_by(exc)
+            self._drop(channel)
+        lost = encode_outcome(MemberLost(self._rule, ""))
+        for (_origin, number), tell in answers.items():
+            tell(number, lost)
+        answers.clear()
+
+    def _schedule_rest(self) -> None:
+        loop = self._node._loop
+        self._resting = loop.call_at(max(self._used_at, loop.time() - REST_S / 2) + REST_S, self._handle_rest)
+
+    def _handle_rest(self) -> None:
+        self._resting = None
+        if self._channel is None:
+            return
+        if self._node._loop.time() >= self._used_at + REST_S and not self._answers:
+            self._end_soon()
+        else:
+            self._schedule_rest()
+
+    def _end_soon(self) -> None:
+        if self._ending is None or self._ending.done():
+            self._ending = self._node._loop.create_task(self._end())
+
+    async def _end(self) -> None:
+        """End the channel cleanly: whatever was said is taken then."""
+        async with self._lock:
+            channel, reader = self._channel, self._reader
+            if channel is None:
+                return
+            try:
+                await channel.close(timeout=CLOSE_TIMEOUT_S)
+            except TunnelBroken:
+                self._drop(channel)
+            if self._channel is channel:
+                self._channel = self._bundle = None
+                self._said.clear()
+            if reader is not None:
+                await reader
+
+
+class Publishing:
+    """Publishing and broadcasting between clouds at one gateway, in both directions.
+
+    Args:
+        node: The node of the gateway.
+        core: What is said to other clouds.
+        streams: Opens and accepts channels, and is told to give it tunnels and offers.
+        pseudonyms: What neighbours call nodes of this cloud.
+    """
+
+    def __init__(self, node: Node, core: FederationCore, streams: Streams, pseudonyms: Pseudonyms) -> None:
+        self._node = node
+        self._core = core
+        self._streams = streams
+        self._pseudonyms = pseudonyms
+        self._outlets: dict[tuple[str, int, str], Outlet] = {}
+        self._tunnels: dict[Tunnel, str] = {}  # each with the neighbour that it leads to
+        self._is_draining = False
+        streams.near[PUBLISH_OP] = self.serve
+        streams.far[frames.PUBLISH] = self.serve_neighbour
+
+    # -- near
+
+    async def serve(self, tunnel: Tunnel, alias: str) -> None:
+        """Serve a tunnel of a node, until it ends."""
+        if self._is_draining:
+            tunnel._break("the gateway leaves", "", "")
+            return
+        speaker = Speaker(tunnel, alias, self._pseudonyms.origin(alias, tunnel.source))
+        await tunnel.send(READY)
+        self._tunnels[tunnel] = alias
+        try:
+            async for message in _messages(tunnel):
+                if message[0] == items.SAY:
+                    await self._pass_on(speaker, items.decode_items(message))
+        except ItemError as exc:
+            tunnel._break_by(exc)
+        finally:
+            del self._tunnels[tunnel]
+
+    async def _pass_on(self, speaker: Speaker, said: list[Item]) -> None:
+        begin = 0
+        while begin < len(said):
+            end = begin + 1
+            while end < len(said) and (said[end].topic, said[end].flags) == (said[begin].topic, said[begin].flags):
+                end += 1
+            group = said[begin:end]
+            begin = end
+            for item in group:
+                item.origin = speaker.origin
+            try:
+                outlet = self._outlet(speaker.alias, group[0])
+                if not group[0].flags & items.ASKED and speaker.is_new_to(outlet):
+                    outlet.owe(speaker.origin)
+                await outlet.say(group, speaker.tell)
+            except Refusal as refusal:
+                for item in group:
+                    speaker.tell(item.number, refusal.outcome)
+                if not group[0].flags & items.ANSWERED:  # the node notes that something is lost, and asks before the next one
+                    speaker.end("there is no way for it any more")
+
+    def _outlet(self, alias: str, item: Item) -> Outlet:
+        kind = frames.CLUSTER if item.flags & items.BROADCAST else frames.TOPIC
+        name = item.topic
+        if self._core.import_rule(alias, kind, name) is None:
+            raise Refusal(NotExported(name))
+        neighbour, now = self._core.lines.neighbours.get(alias), self._node._loop.time()
+        if neighbour is None or not neighbour.is_usable(now):
+            raise Refusal(CloudUnavailable(name))
+        allow = frames.ALLOW_BROADCAST if kind == frames.CLUSTER else frames.ALLOW_PUBLISH
+        way = neighbour.choose(kind, name, allow, now)
+        if way is None:
+            raise Refusal(NotExported(name))
+        key = alias, kind, way[1].pattern
+        outlet = self._outlets.get(key)
+        if outlet is None:
+            if len(self._outlets) >= OUTLETS_MAX:  # most are of rules that are not there any more
+                self._outlets = {key: outlet for key, outlet in self._outlets.items() if outlet.is_open}
+            outlet = self._outlets[key] = Outlet(self._node, self._core, self._streams, *key)
+        return outlet
+
+    def handle_changed(self, alias: str) -> None:
+        """The ways to a neighbour have changed."""
+        for key, outlet in self._outlets.items():
+            if key[0] == alias:
+                outlet.look()
+        if not self._core.is_usable(alias, self._node._loop.time()):
+            for tunnel in [tunnel for tunnel, its in self._tunnels.items() if its == alias]:
+                tunnel._break(f"this gateway has no way to the cloud {alias!r} any more", "", "")
+
+    def drain(self) -> None:
+        """Let nodes go to other gateways."""
+        self._is_draining = True
+        for tunnel in list(self._tunnels):
+            if not tunnel._try_send(bytes((items.GOING,))):
+                tunnel._break("the gateway leaves", "", "")
+
+    def close(self) -> None:
+        """End everything at once."""
+        self._is_draining = True
+        for outlet in self._outlets.values():
+            outlet.close()
+        for tunnel in list(self._tunnels):
+            tunnel._break("the gateway was closed", "", "")
+
+    # -- far
+
+    async def serve_neighbour(self, offer: ChannelOffer) -> None:
+        """Serve a channel of a neighbour, until it ends."""
+        rule = offer.rule
+        if offer.open.options != rule.outside.encode():
+            raise Refusal(NotExported(rule.outside))  # since its catalogue was sent the rules have changed
+        channel = self._streams.accept(offer)
+        listener = Listener(self._node, self._core, offer.bundle, rule, channel)
+        try:
+            async for message in _messages(channel):
+                if message[0] == items.SAY:
+                    for item in items.decode_items(message):
+                        await listener.take(item)
+        except ItemError as exc:
+            self._core.count_drop("malformed_items")
+            channel._break_by(exc)
+
+
+class Speaker:
+    """One node that says something to a neighbour, through one tunnel.
+
+    Args:
+        tunnel: The tunnel.
+        alias: The neighbour.
+        origin: What that calls the node.
+
+    Attributes:
+        alias: Likewise.
+        origin: Likewise.
+    """
+
+    def __init__(self, tunnel: Tunnel, alias: str, origin: bytes) -> None:
+        self.alias = alias
+        self.origin = origin
+        self._tunnel = tunnel
+        self._resumes = tunnel._core.headers.get(RESUMES_HEADER) is True
+        self._outlets: set[Outlet] = set()
+
+    def is_new_to(self, outlet: Outlet) -> bool:
+        """Tell whether it says the first thing there, and may have said others that were lost."""
+        is_new = self._resumes and outlet not in self._outlets
+        if is_new:
+            self._outlets.add(outlet)
+        return is_new
+
+    def end(self, reason: str) -> None:
+        """Break the tunnel: the node looks for another gateway."""
+        self._tunnel._break(reason, "CloudUnavailable", reason)
+
+    def tell(self, number: int, outcome: bytes) -> None:
+        """Tell the node what became of something."""
+        if not self._tunnel._try_send(items.encode_said(Item("", b"", number), outcome)):
+            self._tunnel._break("the node does not take what it is told", "", "")
+
+
+class Listener:
+    """One channel of a neighbour, which says things to topics and clusters of this cloud.
+
+    Args:
+        node: The node of the gateway.
+        core: What is said to other clouds.
+        bundle: Where the channel is.
+        rule: Allows it.
+        channel: The channel.
+    """
+
+    def __init__(self, node: Node, core: FederationCore, bundle: Bundle, rule: ExportRule, channel: Channel) -> None:
+        self._node = node
+        self._core = core
+        self._bundle = bundle
+        self._rule = rule
+        self._channel = channel
+        self._violations = 0
+
+    async def take(self, item: Item) -> None:
+        """Do what is said, and answer it if that is wanted or if it fails."""
+        try:
+            count = await self._do(item)
+        except Refusal as refusal:
+            outcome = refusal.outcome
+        except IrisError as exc:
+            outcome = encode_outcome(exc)
+        except BaseException as exc:
+            if not is_cancelled(exc):
+                logger.error(
+                    "gateway_failed",
+                    "publishing %r for %r failed",
+                    item.topic,
+                    self._bundle.alias,
+                    error=exc,
+                    cloud=self._bundle.alias,
+                    name=item.topic,
+                )
+            raise
+        else:
+            if not item.flags & items.ANSWERED:
+                return
+            outcome = encode_outcome(items.encode_count(count))
+        await self._channel.send(items.encode_said(item, outcome))
+
+    async def _do(self, item: Item) -> int:
+        rule, alias = self._current_rule(item), self._bundle.alias
+        local = None if rule is None else rule.to_local(item.topic)
+        if rule is None or local is None:
+            self._note_violation(item)
+            raise Refusal(NotExported(item.topic))
+        if item.flags & items.ASKED:
+            return 0
+        neighbour = self._core.lines.neighbours[alias]
+        limits = neighbour.export_limits[rule.number]
+        if item.flags & items.BROADCAST:
+            wait_s = limits.begin_stream(self._node._loop.time())
+            if wait_s is not None:
+                raise Refusal(Overloaded(item.topic, retry_after_s=wait_s))
+        size = len(item.payload) + len(item.headers)
+        await wait_for_limits(limits, size, is_out=False)
+        neighbour.accounts.of_export(rule).received(1, size)
+        headers = decode_headers(item.headers)
+        if headers is None:
+            raise ItemError("malformed headers")
+        headers = Headers(passed) if (passed := passed_headers(headers, rule.trace)) else NO_HEADERS
+        if not item.flags & items.BROADCAST:
+            return await self._node._publish_imported(
+                local,
+                item.payload,
+                origin=item.origin,
+                stream=item.stream,
+                number=item.number,
+                gap=item.gap,
+                cloud=alias,
+                headers=headers or None,
+            )
+        own: dict[str, HeaderValue] = {CLOUD_HEADER: alias, ORIGIN_HEADER: item.origin.hex(), NUMBER_HEADER: item.number}
+        sent = encode_headers({**headers, **own}, is_internal=True)
+        return await self._node._send_to_all(self._node._core.broadcast, local, item.payload, sent)
+
+    def _current_rule(self, item: Item) -> ExportRule | None:
+        """Return the rule that allows something now; None if none does by this channel."""
+        neighbour = self._core.lines.neighbours.get(self._bundle.alias)
+        rule = None if neighbour is None else neighbour.export_for(self._rule.kind, item.topic)
+        is_broadcast = bool(item.flags & items.BROADCAST)
+        if rule is None or rule.outside != self._rule.outside or is_broadcast is not (rule.kind == "cluster"):
+            return None
+        return rule if ("broadcast" if is_broadcast else "publish") in rule.allow else None
+
+    def _note_violation(self, item: Item) -> None:
+        self._violations += 1
+        core = self._core
+        if item.flags & items.ASKED:
+            return
+        core.count_drop("not_exported")
+        if self._violations == VIOLATIONS_MAX:
+            core.end_bundle(self._bundle, item.topic, "publish", "not exported, again and again", self._node._loop.time())
+            self._channel._wake()
+
+
+async def _messages(stream: Tunnel | Channel) -> AsyncIterator[bytes]:
+    """Return the messages of a stream, until it ends in whichever way; none is empty."""
+    while True:
+        try:
+            message = await stream.receive(max_bytes=items.ITEMS_BYTES_MAX)
+        except (TunnelBroken, TunnelClosed):
+            return
+        if message:
+            yield message

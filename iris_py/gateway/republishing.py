@@ -1,0 +1,206 @@
+"""Topics of other clouds that are published here under a name of this one, whoever subscribes (docs/design.md 15.67).
+
+One gateway of those with a way to the other cloud does it for each import, and others stand by: the one that rendezvous hashing
+chooses among the members of their cluster, so that all of them choose the same one and nobody has to agree on it. Two that
+believe so for a moment cost bytes and no doubles, for subscribers take each number of an origin once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+from iris_py.api.failures import is_cancelled
+from iris_py.errors import ConfigurationError, IrisError, MessageTooLarge
+from iris_py.federation.names import gateway_cluster
+from iris_py.gateway.feed import Feed
+from iris_py.logs import EventLogger
+from iris_py.peers.keyed import first_of, slot_of
+from iris_py.wire.headers import decode_headers, visible_headers
+
+if TYPE_CHECKING:
+    from iris_py.api.node import Node
+    from iris_py.federation.items import Item
+    from iris_py.federation.rules import ImportRule
+    from iris_py.federation.settings import FederationSettings
+    from iris_py.gateway.item_queue import ItemQueue
+    from iris_py.gateway.subscriptions import Subscriptions
+
+logger = EventLogger("iris_py.federation")
+
+#: How often a gateway looks whether it is the one (seconds). Too small: it costs a few microseconds for each import; too large:
+#: when a gateway ends nobody publishes for as long.
+LOOK_S: Final = 0.25
+#: How long it is not tried again to get what was refused, unless the ways or the exports change (seconds).
+RETRY_S: Final = 5.0
+
+
+class Republished(Feed):
+    """One import of topics, as long as this gateway is the one that publishes them.
+
+    Args:
+        rule: The import.
+        alias: The neighbour.
+        node: The node of the gateway.
+        queue: Holds what waits to be published.
+
+    Attributes:
+        rule: The import.
+        is_over: Whether it has to begin anew.
+    """
+
+    def __init__(self, rule: ImportRule, alias: str, node: Node, queue: ItemQueue) -> None:
+        super().__init__(alias, False, queue)
+        self.rule = rule
+        self.is_over = False
+        self._node = node
+        self._task = asyncio.get_running_loop().create_task(self._publish())
+
+    def lose(self, name: str, outcome: bytes) -> None:
+        """Begin anew: what was taken away may be given again."""
+        del name, outcome
+        self.is_over = True
+
+    def end(self, reason: str) -> None:
+        """Likewise."""
+        del reason
+        self.is_over = True
+
+    def stop(self) -> None:
+        """Publish nothing more."""
+        self._task.cancel()
+
+    async def _publish(self) -> None:
+        """Publish what comes, in its order; what cannot be is a gap in front of what comes next."""
+        node, rule = self._node, self.rule
+        try:
+            while True:
+                for item in await self.queue.take():
+                    topic, headers = rule.to_local(item.topic), decode_headers(item.headers)
+                    if topic is None or headers is None:
+                        self._miss(item, "malformed_items")
+                        continue
+                    try:
+                        await node._publish_imported(
+                            topic,
+                            item.payload,
+                            origin=item.origin,
+                            stream=item.stream,
+                            number=item.number,
+                            gap=item.gap,
+                            cloud=self.alias,
+                            headers=visible_headers(headers) if headers else None,
+                        )
+                    except (MessageTooLarge, ConfigurationError):
+                        self._miss(item, "republishing_refused")
+        except IrisError as exc:
+            logger.info(
+                "republishing_ended",
+                "%r of %r is not published here any more: %s",
+                rule.outside,
+                self.alias,
+                exc,
+                cloud=self.alias,
+                reason=str(exc),
+            )
+        except BaseException as exc:
+            if not is_cancelled(exc):
+                logger.error(
+                    "gateway_failed", "publishing %r of %r here failed", rule.outside, self.alias, error=exc, cloud=self.alias
+                )
+            raise
+        finally:
+            self.is_over = True
+
+    def _miss(self, item: Item, reason: str) -> None:
+        self._node._core.count_drop(reason)
+        self._node._miss_imported(item.origin, item.stream, 1 + item.gap)
+
+
+class Republishing:
+    """The imports of topics under a local name, at one gateway.
+
+    Args:
+        node: The node of the gateway.
+        subscriptions: Brings what is published over there.
+    """
+
+    def __init__(self, node: Node, subscriptions: Subscriptions) -> None:
+        self._node = node
+        self._subscriptions = subscriptions
+        self._loop = asyncio.get_running_loop()
+        self._rules: dict[tuple[str, str], ImportRule] = {}  # by neighbour and pattern outside
+        self._feeds: dict[tuple[str, str], Republished] = {}
+        self._refused_until: dict[tuple[str, str], float] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def load(self, settings: FederationSettings) -> None:
+        """Publish what is imported under a local name, from now on, and nothing else."""
+        rules = [rule for rule in settings.imports if rule.kind == "topic" and rule.local]
+        self._rules = {(alias, rule.outside): rule for rule in rules for alias in rule.clouds}
+        self._refused_until.clear()
+        for key in [key for key, feed in self._feeds.items() if self._rules.get(key) != feed.rule]:
+            self._end(key)
+        if self._rules and (self._task is None or self._task.done()):
+            self._task = self._loop.create_task(self._run())
+
+    def handle_changed(self, alias: str) -> None:
+        """The ways to a neighbour have changed, or what it exports: what was refused may be given now."""
+        for key in [key for key in self._refused_until if key[0] == alias]:
+            del self._refused_until[key]
+
+    def close(self) -> None:
+        """Publish nothing more; another gateway does."""
+        self._rules = {}
+        if self._task is not None:
+            self._task.cancel()
+        for key in list(self._feeds):
+            self._end(key)
+
+    def status(self) -> list[dict[str, object]]:
+        """Return the imports as plain values, and whether this gateway publishes them."""
+        return [
+            {"cloud": alias, "topic": outside, "as": rule.local, "is_published": (alias, outside) in self._feeds}
+            for (alias, outside), rule in self._rules.items()
+        ]
+
+    # --
+
+    async def _run(self) -> None:
+        while self._rules:
+            self._look()
+            await asyncio.sleep(LOOK_S)
+
+    def _look(self) -> None:
+        """Begin what this gateway is to publish now, and end what it is not."""
+        now = self._loop.time()
+        for key, rule in self._rules.items():
+            feed, is_own = self._feeds.get(key), self._is_own(key, now)
+            if feed is not None and (feed.is_over or not is_own):
+                self._end(key)
+            if is_own and key not in self._feeds and now >= self._refused_until.get(key, 0.0):
+                self._begin(key, rule, now)
+
+    def _is_own(self, key: tuple[str, str], now: float) -> bool:
+        """Tell whether this gateway is the one, as far as it knows."""
+        alias, outside = key
+        group = self._node._core.group_to_ask(gateway_cluster(alias), b"", now)
+        if not group.targets:
+            return False
+        chosen = hashlib.blake2b(f"{alias} {outside}".encode(), digest_size=16).digest()
+        return first_of(group.targets, slot_of(chosen)).peer.is_local
+
+    def _begin(self, key: tuple[str, str], rule: ImportRule, now: float) -> None:
+        feed = Republished(rule, key[0], self._node, self._subscriptions.make_queue(is_blocking=False))
+        self._subscriptions.begin(feed)
+        self._feeds[key] = feed
+        refusal = self._subscriptions.add(feed, rule.outside)
+        if refusal is not None:
+            self._end(key)
+            self._refused_until[key] = now + RETRY_S
+
+    def _end(self, key: tuple[str, str]) -> None:
+        feed = self._feeds.pop(key)
+        feed.stop()
+        self._subscriptions.end(feed)

@@ -1,0 +1,244 @@
+"""Requests on their way through a gateway, in both directions: handled in lists, without a task for any of them.
+
+*Out*: a node of this cloud asks the cluster of gateways; the core sends that to the neighbour, whose reply is that of the
+gateway. *In*: a neighbour asks; the node of this gateway asks a member of the cluster that the rule names, and sends back what
+it said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from iris_py.errors import IrisError, RemoteError
+from iris_py.federation.calling import Op, Status, decode_call, encode_outcome
+from iris_py.gateway.veil import headers_for_members, hide_members
+from iris_py.patterns.request.pending import Ticket
+from iris_py.peers.member import Placement
+from iris_py.wire import packets
+from iris_py.wire.packets import IDENTITY_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Sequence
+
+    from iris_py.api.node import Node
+    from iris_py.federation.bundle import Bundle, Incoming, Outgoing
+    from iris_py.federation.calling import Call
+    from iris_py.federation.core import FederationCore
+    from iris_py.gateway.relay import RelayServer
+    from iris_py.net.driver import Driver
+    from iris_py.patterns.request.registration import Execution
+    from iris_py.wire.headers import Headers
+
+MALFORMED = encode_outcome(RemoteError("", "", "ProtocolError", "the gateway was asked in a way that it does not know"))
+
+
+class Answerer(Protocol):
+    """Whoever asks for nodes, and tells these what became of it."""
+
+    def answer(self, answers: Sequence[tuple[Execution, bytes]]) -> None:
+        """Take outcomes, as :mod:`iris_py.federation.calling` has them."""
+
+
+class Requests:
+    """The requests of one gateway.
+
+    Args:
+        node: The node of the gateway.
+        core: What is said to other clouds.
+        driver: Sends what the core has.
+        describe: Returns the state of the gateway, encoded, for what is asked about that.
+        pseudonym_of: Returns the name that a neighbour has for a node, by its alias and the id.
+        cloud_id_of: Returns the id of a neighbour, by its alias.
+        on_ended: Is told of requests of neighbours that have ended, and how; of those alone whose rule wants that.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        core: FederationCore,
+        driver: Driver,
+        describe: Callable[[Op, str], bytes],
+        pseudonym_of: Callable[[str, str], str],
+        cloud_id_of: Callable[[str], bytes],
+        on_ended: Callable[[Incoming, str], None],
+    ) -> None:
+        self._node = node
+        self._core = core
+        self._driver = driver
+        self._describe = describe
+        self._pseudonym_of = pseudonym_of
+        self._cloud_id_of = cloud_id_of
+        self._on_ended = on_ended
+        self._out: dict[Execution, Outgoing] = {}
+        self._in: dict[Incoming, int] = {}  # the number of each at the node
+        self._servers: dict[Execution, Answerer] = {}
+        self._answers: list[tuple[Incoming, bytes | IrisError]] = []
+        self._cloud_headers: dict[str, Headers] = {}
+
+    # -- out
+
+    def relay(self, server: RelayServer, executions: Sequence[Execution], alias: str) -> None:
+        """Hand requests of nodes on to a neighbour.
+
+        Args:
+            server: Answers them.
+            executions: The requests.
+            alias: The neighbour; empty where the gateway itself is asked.
+        """
+        answers = []
+        for execution in executions:
+            call = decode_call(execution.payload)
+            if call is None:
+                answers.append((execution, MALFORMED))
+            elif call.op != Op.REQUEST:
+                answers.append((execution, self._describe(Op(call.op), call.name)))
+            elif not alias:
+                answers.append((execution, MALFORMED))
+            else:
+                self.ask(server, execution, alias, call, execution.headers.encoded)
+        if answers:
+            server.answer(answers)
+        self.wake()
+
+    def ask(
+        self,
+        answerer: Answerer,
+        execution: Execution,
+        alias: str,
+        call: Call,
+        headers: bytes,
+        among: Container[Bundle] | None = None,
+    ) -> None:
+        """Ask a neighbour for a node; call :meth:`wake` when all are asked.
+
+        Args:
+            answerer: Is told what became of it.
+            execution: The request of the node.
+            alias: The neighbour.
+            call: What is asked there.
+            headers: Those of the application, encoded.
+            among: The bundles that it may go over first; None for all.
+        """
+        self._servers[execution] = answerer
+        now = self._node._loop.time()
+        sent = self._core.request(alias, call, headers, execution, execution.deadline, now, among)
+        if sent is not None:
+            self._out[execution] = sent
+
+    def wake(self) -> None:
+        """Send what was asked."""
+        self._driver.wake()
+
+    def bundle_of(self, execution: Execution) -> Bundle | None:
+        """Return the bundle that a request was sent over; None if its outcome is there."""
+        outgoing = self._out.get(execution)
+        return None if outgoing is None else outgoing.bundle
+
+    def relay_cancelled(self, execution: Execution) -> None:
+        """Nobody waits any more for the answer to a request of a node."""
+        self.give_up(execution, MALFORMED)
+
+    def give_up(self, execution: Execution, outcome: bytes) -> None:
+        """Wait no longer for what becomes of a request of a node; it ends with an outcome from here."""
+        outgoing = self._out.get(execution)
+        if outgoing is not None:
+            self._core.cancel(outgoing, self._node._loop.time())
+            self._driver.wake()
+        self.handle_outcomes([(execution, outcome)])
+
+    def handle_outcomes(self, outcomes: Sequence[tuple[object, bytes]]) -> None:
+        """Answer the requests of nodes whose outcomes are there."""
+        answers: dict[Answerer, list[tuple[Execution, bytes]]] = {}
+        for execution, outcome in outcomes:
+            server = self._servers.pop(execution, None)  # type: ignore[call-overload] # tokens of requests are executions
+            self._out.pop(execution, None)  # type: ignore[call-overload]
+            if server is not None:
+                answers.setdefault(server, []).append((execution, outcome))  # type: ignore[arg-type]
+        for server, its in answers.items():
+            server.answer(its)
+
+    # -- in
+
+    def serve(self, requests: Sequence[Incoming]) -> None:
+        """Ask members of this cloud what a neighbour asks."""
+        node, now = self._node, self._node._loop.time()
+        for incoming in requests:
+            call = incoming.call
+            if incoming.bundle.is_closed:
+                continue
+            try:
+                packets.check_size(call.payload, node.max_message_bytes)
+                self._in[incoming] = node._core.requester.request(
+                    node._core.group(incoming.name, now),
+                    call.payload,
+                    max(incoming.deadline - now, 0.001),
+                    bool(call.identity),
+                    Ticket(self, incoming),
+                    now,
+                    self._identity_of(incoming),
+                    Placement(call.prefer, call.require, is_own=True),
+                    self._headers_of(incoming),
+                    is_anchored=call.is_anchored,
+                    waits=call.waits,
+                    retries_failed=call.retries_failed,
+                )
+            except IrisError as exc:
+                self._note(incoming, exc)
+        node._driver.wake()
+
+    def cancel(self, incoming: Incoming) -> None:
+        """A neighbour waits no more."""
+        number = self._in.pop(incoming, None)
+        if number is not None:
+            self._node._core.requester.cancel(number)
+            self._node._driver.wake()
+            self._on_ended(incoming, "cancelled")
+
+    def receive_outcome(self, ticket: Ticket, outcome: bytes | IrisError) -> None:
+        """Note what became of a request of a neighbour; for the node."""
+        if self._in.pop(ticket.question, None) is not None:
+            self._note(ticket.question, outcome)
+
+    def _note(self, incoming: Incoming, outcome: bytes | IrisError) -> None:
+        if not self._answers:
+            self._node._loop.call_soon(self._tell)
+        self._answers.append((incoming, outcome))
+
+    def _tell(self) -> None:
+        answers, self._answers = self._answers, []
+        now = self._node._loop.time()
+        for incoming, outcome in answers:
+            if incoming.bundle.is_closed:
+                continue  # nobody waits any more, and the neighbour may be none
+            if not isinstance(outcome, bytes):
+                outcome = hide_members(outcome, partial(self._pseudonym_of, incoming.bundle.alias))
+            encoded = encode_outcome(outcome)
+            if incoming.rule.audit == "all":
+                self._on_ended(incoming, Status(encoded[0]).name.lower())
+            self._core.reply(incoming, encoded, now)
+        self._driver.transmit_now()
+
+    # --
+
+    def _identity_of(self, incoming: Incoming) -> bytes:
+        """Return the identity by which members here know a request.
+
+        That of one cloud is never that of another: a neighbour that guesses a key would be given a reply that is not for it.
+        """
+        identity = incoming.call.identity
+        if not identity:
+            return b""
+        cloud = self._cloud_id_of(incoming.bundle.alias)
+        return hashlib.blake2b(cloud + identity, digest_size=IDENTITY_BYTES, person=b"iris fed").digest()
+
+    def _headers_of(self, incoming: Incoming) -> Headers:
+        """Return the headers that a member gets."""
+        alias = incoming.bundle.alias
+        if incoming.headers:
+            return headers_for_members(incoming.headers, alias, trace=incoming.rule.trace)
+        own = self._cloud_headers.get(alias)
+        if own is None:
+            own = self._cloud_headers[alias] = headers_for_members(b"", alias, trace=False)
+        return own

@@ -1,0 +1,234 @@
+"""Streams on their way through a gateway: subscriptions, publishing, surveys and tunnels of nodes, and those of neighbours.
+
+*Out*: a node opens a tunnel to the cluster of gateways, whose header ``iris-op`` says what it is for. The first message of the
+gateway is an outcome (:mod:`iris_py.federation.calling`): an empty reply if the rest follows, or the error that it ends with.
+*In*: a neighbour offers a channel, which is accepted or refused with such an outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeAlias
+
+from iris_py.api.failures import is_cancelled
+from iris_py.errors import CloudUnavailable, IrisError, NotExported, RequestTimeout, TunnelBroken, TunnelClosed
+from iris_py.federation import frames
+from iris_py.federation.calling import encode_outcome
+from iris_py.federation.crossing import OP_HEADER
+from iris_py.federation.events import ChannelOpened, ChannelRefused, ChannelWithdrawn
+from iris_py.gateway.channel import Channel
+from iris_py.logs import EventLogger
+from iris_py.patterns.tunnel.stream import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from iris_py.api.node import Node
+    from iris_py.api.tunnel import Tunnel
+    from iris_py.federation.bundle import Bundle
+    from iris_py.federation.channels import ChannelEnd
+    from iris_py.federation.core import FederationCore
+    from iris_py.federation.events import ChannelOffer
+    from iris_py.federation.frames import Entry
+    from iris_py.net.driver import Driver
+    from iris_py.wire.headers import Headers
+
+logger = EventLogger("iris_py.federation")
+
+#: The outcome in front of a stream.
+READY = encode_outcome(b"")
+
+Near: TypeAlias = "Callable[[Tunnel, str], Awaitable[None]]"
+Far: TypeAlias = "Callable[[ChannelOffer], Awaitable[None]]"
+
+
+class Refusal(Exception):
+    """A stream that cannot be.
+
+    Args:
+        outcome: Why, as :mod:`iris_py.federation.calling` has it.
+    """
+
+    def __init__(self, outcome: bytes | IrisError) -> None:
+        self.outcome = outcome if isinstance(outcome, bytes) else encode_outcome(outcome)
+        super().__init__(outcome)
+
+
+class Streams:
+    """The streams of one gateway.
+
+    Args:
+        node: The node of the gateway.
+        core: What is said to other clouds.
+        driver: Sends what the core has.
+
+    Attributes:
+        near: Serves tunnels of nodes, by what they are for.
+        far: Serves channels of neighbours, likewise.
+    """
+
+    def __init__(self, node: Node, core: FederationCore, driver: Driver) -> None:
+        self.near: dict[str, Near] = {}
+        self.far: dict[int, Far] = {}
+        self._node = node
+        self._core = core
+        self._driver = driver
+        self._loop = asyncio.get_running_loop()
+        self._tasks: dict[ChannelOffer, asyncio.Task[None]] = {}
+
+    # -- out
+
+    async def serve(self, tunnel: Tunnel, alias: str) -> None:
+        """Serve a tunnel of a node.
+
+        Args:
+            tunnel: The tunnel.
+            alias: The neighbour that it leads to.
+        """
+        op = tunnel._core.headers.get(OP_HEADER)
+        near = self.near.get(op) if isinstance(op, str) and alias else None
+        if near is None:
+            await tunnel.send(encode_outcome(NotExported("")))
+            return
+        try:
+            await near(tunnel, alias)
+        except Refusal as refusal:
+            await tunnel.send(refusal.outcome)
+        except (TunnelBroken, TunnelClosed):
+            pass  # both of its ends know
+
+    async def open(
+        self, alias: str, kind: int, name: str, headers: Headers, deadline: float, options: bytes = b"", allow: int = 0
+    ) -> Channel:
+        """Open a channel to a neighbour, for a cluster there.
+
+        Args:
+            alias: The neighbour.
+            kind: What it is for: of :mod:`iris_py.federation.frames`.
+            name: The cluster, as the neighbour exports it.
+            headers: Those of the application.
+            deadline: Until when to wait.
+            options: What the pattern needs.
+            allow: Bits of which its rule has one; what the kind needs by default.
+
+        Raises:
+            Refusal: It cannot be.
+        """
+        bundle, entry = self.find_way(alias, kind, name, allow)
+        return await self.open_at(bundle, entry.rule, kind, name, headers, deadline, options)
+
+    def find_way(self, alias: str, kind: int, name: str, allow: int = 0) -> tuple[Bundle, Entry]:
+        """Choose the bundle for a channel to a cluster of a neighbour, and the rule of its catalogue. As :meth:`open`."""
+        now = self._loop.time()
+        neighbour = self._core.lines.neighbours.get(alias)
+        if neighbour is None:
+            raise Refusal(CloudUnavailable(name))
+        if self._core.import_rule(alias, frames.CLUSTER, name) is None:
+            raise Refusal(NotExported(name))
+        way = neighbour.choose(frames.CLUSTER, name, allow or frames.NEEDED[kind], now)
+        if way is None:
+            raise Refusal(NotExported(name) if neighbour.is_usable(now) else CloudUnavailable(name))
+        return way
+
+    async def open_at(
+        self, bundle: Bundle, rule: int, kind: int, name: str, headers: Headers, deadline: float, options: bytes = b""
+    ) -> Channel:
+        """Open a channel over a bundle, under a rule of the other side. As :meth:`open` otherwise."""
+        now = self._loop.time()
+        if deadline <= now:
+            raise Refusal(RequestTimeout(name, 0.0, None))
+        answered: asyncio.Future[Channel] = self._loop.create_future()
+        opening = self._core.openings.open(bundle, rule, kind, name, options, headers.encoded, answered, deadline, now)
+        self._driver.wake()
+        try:
+            return await answered
+        except asyncio.CancelledError as exc:
+            if answered.done() and not answered.cancelled() and answered.exception() is None:
+                answered.result()._break_by(exc)  # both happened in one turn
+            if opening is not None:
+                self._core.openings.withdraw(opening, self._loop.time())
+                self._driver.wake()
+            raise
+
+    def handle_answer(self, event: ChannelOpened | ChannelRefused) -> None:
+        """A neighbour has answered the question for a channel."""
+        answered = event.token
+        assert isinstance(answered, asyncio.Future)
+        if isinstance(event, ChannelRefused):
+            if not answered.done():
+                answered.set_exception(Refusal(event.outcome))
+        elif answered.done():
+            event.end.fail(Failure("the caller gave up"), is_told=True, type="CancelledError", text="the caller gave up")
+            self._driver.wake()
+        else:
+            answered.set_result(self._channel_of(event.end, "", event.bundle.alias))
+
+    # -- in
+
+    def handle_offer(self, offer: ChannelOffer) -> None:
+        """A neighbour wants a channel."""
+        task = self._tasks[offer] = self._loop.create_task(self._serve_offer(offer))
+        task.add_done_callback(lambda _task: self._tasks.pop(offer, None))
+
+    def handle_withdrawn(self, event: ChannelWithdrawn) -> None:
+        """A neighbour does not want a channel any more that was not opened yet."""
+        task = self._tasks.get(event.offer)
+        if task is not None:
+            task.cancel()
+
+    def accept(self, offer: ChannelOffer) -> Channel:
+        """Open a channel that a neighbour has asked for.
+
+        Raises:
+            Refusal: It cannot be, or is not wanted any more; the neighbour knows.
+        """
+        end = self._core.openings.accept(offer, self._loop.time())
+        self._driver.wake()
+        if end is None:
+            raise Refusal(CloudUnavailable(offer.name))
+        return self._channel_of(end, offer.name, offer.bundle.alias)
+
+    async def close(self) -> None:
+        """Cancel whatever still runs for neighbours."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def abort(self) -> None:
+        """Likewise, and wait for nothing."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def _serve_offer(self, offer: ChannelOffer) -> None:
+        far = self.far.get(offer.open.kind)
+        try:
+            if far is None:
+                raise Refusal(NotExported(offer.name))
+            await far(offer)
+        except Refusal as refusal:
+            self._refuse(offer, refusal.outcome)
+        except (TunnelBroken, TunnelClosed):
+            pass  # both of its ends know
+        except IrisError as exc:
+            self._refuse(offer, encode_outcome(exc))
+        except BaseException as exc:
+            self._refuse(offer, encode_outcome(CloudUnavailable(offer.name)))
+            if is_cancelled(exc):
+                raise
+            logger.error(
+                "gateway_failed",
+                "serving %r for %r failed",
+                offer.name,
+                offer.bundle.alias,
+                error=exc,
+                cloud=offer.bundle.alias,
+                name=offer.name,
+            )
+
+    def _refuse(self, offer: ChannelOffer, outcome: bytes) -> None:
+        self._core.openings.refuse(offer, outcome, self._loop.time())
+        self._driver.wake()
+
+    def _channel_of(self, end: ChannelEnd, name: str, alias: str) -> Channel:
+        return Channel(end, f"{name}@{alias}", alias, self._driver.wake)

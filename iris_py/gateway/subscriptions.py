@@ -1,0 +1,298 @@
+"""Subscriptions of this cloud to topics of neighbours, at a gateway (docs/design.md 15.72).
+
+Theory of operation. A node adds patterns through a tunnel, which is a :class:`Feed`. Each pattern is cut down to what this
+cloud imports and split among the rules by which the neighbour exports topics. For each such rule there is a :class:`Flow`, a
+channel to one of its gateways: it asks for what all feeds want together, and hands what comes to those that want it. A flow
+whose channel breaks goes on over another bundle, and says where something may be missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from iris_py.api.failures import is_cancelled
+from iris_py.api.far_topics import BLOCK_HEADER, SUBSCRIBE_OP
+from iris_py.errors import CloudUnavailable, ConfigurationError, NotExported, Overloaded, TunnelBroken, TunnelClosed
+from iris_py.federation import frames, items
+from iris_py.federation.interest import covers, intersection
+from iris_py.federation.items import ItemError
+from iris_py.federation.rules import specificity
+from iris_py.gateway.feed import Feed, TunnelFeed
+from iris_py.gateway.flow import Flow
+from iris_py.gateway.item_queue import ItemQueue
+from iris_py.gateway.streams import READY, Refusal
+from iris_py.logs import EventLogger
+from iris_py.patterns.topic.names import parse_pattern
+
+if TYPE_CHECKING:
+    from iris_py.api.node import Node
+    from iris_py.api.tunnel import Tunnel
+    from iris_py.federation.core import FederationCore
+    from iris_py.federation.neighbour import Neighbour
+    from iris_py.gateway.streams import Streams
+    from iris_py.patterns.topic.names import Tokens
+
+logger = EventLogger("iris_py.federation")
+
+#: What a gateway holds for one tunnel of a node. Too small: a node that is busy for a moment misses messages; too large: memory
+#: of the gateway, for each of many nodes.
+FEED_BYTES_MAX: Final = 16 * 1024 * 1024
+FEED_MESSAGES_MAX: Final = 16_384
+#: The same where publishers are to wait: so much arrives late at most, and they wait the sooner.
+BLOCKING_BYTES_MAX: Final = 1024 * 1024
+BLOCKING_MESSAGES_MAX: Final = 1024
+#: What comes beyond that before publishers have heard that they are to wait.
+BLOCKING_SLACK_BYTES: Final = 16 * 1024 * 1024
+#: Patterns of one tunnel. Too small: nodes that follow many topics are refused; too large: memory that one node may take.
+PATTERNS_MAX: Final = 10_000
+#: How long a pattern waits for the neighbour's answer (seconds): less than nodes wait.
+TELL_TIMEOUT_S: Final = 20.0
+
+
+class Subscriptions:
+    """The subscriptions of this cloud at one gateway.
+
+    Args:
+        node: The node of the gateway.
+        core: What is said to other clouds.
+        streams: Opens channels, and is told to give it the tunnels.
+    """
+
+    def __init__(self, node: Node, core: FederationCore, streams: Streams) -> None:
+        self._node = node
+        self._core = core
+        self._streams = streams
+        self._feeds: dict[str, dict[Feed, None]] = {}  # by neighbour
+        self._flows: dict[tuple[str, str, bool], Flow] = {}  # by neighbour, rule, and whether publishers wait
+        self._is_draining = False
+        streams.near[SUBSCRIBE_OP] = self.serve
+
+    async def serve(self, tunnel: Tunnel, alias: str) -> None:
+        """Serve a tunnel of a node, until it ends."""
+        if self._is_draining:
+            tunnel._break("the gateway leaves", "", "")
+            return
+        is_blocking = tunnel._core.headers.get(BLOCK_HEADER) is True
+        feed = TunnelFeed(tunnel, alias, is_blocking, self.make_queue(is_blocking=is_blocking))
+        await tunnel.send(READY)
+        self.begin(feed)
+        sender = self._node._loop.create_task(feed.send())
+        try:
+            while True:
+                self._handle(feed, await tunnel.receive(max_bytes=items.PATTERNS_MAX * 256 + 64))
+        except ItemError as exc:
+            tunnel._break_by(exc)
+        finally:
+            sender.cancel()
+            for task in feed.tellings.values():
+                task.cancel()
+            self.end(feed)
+
+    def begin(self, feed: Feed) -> None:
+        """Serve a feed from now on."""
+        self._feeds.setdefault(feed.alias, {})[feed] = None
+
+    def end(self, feed: Feed) -> None:
+        """Serve a feed no more."""
+        self._feeds[feed.alias].pop(feed)
+        for name in list(feed.plans):
+            self._drop(feed, name)
+        feed.queue.close()
+
+    def handle_changed(self, alias: str) -> None:
+        """Look again: the exports of a neighbour, the ways to it or the imports from it have changed."""
+        for flow in [flow for flow in self._flows.values() if flow.alias == alias]:
+            flow.handle_changed()
+        for feed in list(self._feeds.get(alias, ())):
+            for name in list(feed.plans):
+                self._plan_anew(feed, name)
+
+    def drain(self) -> None:
+        """Let nodes go to other gateways."""
+        self._is_draining = True
+        for feeds in self._feeds.values():
+            for feed in list(feeds):
+                feed.end("the gateway leaves")
+
+    def close(self) -> None:
+        """End everything at once."""
+        self.drain()
+        for flow in list(self._flows.values()):
+            flow.abort()
+
+    # -- what nodes say
+
+    def _handle(self, feed: TunnelFeed, message: bytes) -> None:
+        kind = message[0] if message else 0
+        if kind == items.ADD:
+            request, names = items.decode_add(message)
+            if len(feed.tellings) >= PATTERNS_MAX:
+                raise ItemError("more questions than patterns")
+            # The pattern is noted now and not in the task: what removes it comes right behind.
+            error = next((error for name in names if (error := self.add(feed, name)) is not None), None)
+            key = names[0]
+            task = self._node._loop.create_task(self._tell(feed, request, names, error))
+            feed.tellings[key] = task
+            task.add_done_callback(lambda done: _forget(feed.tellings, key, done))
+        elif kind == items.REMOVE:
+            for name in items.decode_remove(message):
+                if name in feed.plans:
+                    self._drop(feed, name)
+
+    def add(self, feed: Feed, name: str) -> Refusal | None:
+        """Want one more pattern; returns why it cannot be, if so."""
+        if name in feed.plans:
+            return None
+        if len(feed.plans) >= PATTERNS_MAX:
+            return Refusal(Overloaded(name))
+        try:
+            plan = self._plan(feed.alias, name, is_blocking=feed.is_blocking)
+        except Refusal as refusal:
+            return refusal
+        feed.plans[name] = {}
+        self._follow(feed, name, plan)
+        return None
+
+    async def _tell(self, feed: TunnelFeed, request: int, names: list[str], refusal: Refusal | None) -> None:
+        """Answer an ADD once the neighbour has answered all that it takes."""
+        try:
+            if refusal is None:
+                refusal = await self._wait_until_known(feed, names)
+            if refusal is not None:
+                for name in names:
+                    if name in feed.plans:
+                        self._drop(feed, name)
+            await feed.tunnel.send(items.encode_added(request, READY if refusal is None else refusal.outcome))
+        except (TunnelBroken, TunnelClosed):
+            pass
+        except BaseException as exc:
+            if not is_cancelled(exc):
+                logger.error("gateway_failed", "telling %r of a subscription failed", feed.tunnel, error=exc)
+                feed.end("the gateway has failed")
+            raise
+
+    async def _wait_until_known(self, feed: Feed, names: list[str]) -> Refusal | None:
+        try:
+            async with asyncio.timeout(TELL_TIMEOUT_S):
+                for name in names:
+                    for flow, patterns in list(feed.plans.get(name, {}).items()):
+                        await flow.wait_until_known(patterns)
+        except TimeoutError:
+            return Refusal(CloudUnavailable(names[0]))
+        except Refusal as refusal:
+            return refusal
+        return None
+
+    # -- what is wanted of whom
+
+    def _plan(self, alias: str, name: str, *, is_blocking: bool) -> dict[str, set[Tokens]]:
+        """Split a pattern among the rules of a neighbour.
+
+        Raises:
+            Refusal: Nothing of it can be had.
+        """
+        try:
+            tokens = parse_pattern(name)
+        except ValueError as exc:
+            raise Refusal(ConfigurationError(str(exc))) from exc
+        neighbour = self._core.lines.neighbours.get(alias)
+        now = self._node._loop.time()
+        imported = [
+            both
+            for rule in self._core.imports_overlapping(alias, name)
+            if (both := intersection(tokens, rule.outside_tokens)) is not None
+        ]
+        if not imported:
+            raise Refusal(NotExported(name))
+        if neighbour is None or not neighbour.is_usable(now):
+            raise Refusal(CloudUnavailable(name))
+        plan: dict[str, set[Tokens]] = {}
+        exports = {parse_pattern(pattern): allow for pattern, allow in _exports(neighbour, name, now).items()}
+        for exported, allow in exports.items():
+            if not allow & frames.ALLOW_SUBSCRIBE:
+                continue
+            before = [other for other in exports if specificity(other) < specificity(exported)]
+            parts = {part for both in imported if (part := intersection(both, exported)) is not None}
+            parts = {part for part in parts if not any(covers(other, part) for other in before)}  # they go by that rule
+            if parts:
+                plan[".".join(exported)] = parts
+            if parts and is_blocking and not allow & frames.ALLOW_BLOCK:
+                raise Refusal(
+                    ConfigurationError(
+                        f"the cloud {alias!r} lets nobody make its publishers to {'.'.join(exported)!r} wait. Choose another "
+                        "policy than 'block', or ask who runs that cloud for block = true in the [[export]]."
+                    )
+                )
+        if not plan:
+            raise Refusal(NotExported(name))
+        return plan
+
+    def _follow(self, feed: Feed, name: str, plan: dict[str, set[Tokens]]) -> None:
+        """Have a pattern follow a plan, from none or another one."""
+        before = feed.plans[name]
+        after: dict[Flow, set[Tokens]] = {}
+        for rule, patterns in plan.items():
+            flow = self._flow(feed.alias, rule, feed.is_blocking)
+            after[flow] = patterns
+            for pattern in patterns - before.get(flow, set()):
+                flow.add(feed, pattern)
+        for flow, patterns in before.items():
+            for pattern in patterns - after.get(flow, set()):
+                flow.remove(feed, pattern)
+        feed.plans[name] = after
+
+    def _drop(self, feed: Feed, name: str) -> None:
+        """A pattern is not wanted any more."""
+        self._follow(feed, name, {})
+        del feed.plans[name]
+
+    def _plan_anew(self, feed: Feed, name: str) -> None:
+        try:
+            plan = self._plan(feed.alias, name, is_blocking=feed.is_blocking)
+        except Refusal as refusal:
+            if not self._core.is_usable(feed.alias, self._node._loop.time()):
+                feed.end(f"this gateway has no way to the cloud {feed.alias!r} any more")
+            elif name not in feed.tellings:  # who waits for an answer gets that
+                self._drop(feed, name)
+                feed.lose(name, refusal.outcome)
+            return
+        if plan != {flow.rule: patterns for flow, patterns in feed.plans[name].items()}:
+            self._follow(feed, name, plan)
+
+    def _flow(self, alias: str, rule: str, is_blocking: bool) -> Flow:
+        key = alias, rule, is_blocking
+        flow = self._flows.get(key)
+        if flow is None or flow.is_over:
+            flow = self._flows[key] = Flow(self._node, self._core, self._streams, alias, rule, is_blocking, self._forget_flow)
+        return flow
+
+    def _forget_flow(self, flow: Flow) -> None:
+        key = flow.alias, flow.rule, flow.is_blocking
+        if self._flows.get(key) is flow:
+            del self._flows[key]
+
+    def make_queue(self, *, is_blocking: bool) -> ItemQueue:
+        """Return a queue for a feed."""
+
+        def count_drop(count: int) -> None:
+            self._core.count_drop("feed_full", count)
+
+        if is_blocking:
+            return ItemQueue(BLOCKING_BYTES_MAX, BLOCKING_MESSAGES_MAX, count_drop, slack_bytes=BLOCKING_SLACK_BYTES)
+        return ItemQueue(FEED_BYTES_MAX, FEED_MESSAGES_MAX, count_drop)
+
+
+def _exports(neighbour: Neighbour, name: str, now: float) -> dict[str, int]:
+    """Return the rules of a neighbour for topics that a pattern matches, and what any of its gateways allows by each."""
+    found: dict[str, int] = {}
+    for bundle in neighbour.usable(now):
+        offer = neighbour.offers.get(bundle)
+        for entry in () if offer is None else offer.overlapping(name):
+            found[entry.pattern] = found.get(entry.pattern, 0) | entry.allow
+    return found
+
+
+def _forget(tasks: dict[str, asyncio.Task[None]], key: str, task: asyncio.Task[None]) -> None:
+    if tasks.get(key) is task:
+        del tasks[key]

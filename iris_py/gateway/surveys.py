@@ -1,0 +1,239 @@
+"""Surveys through a gateway, in both directions (docs/design.md 15.83).
+
+*Out*: the tunnel of a node continues as a channel, and nobody looks inside. *In*: a neighbour's question is asked of the
+members of this cloud, stand-ins left out, and what each says goes back as it comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from iris_py.api.survey import SurveyTaker
+from iris_py.errors import CloudUnavailable, IrisError, MessageTooLarge, Overloaded, RemoteError
+from iris_py.federation import frames
+from iris_py.federation.answers import (
+    DROPPED,
+    OVERHEAD_BYTES,
+    Answer,
+    Asked,
+    Ended,
+    Place,
+    decode_question,
+    decode_stop_after,
+    encode_said,
+    encode_stop_after,
+)
+from iris_py.federation.calling import encode_outcome
+from iris_py.federation.crossing import STOP_HEADER
+from iris_py.gateway.meter import Meter
+from iris_py.gateway.passing import pass_on, while_wanted
+from iris_py.gateway.streams import Refusal
+from iris_py.gateway.veil import headers_for_members, hide_members
+from iris_py.patterns.survey import SurveyAnswered, SurveyAsked
+from iris_py.wire import packets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_py.api.node import Node
+    from iris_py.api.tunnel import Tunnel
+    from iris_py.federation.answers import Said
+    from iris_py.federation.core import FederationCore
+    from iris_py.federation.events import ChannelOffer
+    from iris_py.gateway.channel import Channel
+    from iris_py.gateway.streams import Streams
+    from iris_py.patterns.survey import SurveyEvent
+    from iris_py.wire.headers import Headers
+
+#: The replies to all surveys of one neighbour that wait for the line, in bytes. Too small: replies of many members at once are
+#: dropped; too large: a neighbour that takes nothing holds so much memory.
+REPLIES_BYTES_MAX = 64 * 1024 * 1024
+#: The answers to one survey that wait likewise: one of each member of the largest cluster. What is beyond is missing.
+ANSWERS_MAX = 131_072
+
+
+class Surveys:
+    """The surveys of one gateway.
+
+    Args:
+        node: The node of the gateway.
+        core: What is said to other clouds.
+        streams: Brings them here.
+        pseudonym_of: Returns what a neighbour calls a node.
+    """
+
+    def __init__(self, node: Node, core: FederationCore, streams: Streams, pseudonym_of: Callable[[str, str], str]) -> None:
+        self._node = node
+        self._core = core
+        self._streams = streams
+        self._pseudonym_of = pseudonym_of
+        self._rooms: dict[str, Room] = {}  # by neighbour
+        streams.near["survey"] = self._pass_on
+        streams.far[frames.SURVEY] = self._serve
+
+    async def _pass_on(self, tunnel: Tunnel, alias: str) -> None:
+        """Continue a survey of a node."""
+        stop_after = tunnel._core.headers.get(STOP_HEADER)
+        options = encode_stop_after(max(0, stop_after) if isinstance(stop_after, int) else None)
+        await pass_on(self._streams, self._core, tunnel, alias, frames.SURVEY, options, comes_back=True)
+
+    async def _serve(self, offer: ChannelOffer) -> None:
+        """Ask the members of this cloud what a neighbour asks."""
+        rule, alias = offer.rule, offer.bundle.alias
+        now = asyncio.get_running_loop().time()
+        neighbour = self._core.lines.neighbours.get(alias)
+        limits = None if neighbour is None else neighbour.export_limits.get(rule.number)
+        if neighbour is None or limits is None:
+            raise Refusal(CloudUnavailable(offer.name))
+        account = neighbour.accounts.of_export(rule)
+        wait_s = limits.begin_stream(now)
+        if wait_s is not None:
+            self._core.note_refused(alias, offer.open.name, "survey", "limited")
+            outcome = encode_outcome(Overloaded(offer.name, retry_after_s=wait_s))
+            account.refused(outcome[0])
+            raise Refusal(outcome)
+        headers = headers_for_members(offer.open.headers, alias, trace=rule.trace)
+        channel = self._streams.accept(offer)
+        meter = Meter(limits, account)
+        try:
+            await while_wanted(channel, self._ask(channel, offer, headers, meter))
+            await channel.close()
+        except BaseException as exc:
+            channel._break_by(exc)
+            raise
+
+    async def _ask(self, channel: Channel, offer: ChannelOffer, headers: Headers, meter: Meter) -> None:
+        """Take the question, and send back what is said."""
+        alias = offer.bundle.alias
+        try:
+            question = await self._question_of(channel, offer, meter)
+        except IrisError as exc:
+            await channel.send(encode_said(Ended(encode_outcome(exc))))
+            return
+        room = self._rooms.setdefault(alias, Room())
+        pseudonym_of = partial(self._pseudonym_of, alias)
+        taker = Taker(room, lambda node_id: bytes.fromhex(pseudonym_of(node_id)), self._node._core.count_drop)
+        loop = asyncio.get_running_loop()
+        stop_after = decode_stop_after(offer.open.options)
+        left = max(offer.deadline - loop.time(), 0.001)
+        survey_id = 0
+        try:
+            survey_id = self._node._core.survey(offer.name, question, left, stop_after, taker, loop.time(), headers)
+        except IrisError as exc:
+            taker.end(exc)
+        self._node._driver.wake()
+        try:
+            while (said := await taker.take()) is not None:
+                data = encode_said(said)
+                await meter.wait_to_send(len(data))
+                await channel.send(data)
+        finally:
+            taker.close()
+            self._node._core.surveyor.cancel(survey_id)
+            self._node._driver.wake()
+
+    async def _question_of(self, channel: Channel, offer: ChannelOffer, meter: Meter) -> bytes:
+        limit = self._node.max_message_bytes
+        async with asyncio.timeout_at(offer.deadline):
+            message = await channel.receive(max_bytes=limit + OVERHEAD_BYTES)
+            await meter.wait_to_receive(len(message))
+        question = decode_question(message)
+        if question is None:
+            raise RemoteError("", "", "ProtocolError", "the gateway was asked in a way that it does not know")
+        if len(question) > limit:
+            raise MessageTooLarge(len(question), limit)
+        return question
+
+
+class Room:
+    """The memory of what waits for the line, of the surveys of one neighbour.
+
+    Attributes:
+        used_bytes: How much is taken. Invariant: at most ``REPLIES_BYTES_MAX`` and the largest reply of each survey.
+    """
+
+    def __init__(self) -> None:
+        self.used_bytes = 0
+
+
+class Taker(SurveyTaker):
+    """Takes what becomes of a survey of a neighbour, until its task sends it.
+
+    Args:
+        room: Its memory.
+        pseudonym_of: Returns what the neighbour calls a node.
+        count_drop: Counts replies that find no memory.
+    """
+
+    def __init__(self, room: Room, pseudonym_of: Callable[[str], bytes], count_drop: Callable[[str], object]) -> None:
+        self._room = room
+        self._count_drop = count_drop
+        self._pseudonym_of = pseudonym_of
+        self._said: deque[Said] = deque()
+        self._held_bytes = 0
+        self._changed = asyncio.Event()
+        self._is_over = False
+
+    def handle_event(self, event: SurveyEvent) -> None:
+        if self._is_over:
+            return
+        if isinstance(event, SurveyAsked):
+            places = [self._place(peer.info.id.hex(), peer.info.zone) for peer in event.members or ()]
+            self._put(Asked(event.count, tuple(places)))
+        elif isinstance(event, SurveyAnswered):
+            info = event.peer.info
+            self._put_answer(Answer(self._place(info.id.hex(), info.zone), event.kind, event.is_last, event.payload))
+        else:
+            self.end(event.error)
+
+    def end(self, error: IrisError | None) -> None:
+        """Nothing more comes, or nobody was asked."""
+        outcome = b"" if error is None else hide_members(error, lambda node_id: self._pseudonym_of(node_id).hex())
+        self._put(Ended(encode_outcome(outcome)))
+        self._is_over = True
+
+    async def take(self) -> Said | None:
+        """Return the next thing that was said; None after the last."""
+        while not self._said:
+            if self._is_over:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        said = self._said.popleft()
+        if isinstance(said, Answer):
+            self._give_back(len(said.payload))
+        return said
+
+    def close(self) -> None:
+        """Take no more, and give back all memory."""
+        self._is_over = True
+        self._said.clear()
+        self._give_back(self._held_bytes)
+
+    # --
+
+    def _put_answer(self, answer: Answer) -> None:
+        size = len(answer.payload)
+        if len(self._said) >= ANSWERS_MAX:
+            self._count_drop("survey_replies_full")
+            return
+        if self._held_bytes and self._room.used_bytes + size > REPLIES_BYTES_MAX and answer.kind == packets.REPLY:
+            answer, size = answer._replace(kind=DROPPED, payload=b""), 0
+            self._count_drop("survey_replies_full")
+        self._held_bytes += size
+        self._room.used_bytes += size
+        self._put(answer)
+
+    def _put(self, said: Said) -> None:
+        self._said.append(said)
+        self._changed.set()
+
+    def _give_back(self, size: int) -> None:
+        self._held_bytes -= size
+        self._room.used_bytes -= size
+
+    def _place(self, node_id: str, zone: str) -> Place:
+        return Place(self._pseudonym_of(node_id), zone)

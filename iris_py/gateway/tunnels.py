@@ -1,0 +1,94 @@
+"""Tunnels through a gateway, in both directions (docs/design.md 15.82).
+
+*Out*: the tunnel of a node continues as a channel. *In*: a channel continues as a tunnel to a member of this cloud.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from iris_py.defaults import TUNNEL_WINDOW_BYTES
+from iris_py.errors import CloudUnavailable, IrisError, Overloaded
+from iris_py.federation import frames
+from iris_py.federation.calling import encode_outcome
+from iris_py.federation.crossing import WAITS, WAITS_HEADER
+from iris_py.federation.limits import PLACE_WAIT_S
+from iris_py.gateway.meter import Meter
+from iris_py.gateway.passing import pass_on
+from iris_py.gateway.splice import splice
+from iris_py.gateway.streams import Refusal
+from iris_py.gateway.veil import headers_for_members, hide_members
+from iris_py.peers.member import OWN_ONLY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_py.api.node import Node
+    from iris_py.api.tunnel import Tunnel
+    from iris_py.federation.core import FederationCore
+    from iris_py.federation.events import ChannelOffer
+    from iris_py.gateway.streams import Streams
+
+
+class Tunnels:
+    """The tunnels of one gateway.
+
+    Args:
+        node: The node of the gateway.
+        core: What is said to other clouds.
+        streams: Brings them here.
+        pseudonym_of: Returns what a neighbour calls a node.
+    """
+
+    def __init__(self, node: Node, core: FederationCore, streams: Streams, pseudonym_of: Callable[[str, str], str]) -> None:
+        self._node = node
+        self._core = core
+        self._streams = streams
+        self._pseudonym_of = pseudonym_of
+        streams.near["tunnel"] = self._pass_on
+        streams.far[frames.TUNNEL] = self._serve
+
+    async def _pass_on(self, tunnel: Tunnel, alias: str) -> None:
+        """Continue a tunnel of a node."""
+        options = bytes((WAITS if tunnel._core.headers.get(WAITS_HEADER) else 0,))
+        await pass_on(self._streams, self._core, tunnel, alias, frames.TUNNEL, options)
+
+    async def _serve(self, offer: ChannelOffer) -> None:
+        """Continue a channel of a neighbour."""
+        rule, alias = offer.rule, offer.bundle.alias
+        neighbour = self._core.lines.neighbours.get(alias)
+        limits = None if neighbour is None else neighbour.export_limits.get(rule.number)
+        if neighbour is None or limits is None:
+            raise Refusal(CloudUnavailable(offer.name))
+        account = neighbour.accounts.of_export(rule)
+        if not limits.open_tunnel():
+            self._core.note_refused(alias, offer.open.name, "tunnel", "limited")
+            outcome = encode_outcome(Overloaded(offer.name, retry_after_s=PLACE_WAIT_S))
+            account.refused(outcome[0])
+            raise Refusal(outcome)
+        try:
+            tunnel = await self._open(offer)
+            try:
+                channel = self._streams.accept(offer)
+            except Refusal as exc:
+                tunnel._break_by(exc)
+                raise
+            meter = Meter(limits, account)
+            await splice(tunnel, channel, there=meter.send, back=meter.receive)
+        finally:
+            limits.close_tunnel()
+
+    async def _open(self, offer: ChannelOffer) -> Tunnel:
+        """Open a tunnel to a member."""
+        alias = offer.bundle.alias
+        left = max(offer.deadline - asyncio.get_running_loop().time(), 0.001)
+        waits = bool(offer.open.options and offer.open.options[0] & WAITS)
+        headers = headers_for_members(offer.open.headers, alias, trace=offer.rule.trace)
+        try:
+            return await self._node._request_tunnel(
+                offer.name, left, TUNNEL_WINDOW_BYTES, headers, waits=waits, placement=OWN_ONLY
+            )
+        except IrisError as exc:
+            raise Refusal(hide_members(exc, partial(self._pseudonym_of, alias))) from None

@@ -1,0 +1,429 @@
+"""The metrics of a node: their names, labels and meaning, and where each comes from in its statistics.
+
+Prometheus and OpenTelemetry show the same. Names follow Prometheus: base units, ``_total`` behind what only grows. Labels have
+bounds (:mod:`iris_py.metrics.labels`), and are never an id, an address or a whole topic.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence  # noqa: TC003 - families are also decoded, as a worker of `iris serve` sends them
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+from iris_py import __version__
+from iris_py.metrics.labels import DROPS_MAX, NAMES_MAX, REASONS_MAX, Labels, Totals
+from iris_py.observe.statistics import LANES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from iris_py.observe.histogram import HistogramStatistics
+    from iris_py.observe.statistics import ClusterStatistics, ServiceStatistics, Statistics, TopicStatistics
+
+__all__ = ["BUCKETS", "Families", "Family", "Histogram"]
+
+#: The buckets that are shown, by their number in :mod:`iris_py.observe.histogram`: up to 0.13, 1, 4, 16, 66 and 262 ms, 1 and
+#: 4.2 s. Too few: an alert cannot tell good from bad; too many: each is a line of every scrape for each cluster.
+BUCKETS: Final = (7, 10, 12, 14, 16, 18, 20, 22)
+
+#: How requests end, by the name of the error; those of gateways have the same words (docs/federation.md). Others are ``other``.
+OUTCOMES: Final = {
+    "CloudUnavailable": "unavailable",
+    "MemberLost": "member_lost",
+    "NoMembers": "no_members",
+    "NotConnected": "not_connected",
+    "NotExported": "not_exported",
+    "Overloaded": "overloaded",
+    "RemoteError": "remote_error",
+    "RequestTimeout": "timeout",
+}
+
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+LabelValues: TypeAlias = "tuple[str, ...]"
+#: A counter of a cluster or topic; ``("outcome", X)``, and of a histogram the number of each bucket and ``_SUM``.
+_Key: TypeAlias = "str | tuple[str, str | int]"
+
+
+class Histogram(NamedTuple):
+    """The value of a series of a histogram."""
+
+    counts: tuple[float, ...]
+    """How many took at most as long as each of ``BUCKETS`` says, and how many there are."""
+    sum_s: float
+    """How long all of them took together, in seconds."""
+
+
+class Family(NamedTuple):
+    """A metric with its series."""
+
+    name: str
+    """The name."""
+    kind: Kind
+    """The kind."""
+    help: str
+    """Its meaning, one sentence."""
+    labels: tuple[str, ...]
+    """The names of its labels."""
+    samples: Sequence[tuple[LabelValues, float | Histogram]]
+    """The values of the labels of each series, and its value."""
+
+
+class Families:
+    """Turns statistics of one node into metrics, again and again: it keeps which names have labels."""
+
+    def __init__(self) -> None:
+        self._cluster_labels = Labels(NAMES_MAX)
+        self._topic_labels = Labels(NAMES_MAX)
+        self._clusters: Totals[_Key] = Totals(self._cluster_labels)
+        self._topics: Totals[_Key] = Totals(self._topic_labels)
+        self._reasons: dict[str, Labels] = {}
+
+    def collect(self, statistics: Statistics) -> Iterator[Family]:
+        """Return the metrics, one after the other.
+
+        Args:
+            statistics: The statistics of the node now.
+        """
+        yield _one("iris_build_info", "Versions of Iris and of Python; always 1.", 1, version=__version__, python=_PYTHON)
+        # Many names take a while. Whoever rests after each metric is to rest meanwhile, too: so some are gone through with each
+        # metric of the node alone.
+        taking, tokens = self._clusters.begin(), dict[str, dict[_Key, float]]()
+        cluster_names, topic_names = (_in_parts(names, _OF_NODE) for names in (statistics.clusters, statistics.topics))
+        for family, of_clusters, of_topics in zip(self._of_node(statistics), cluster_names, topic_names, strict=True):
+            for name in of_clusters:
+                taking.add(name, _cluster_counters(statistics.clusters[name]))
+            for name in of_topics:
+                _add_topic(tokens.setdefault(name.partition(".")[0], {}), statistics.topics[name])
+            yield family
+        clusters = taking.finish()
+        yield _outcomes(clusters)
+        for name, text, key in _CLUSTER_COUNTERS:
+            yield _by_name("cluster", clusters, key, name, text)
+        for name, text, key in _CLUSTER_HISTOGRAMS:
+            yield _histograms_by_cluster(clusters, key, name, text)
+        for name, text, read in _CLUSTER_GAUGES:
+            yield self._cluster_gauge(statistics.clusters, name, text, read)
+        topics = self._topics.take(tokens)
+        for name, text, key in _TOPIC_COUNTERS:
+            yield _by_name("topic", topics, key, name, text)
+        for name, text, what, keys in _SUMS:
+            sums = [((label,), sum(numbers.get(key, 0.0) for numbers in clusters.values())) for label, key in keys]
+            yield Family(name, "counter", text, (what,), sums)
+
+    def _of_node(self, statistics: Statistics) -> Iterator[Family]:
+        """Return the metrics of no cluster and no topic: there are ``_OF_NODE``."""
+        for name, text, number in _COUNTERS:
+            yield Family(name, "counter", text, (), [((), number(statistics))])
+        for name, text, what, reasons in _COUNTERS_BY_REASON:
+            yield self._by_reason("counter", name, text, what, reasons(statistics))
+        for name, text, number in _GAUGES:
+            yield Family(name, "gauge", text, (), [((), number(statistics))])
+        for name, text, what, numbers in _GAUGES_BY_NAME:
+            yield self._by_reason("gauge", name, text, what, numbers(statistics))
+        for name, text, histogram in _HISTOGRAMS:
+            yield Family(name, "histogram", text, (), [((), _histogram(histogram(statistics)))])
+
+    def _cluster_gauge(
+        self, clusters: Mapping[str, ClusterStatistics], name: str, text: str, read: Callable[[ClusterStatistics], float | None]
+    ) -> Family:
+        sums: dict[str, float] = {}
+        for cluster, each in clusters.items():
+            value = read(each)
+            if value is not None:
+                label = self._cluster_labels(cluster)
+                sums[label] = sums.get(label, 0) + value
+        return Family(name, "gauge", text, ("cluster",), [((label,), value) for label, value in sums.items()])
+
+    def _by_reason(self, kind: Kind, name: str, text: str, what: str, numbers: Mapping[str, float]) -> Family:
+        labels = self._reasons.setdefault(name, Labels(DROPS_MAX if name == "iris_dropped_total" else REASONS_MAX))
+        sums: dict[str, float] = {}
+        for reason, value in numbers.items():
+            label = labels(reason)
+            sums[label] = sums.get(label, 0) + value
+        return Family(name, kind, text, (what,), [((label,), value) for label, value in sums.items()])
+
+
+def _one(name: str, text: str, value: float, **labels: str) -> Family:
+    return Family(name, "gauge", text, tuple(labels), [(tuple(labels.values()), value)])
+
+
+def _by_name(what: str, series: Mapping[str, Mapping[_Key, float]], key: str, name: str, text: str) -> Family:
+    return Family(name, "counter", text, (what,), [((label,), numbers.get(key, 0)) for label, numbers in series.items()])
+
+
+def _outcomes(clusters: Mapping[str, Mapping[_Key, float]]) -> Family:
+    samples = [
+        ((label, key[1]), value)
+        for label, numbers in clusters.items()
+        for key, value in numbers.items()
+        if type(key) is tuple and key[0] == "outcome" and type(key[1]) is str
+    ]
+    return Family("iris_requests_total", "counter", "Requests of this node that have ended.", ("cluster", "outcome"), samples)
+
+
+def _histograms_by_cluster(clusters: Mapping[str, Mapping[_Key, float]], key: str, name: str, text: str) -> Family:
+    samples = []
+    for label, numbers in clusters.items():
+        if (key, _SUM) in numbers:
+            counts = tuple(numbers.get(each, 0.0) for each in _KEYS[key])
+            samples.append(((label,), Histogram(counts, numbers[key, _SUM])))
+    return Family(name, "histogram", text, ("cluster",), samples)
+
+
+def _cluster_counters(cluster: ClusterStatistics) -> dict[_Key, float]:
+    """Return all counters of a cluster, so that they can be added and subtracted."""
+    requests, service, broadcasts, surveys = cluster.requests, cluster.service, cluster.broadcasts, cluster.surveys
+    numbers: dict[_Key, float] = {
+        "retries": requests.retries,
+        "broadcasts_sent": broadcasts.sent,
+        "broadcasts_received": broadcasts.received,
+        "broadcasts_dropped": broadcasts.dropped,
+        "surveys": surveys.asked,
+        "answered": surveys.answered,
+        "missing": surveys.missing,
+        ("outcome", "done"): requests.replied,
+    }
+    for error, count in requests.errors.items():
+        outcome = ("outcome", OUTCOMES.get(error, "other"))
+        numbers[outcome] = numbers.get(outcome, 0) + count
+    _add_histogram(numbers, "round_trip", requests.round_trip)
+    if service is not None:
+        numbers |= {"executed": service.executed, "failed": service.failed}
+        _add_histogram(numbers, "handling", service.handling)
+    return numbers
+
+
+def _add_histogram(numbers: dict[_Key, float], name: str, histogram: HistogramStatistics) -> None:
+    if histogram.counts:
+        shown = _histogram(histogram)
+        numbers[name, _SUM] = shown.sum_s
+        numbers.update(zip(_KEYS[name], shown.counts, strict=True))
+
+
+def _add_topic(numbers: dict[_Key, float], topic: TopicStatistics) -> None:
+    """Add the counters of a topic to those of all with the same first token."""
+    for key in ("published", "received", "gaps"):
+        numbers[key] = numbers.get(key, 0) + getattr(topic, key)
+
+
+def _in_parts(names: Iterable[str], count: int) -> Iterator[list[str]]:
+    """Return names in so many parts, of which the last ones may be empty."""
+    every = list(names)
+    size = -(-len(every) // count)
+    return (every[number * size : (number + 1) * size] for number in range(count))
+
+
+def _histogram(histogram: HistogramStatistics) -> Histogram:
+    sums = list(accumulate(histogram.counts))
+    if not sums:
+        return _EMPTY
+    last, shown = sums[-1], len(sums)
+    return Histogram((*[sums[bucket] if bucket < shown else last for bucket in BUCKETS], last), histogram.sum_s)
+
+
+def _served(read: Callable[[ServiceStatistics], float]) -> Callable[[ClusterStatistics], float | None]:
+    return lambda each: None if each.service is None else read(each.service)
+
+
+def _oldest_s(statistics: Statistics) -> float:
+    return max((each.oldest_s for each in statistics.subscriptions), default=0.0)
+
+
+_PYTHON: Final = platform.python_version()
+_SUM: Final = "sum"
+_EMPTY: Final = Histogram((0.0,) * (len(BUCKETS) + 1), 0.0)
+
+_KEYS: Final = {name: tuple((name, index) for index in range(len(BUCKETS) + 1)) for name in ("round_trip", "handling")}
+
+_CLUSTER_COUNTERS: Final = (
+    ("iris_request_retries_total", "Times that a request was given to another member.", "retries"),
+    ("iris_handled_total", "Requests and surveys that handlers of this node were given.", "executed"),
+    ("iris_handler_failures_total", "Requests and surveys that ended because a handler raised.", "failed"),
+)
+_CLUSTER_HISTOGRAMS: Final = (
+    ("iris_request_seconds", "Seconds from giving a request to a member until its reply.", "round_trip"),
+    ("iris_handler_seconds", "Seconds that handlers of this node took to answer.", "handling"),
+)
+_CLUSTER_GAUGES: Final[tuple[tuple[str, str, Callable[[ClusterStatistics], float | None]], ...]] = (
+    ("iris_cluster_members", "Members of the cluster, as far as this node knows.", lambda each: each.members),
+    ("iris_requests_in_flight", "Requests of this node that members have now.", lambda each: each.requests.in_flight),
+    (
+        "iris_requests_waiting",
+        "Requests of this node that wait now for a member, a link or a place.",
+        lambda each: each.requests.waiting,
+    ),
+    ("iris_handlers_running", "Handlers of this node that run now.", _served(lambda service: service.running)),
+    (
+        "iris_handlers_limit",
+        "How many handlers of this node may run at once.",
+        _served(lambda service: service.concurrency),
+    ),
+    (
+        "iris_queue_messages",
+        "Requests that wait now for a handler of this node.",
+        _served(lambda service: service.queued_messages),
+    ),
+    (
+        "iris_queue_limit_messages",
+        "How many may wait before callers are told that it is full.",
+        _served(lambda service: service.queue_messages),
+    ),
+)
+_TOPIC_COUNTERS: Final = (
+    ("iris_published_total", "Messages that this node published, by the first token of the topic.", "published"),
+    ("iris_received_total", "Messages that subscriptions of this node wanted, by the first token.", "received"),
+    ("iris_gaps_total", "Messages that publishers had numbered and that did not come, by the first token.", "gaps"),
+)
+_SUMS: Final[tuple[tuple[str, str, str, tuple[tuple[str, _Key], ...]], ...]] = (
+    (
+        "iris_broadcasts_total",
+        "Broadcasts that this node sent, that came for its handlers, and that it dropped.",
+        "outcome",
+        (("sent", "broadcasts_sent"), ("received", "broadcasts_received"), ("dropped", "broadcasts_dropped")),
+    ),
+    (
+        "iris_survey_answers_total",
+        "Answers to surveys of this node, and members that gave none.",
+        "outcome",
+        (("answered", "answered"), ("missing", "missing")),
+    ),
+)
+_Number: TypeAlias = "Callable[[Statistics], float]"
+_COUNTERS: Final[tuple[tuple[str, str, _Number], ...]] = (
+    ("iris_requests_hedged_total", "Times that a second member was asked as well.", lambda node: node.hedged),
+    ("iris_repeated_total", "Requests that this node had executed already, or was executing.", lambda node: node.repeated),
+    ("iris_tunnels_opened_total", "Tunnels that this node opened.", lambda node: node.tunnels.opened),
+    ("iris_tunnels_served_total", "Tunnels that handlers of this node were given.", lambda node: node.tunnels.served),
+    ("iris_links_opened_total", "Links that were opened, whoever dialled.", lambda node: node.links.opened),
+    ("iris_dials_total", "Connections that this node made.", lambda node: node.links.dialled),
+    ("iris_dials_failed_total", "Dials that came to nothing.", lambda node: node.links.dials_failed),
+    ("iris_link_rekeys_total", "Times that the key of one direction of a link was replaced.", lambda node: node.links.rekeys),
+    ("iris_loop_stalls_total", "Times that the event loop did nothing for more than 100 ms.", lambda node: node.process.stalls),
+    (
+        "iris_log_lines_suppressed_total",
+        "Lines that were not logged, for there had been ten of the same event in a minute.",
+        lambda node: node.process.log_lines_suppressed,
+    ),
+    ("iris_process_cpu_seconds_total", "Seconds of processor time, of user and system.", lambda node: node.process.cpu_s),
+)
+_COUNTERS_BY_REASON: Final[tuple[tuple[str, str, str, Callable[[Statistics], Mapping[str, float]]], ...]] = (
+    ("iris_dropped_total", "Messages that this node dropped.", "reason", lambda node: node.drops),
+    ("iris_rejected_total", "Requests that this node refused to execute.", "reason", lambda node: node.rejected),
+    ("iris_tunnels_broken_total", "Tunnels that did not end as both sides wanted.", "reason", lambda node: node.tunnels.broken),
+    ("iris_links_closed_total", "Links that ended after they had been open.", "reason", lambda node: node.links.closed),
+    (
+        "iris_link_bytes_total",
+        "Bytes on links, with all headers.",
+        "direction",
+        lambda node: {"sent": node.links.sent_bytes, "received": node.links.received_bytes},
+    ),
+    (
+        "iris_link_records_total",
+        "Records on links: what is written at once.",
+        "direction",
+        lambda node: {"sent": node.links.sent_records, "received": node.links.received_records},
+    ),
+    (
+        "iris_questions_total",
+        "Questions of other nodes about this one, answered or refused.",
+        "outcome",
+        lambda node: {"answered": node.questions.answered, "busy": 0, "closed": 0, **node.questions.refused},
+    ),
+    (
+        "iris_refused_total",
+        "Packets, datagrams and connections that were not authentic, not of this network, or came before.",
+        "reason",
+        lambda node: {
+            "unauthentic": node.security.unauthentic,
+            "replayed": node.security.replayed,
+            "malformed": node.security.malformed,
+            "datagram": node.security.datagrams,
+            "handshake": node.security.handshakes_refused,
+        },
+    ),
+    (
+        "iris_directory_events_total",
+        "What the directories of groups dropped or gave up on.",
+        "event",
+        lambda node: node.overlay.directories,
+    ),
+    ("iris_ring_events_total", "What the ring dropped, relayed or sent again.", "event", lambda node: node.overlay.ring),
+    (
+        "iris_detector_events_total",
+        "Probes, suspicions and deaths of the failure detector.",
+        "event",
+        lambda node: node.overlay.detector,
+    ),
+)
+_GAUGES: Final[tuple[tuple[str, str, _Number], ...]] = (
+    ("iris_uptime_seconds", "Seconds since the node was started.", lambda node: node.uptime_s),
+    ("iris_network_nodes", "About how many nodes the network has, this one included.", lambda node: node.overlay.size_estimate),
+    ("iris_ring_active", "1 if the node has its place in the ring.", lambda node: int(node.overlay.is_active)),
+    ("iris_roots", "Groups whose directory is on this node.", lambda node: node.overlay.roots),
+    ("iris_root_members", "Members in the directories on this node.", lambda node: node.overlay.members_kept),
+    ("iris_subscriptions", "Subscriptions of this node.", lambda node: len(node.subscriptions)),
+    (
+        "iris_subscription_queue_messages",
+        "Messages that wait now in the subscriptions of this node.",
+        lambda node: sum(each.queued_messages for each in node.subscriptions),
+    ),
+    ("iris_subscription_oldest_seconds", "Seconds that the oldest of them has waited.", _oldest_s),
+    ("iris_tunnels_open", "Tunnels that have not ended.", lambda node: node.tunnels.open),
+    ("iris_links", "Links that are open.", lambda node: node.links.open),
+    ("iris_links_congested", "Links with so much waiting that senders wait, too.", lambda node: node.links.congested),
+    ("iris_peers_through_ring", "Peers that no link can be had to.", lambda node: node.links.through_ring),
+    ("iris_key_generations", "Generations of the network's secret that are accepted.", lambda node: node.security.generations),
+    (
+        "iris_loop_lateness_seconds",
+        "The most by which the event loop was late within the last minute.",
+        lambda node: node.process.loop_lateness_s,
+    ),
+    (
+        "iris_process_resident_bytes",
+        "Memory that the process has; 0 where the system does not tell.",
+        lambda node: node.process.resident_bytes,
+    ),
+    ("iris_process_descriptors", "File descriptors that are open.", lambda node: node.process.descriptors),
+    ("iris_process_descriptors_limit", "How many may be open.", lambda node: node.process.descriptors_max),
+    ("iris_process_threads", "Threads of the process.", lambda node: node.process.threads),
+)
+_GAUGES_BY_NAME: Final[tuple[tuple[str, str, str, Callable[[Statistics], Mapping[str, float]]], ...]] = (
+    (
+        "iris_link_queue_bytes",
+        "Bytes that wait for links.",
+        "lane",
+        lambda node: {**dict.fromkeys(LANES, 0), **node.links.queued_by_lane},
+    ),
+    ("iris_table_entries", "Entries of each table of the ring.", "table", lambda node: node.overlay.tables),
+)
+_HISTOGRAMS: Final[tuple[tuple[str, str, Callable[[Statistics], HistogramStatistics]], ...]] = (
+    (
+        "iris_queue_wait_seconds",
+        "Seconds that requests waited on this node for a handler.",
+        lambda node: node.histograms.queue_wait,
+    ),
+    ("iris_survey_seconds", "Seconds until surveys of this node had ended.", lambda node: node.histograms.survey),
+    (
+        "iris_delivery_lag_seconds",
+        "Seconds that messages waited in subscriptions; one of each run.",
+        lambda node: node.histograms.lag,
+    ),
+    (
+        "iris_broadcast_lag_seconds",
+        "Seconds that broadcasts waited for a handler of this node; one at a time is measured.",
+        lambda node: node.histograms.broadcast_lag,
+    ),
+    ("iris_tunnel_opening_seconds", "Seconds that opening a tunnel took.", lambda node: node.histograms.tunnel_opening),
+    (
+        "iris_link_ping_seconds",
+        "Seconds from a sign of life asked for over a link until it came.",
+        lambda node: node.histograms.ping,
+    ),
+    (
+        "iris_probe_seconds",
+        "Seconds from a probe of the failure detector until its answer.",
+        lambda node: node.histograms.probe,
+    ),
+)
+_OF_NODE: Final = len(_COUNTERS) + len(_COUNTERS_BY_REASON) + len(_GAUGES) + len(_GAUGES_BY_NAME) + len(_HISTOGRAMS)

@@ -1,0 +1,153 @@
+"""The metrics of a node for OpenTelemetry: observed when a reader collects, and nothing is kept for it.
+
+OpenTelemetry has no histograms that are observed (opentelemetry-specification#2713), so those of Iris are shown as their count
+and sum, and as quantiles of what has ended since the last collection.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from iris_py import __version__
+from iris_py.errors import ConfigurationError
+from iris_py.extras import install_command
+from iris_py.metrics.families import BUCKETS, Families, Histogram
+from iris_py.metrics.reading import NodeReader
+from iris_py.observe.histogram import upper_s
+from iris_py.observe.statistics import Statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+
+    from iris_py.api.node import Node
+    from iris_py.metrics.families import Family
+    from iris_py.sync import Node as SyncNode
+
+__all__ = ["observe_node"]
+
+#: The quantiles that are shown of durations.
+QUANTILES: Final = (0.5, 0.9, 0.99)
+#: One reading of a node serves all instruments that are observed within so long (seconds). Too small: each of some seventy
+#: instruments reads the node; too large: a reader that collects more often sees nothing new.
+READING_S: Final = 0.25
+
+_UNITS: Final = {"seconds": "s", "bytes": "By"}
+
+
+def observe_node(node: Node | SyncNode, provider: MeterProvider | None = None) -> None:
+    """Show the metrics of a node to OpenTelemetry, from now on and until the process ends.
+
+    They are those of Prometheus: ``iris_requests_total`` is ``iris.requests``, with the same attributes. Of durations, as
+    ``iris.request_seconds``, there are quantiles (attribute ``quantile``), ``iris.request_seconds.count`` and ``.sum``.
+    A process can show one node to a provider: the series of two would be the same.
+
+    Args:
+        node: The node, of :mod:`iris_py` or of :mod:`iris_py.sync`.
+        provider: Makes the instruments; by default the provider that the program has set up.
+
+    Raises:
+        ConfigurationError: OpenTelemetry is not installed.
+    """
+    try:
+        from opentelemetry import metrics
+    except ImportError as exc:
+        raise ConfigurationError(f"metrics for OpenTelemetry need it. Run: {install_command('otel')}") from exc
+    meter = (provider or metrics.get_meter_provider()).get_meter("iris_py", __version__)
+    sheet = _Sheet(node)
+    for family in Families().collect(Statistics()):
+        name = family.name.removesuffix("_total").replace("_", ".", 1)
+        unit = _UNITS.get(name.rpartition("_")[2], "1")
+        observe = partial(sheet.observe, family.name)
+        if family.kind == "counter":
+            meter.create_observable_counter(name, [observe(_values)], unit, family.help)
+        elif family.kind == "gauge":
+            meter.create_observable_gauge(name, [observe(_values)], unit, family.help)
+        else:
+            meter.create_observable_gauge(name, [observe(sheet.quantiles)], unit, family.help)
+            meter.create_observable_counter(f"{name}.count", [observe(_counts)], "1", family.help)
+            meter.create_observable_counter(f"{name}.sum", [observe(_sums)], unit, family.help)
+
+
+class _Sheet:
+    """The metrics of a node as they were read last.
+
+    Args:
+        node: The node.
+    """
+
+    def __init__(self, node: Node | SyncNode) -> None:
+        self._reader = NodeReader(node)
+        self._families = Families()
+        self._read_at = float("-inf")
+        self._now: Mapping[str, Family] = {}
+        self._before: Mapping[str, Family] = {}
+        self._lock = threading.Lock()  # each reader has a thread of its own
+
+    def observe(
+        self, name: str, show: Callable[[Family], Iterator[tuple[float, dict[str, str | float]]]]
+    ) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        """Return what an instrument calls.
+
+        Args:
+            name: The name of the family.
+            show: Returns the observations of it.
+        """
+        from opentelemetry.metrics import Observation
+
+        def call(_options: CallbackOptions) -> Iterable[Observation]:
+            with self._lock:
+                self._look()
+                family = self._now.get(name)
+                return [] if family is None else [Observation(value, attributes) for value, attributes in show(family)]
+
+        return call
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._read_at < READING_S:
+            return
+        statistics = self._reader.read()
+        if statistics is not None:
+            self._before, self._now = self._now, {each.name: each for each in self._families.collect(statistics)}
+        self._read_at = now
+
+    def quantiles(self, family: Family) -> Iterator[tuple[float, dict[str, str | float]]]:
+        """Return the quantiles of what has ended since the reading before; nothing of what nothing has."""
+        before = dict(self._before[family.name].samples) if family.name in self._before else {}
+        for labels, value in family.samples:
+            earlier = before.get(labels)
+            if isinstance(value, Histogram):
+                known = earlier.counts if isinstance(earlier, Histogram) else (0.0,) * len(value.counts)
+                passed = [one - other for one, other in zip(value.counts, known, strict=True)]
+                if passed[-1] > 0:
+                    for quantile in QUANTILES:
+                        yield _quantile(passed, quantile), _attributes(family, labels) | {"quantile": quantile}
+
+
+def _quantile(counts: list[float], quantile: float) -> float:
+    """Return the end of the bucket that a quantile lies in, in seconds; of the last one, its beginning."""
+    wanted = quantile * counts[-1]
+    return next(
+        (upper_s(bucket) for bucket, count in zip(BUCKETS, counts, strict=False) if count >= wanted), upper_s(BUCKETS[-1])
+    )
+
+
+def _attributes(family: Family, labels: tuple[str, ...]) -> dict[str, str | float]:
+    return dict(zip(family.labels, labels, strict=True))
+
+
+def _values(family: Family) -> Iterator[tuple[float, dict[str, str | float]]]:
+    return ((value, _attributes(family, labels)) for labels, value in family.samples if not isinstance(value, Histogram))
+
+
+def _counts(family: Family) -> Iterator[tuple[float, dict[str, str | float]]]:
+    return ((value.counts[-1], _attributes(family, labels)) for labels, value in family.samples if isinstance(value, Histogram))
+
+
+def _sums(family: Family) -> Iterator[tuple[float, dict[str, str | float]]]:
+    return ((value.sum_s, _attributes(family, labels)) for labels, value in family.samples if isinstance(value, Histogram))

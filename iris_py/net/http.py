@@ -1,0 +1,321 @@
+"""A server of HTTP/1.1 for those who only read: what monitoring asks a process (docs/design.md 16.3).
+
+The format is h11's; this module has the bounds. Each connection has a deadline for whatever it does: sending a head, waiting
+for the answer, taking it, or nothing at all. A byte now and then moves none of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from urllib.parse import parse_qsl, unquote
+
+import h11
+
+from iris_py.logs import EventLogger
+from iris_py.net.addresses import format_address, is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+__all__ = ["Answer", "HttpServer", "Question"]
+
+logger = EventLogger("iris_py.net")
+
+#: Connections at once. If one more comes, the one that has been idle longest ends; if none is idle, the new one. Too small:
+#: two Prometheus servers, a balancer and a probe meet; too large: strangers hold descriptors that the node needs.
+CONNECTIONS_MAX: Final = 32
+#: Bytes of the head of a request, of which only the path, the host and the method count. Too small: proxies add headers; too
+#: large: memory for strangers.
+HEAD_BYTES_MAX: Final = 8192
+#: How long (seconds) the head of a request may take. Too small: slow networks; too large: places are held.
+HEAD_TIMEOUT_S: Final = 5.0
+#: How long (seconds) finding the answer may take, and then taking it.
+ANSWER_TIMEOUT_S: Final = 10.0
+#: How long (seconds) a connection may be idle between two requests. Too small: each scrape makes one anew, which costs little;
+#: too large: balancers that have gone hold places.
+IDLE_TIMEOUT_S: Final = 75.0
+#: How long (seconds) answers that are under way may take when the server closes.
+CLOSE_TIMEOUT_S: Final = 1.0
+
+_PLAIN: Final = "text/plain; charset=utf-8"
+
+
+class Question(NamedTuple):
+    """A request, as far as it matters for the answer."""
+
+    path: str
+    """The path, decoded."""
+    query: Mapping[str, str]
+    """The parameters; of one that is repeated the last."""
+
+
+class Answer(NamedTuple):
+    """An answer; caches never keep one."""
+
+    status: HTTPStatus
+    """The status."""
+    content: bytes
+    """The content; whoever asked for the head alone is not sent it."""
+    content_type: str = _PLAIN
+    """The media type of the content."""
+
+
+class HttpServer:
+    """Answers GET and HEAD.
+
+    Where it listens on loopback, it answers to the names of loopback alone: a web page whose name leads there is a stranger's.
+
+    Args:
+        answer: Finds the answer to a question.
+
+    Attributes:
+        address: Where it listens, ``host:port``; empty while it does not.
+    """
+
+    def __init__(self, answer: Callable[[Question], Awaitable[Answer]]) -> None:
+        self.address = ""
+        self.answer: Final = answer
+        self.connections: dict[Connection, None] = {}  # the one that ended its last answer longest ago comes first
+        self.is_local = True
+        self.is_closing = False
+        self._server: asyncio.Server | None = None
+
+    async def listen(self, host: str, port: int) -> None:
+        """Listen at an address.
+
+        Args:
+            host: An address of this machine, or a name of one.
+            port: The port; 0 takes a free one.
+
+        Raises:
+            OSError: It cannot be listened there.
+        """
+        self._server = await asyncio.get_running_loop().create_server(lambda: Connection(self), host, port)
+        bound = [socket.getsockname() for socket in self._server.sockets]
+        self.address = format_address(*bound[0][:2])
+        self.is_local = all(is_loopback(name[0]) for name in bound)
+
+    async def close(self) -> None:
+        """Listen no more; what is being answered gets ``CLOSE_TIMEOUT_S``. Harmless if repeated."""
+        self.is_closing = True
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            if not connection.is_answering:
+                connection.abort()
+        if self.connections:
+            await asyncio.wait([connection.lost for connection in self.connections], timeout=CLOSE_TIMEOUT_S)
+        self.abort()
+
+    def abort(self) -> None:
+        """End at once."""
+        self.is_closing = True
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.abort()
+
+    def admit(self, connection: Connection) -> bool:
+        """Take a connection, unless there are too many; the longest idle one makes room for it."""
+        if self.is_closing:
+            return False
+        if len(self.connections) >= CONNECTIONS_MAX:
+            idle = next((each for each in self.connections if each.is_idle), None)
+            if idle is None:
+                return False
+            idle.abort()
+            del self.connections[idle]
+        self.connections[connection] = None
+        return True
+
+
+class Connection(asyncio.Protocol):
+    """One connection: requests one after the other.
+
+    Args:
+        server: The server.
+
+    Attributes:
+        is_idle: Whether nothing has come since the last answer.
+        lost: Done when the connection has ended.
+    """
+
+    def __init__(self, server: HttpServer) -> None:
+        self.is_idle = False
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._request: h11.Request | None = None
+        self._answering: asyncio.Task[None] | None = None
+        self._is_sent = False  # the answer was given to the transport, and not all of it has left
+        self._timer: asyncio.TimerHandle | None = None
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass
+        if not self._server.admit(self):
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=0)
+        self._limit(HEAD_TIMEOUT_S)
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_idle:
+            self.is_idle = False
+            self._limit(HEAD_TIMEOUT_S)
+        for start in range(0, len(data), HEAD_BYTES_MAX):  # the parser bounds only what is not yet complete
+            self._parser.receive_data(data[start : start + HEAD_BYTES_MAX])
+            self._read()
+
+    def eof_received(self) -> bool:
+        self._parser.receive_data(b"")
+        self._read()
+        return self.is_answering  # whoever has asked still gets the answer
+
+    def pause_writing(self) -> None:
+        """Not all of the answer has left yet."""
+
+    def resume_writing(self) -> None:
+        if self._is_sent:
+            self._end_answer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.connections.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._answering is not None:
+            self._answering.cancel()
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    # --
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether there is a question, and its answer has not left yet."""
+        return self._answering is not None or self._is_sent
+
+    def abort(self) -> None:
+        """End at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _limit(self, seconds: float) -> None:
+        """End, unless something else comes first."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self.abort)
+
+    def _read(self) -> None:
+        """Take what has come whole, until there is a question."""
+        transport = self._transport
+        assert transport is not None
+        while not self.is_answering and not transport.is_closing():
+            try:
+                event = self._parser.next_event()
+            except h11.RemoteProtocolError as exc:
+                self._refuse(HTTPStatus(exc.error_status_hint))
+                return
+            if isinstance(event, h11.Request):
+                self._request = event
+                if (refusal := self._refusal_of(event)) is not None:
+                    self._refuse(refusal)
+            elif isinstance(event, h11.Data):
+                self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            elif isinstance(event, h11.EndOfMessage):
+                assert self._request is not None
+                transport.pause_reading()
+                self._limit(ANSWER_TIMEOUT_S)
+                self._answering = self._loop.create_task(self._answer(self._request.target))
+            elif isinstance(event, h11.ConnectionClosed):
+                transport.close()
+            else:  # more has to come
+                return
+
+    def _refusal_of(self, request: h11.Request) -> HTTPStatus | None:
+        if request.method not in (b"GET", b"HEAD"):
+            return HTTPStatus.METHOD_NOT_ALLOWED
+        if self._server.is_local and not is_loopback(_host(request)):
+            return HTTPStatus.MISDIRECTED_REQUEST
+        return None
+
+    async def _answer(self, target: bytes) -> None:
+        try:
+            answer = await self._server.answer(_question(target))
+        except Exception as exc:
+            logger.error(
+                "http_failed", "a question over HTTP could not be answered: %s: %s", type(exc).__name__, exc, error=exc
+            )
+            answer = _refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
+        self._answering = None
+        self._send(answer)
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        """Answer what is no request that is answered, and end."""
+        self._send(_refusal(status), ends=True)
+
+    def _send(self, answer: Answer, *, ends: bool = False) -> None:
+        transport = self._transport
+        assert transport is not None
+        if transport.is_closing():
+            return
+        headers = [
+            ("Date", formatdate(usegmt=True)),
+            ("Content-Type", answer.content_type),
+            ("Content-Length", str(len(answer.content))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+        ]
+        if answer.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers.append(("Allow", "GET, HEAD"))
+        if ends or self._server.is_closing:
+            headers.append(("Connection", "close"))
+        head = h11.Response(status_code=answer.status, headers=headers, reason=answer.status.phrase.encode())
+        is_head = self._request is not None and self._request.method == b"HEAD"
+        parts = [self._parser.send(head)]
+        if not is_head:
+            parts.append(self._parser.send(h11.Data(data=answer.content)))
+        parts.append(self._parser.send(h11.EndOfMessage()))
+        self._is_sent = True
+        self._limit(ANSWER_TIMEOUT_S)
+        transport.write(b"".join(part for part in parts if part))
+        if not transport.get_write_buffer_size():
+            self._end_answer()
+
+    def _end_answer(self) -> None:
+        """The answer has left: end, or be ready for the next question."""
+        assert self._transport is not None
+        self._is_sent, self._request = False, None
+        if self._parser.our_state is not h11.DONE or self._parser.their_state is not h11.DONE or self._server.is_closing:
+            self._transport.close()
+            return
+        self._parser.start_next_cycle()
+        del self._server.connections[self]
+        self._server.connections[self] = None  # to the end of the order
+        self.is_idle = not self._parser.trailing_data[0]
+        self._limit(IDLE_TIMEOUT_S if self.is_idle else HEAD_TIMEOUT_S)
+        self._transport.resume_reading()
+        self._read()
+
+
+def _question(target: bytes) -> Question:
+    path, _, query = target.partition(b"?")
+    parameters = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    return Question(unquote(path.decode("latin-1")), dict(parameters))
+
+
+def _host(request: h11.Request) -> str:
+    """Return the host that was asked for; who names none, in HTTP/1.0, is no browser."""
+    text = next((value.decode("latin-1") for name, value in request.headers if name == b"host"), "localhost")
+    host = text.rpartition("]")[0].lstrip("[") if text.startswith("[") else text.partition(":")[0]
+    return host.rstrip(".")
+
+
+def _refusal(status: HTTPStatus) -> Answer:
+    return Answer(status, f"{status.phrase}\n".encode())

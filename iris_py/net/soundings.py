@@ -1,0 +1,148 @@
+"""The sockets of this machine, tried: which interfaces there are, and what can be listened on, dialled and heard.
+
+Nothing stays of it: what is opened to try something is closed at once. It is for whoever looks for a fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from iris_py.net.addresses import parse_address
+from iris_py.net.network import BEACON_PORT
+from iris_py.net.sockets import SocketNetwork
+
+__all__ = ["Interface", "find_interfaces", "hears_itself", "is_refused", "resolve", "try_port"]
+
+#: How long a name server, and a remembered peer, may take (seconds).
+RESOLVE_S: Final = 3.0
+DIAL_S: Final = 1.0
+#: How often, and for how long each (seconds), a datagram to a group is waited for that this machine sends to itself.
+MULTICAST_TRIES: Final = 3
+MULTICAST_S: Final = 0.2
+
+# Linux, <linux/sockios.h> and <linux/if.h>; the socket module does not have them.
+_SIOCGIFFLAGS: Final = 0x8913
+_SIOCGIFADDR: Final = 0x8915
+_SIOCGIFMTU: Final = 0x8921
+_IFF_UP: Final = 0x1
+_IFF_LOOPBACK: Final = 0x8
+_REQUEST: Final = struct.Struct("16s24s")
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A network interface that is up."""
+
+    name: str
+    addresses: tuple[str, ...]
+    """Its first address of IPv4; empty if it has none."""
+    mtu: int
+    is_loopback: bool = False
+
+
+def find_interfaces() -> tuple[Interface, ...]:
+    """Return the interfaces that are up; none where the system is not Linux."""
+    found = []
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            for _, name in socket.if_nameindex():
+                interface = _interface(probe, name)
+                if interface is not None:
+                    found.append(interface)
+    except OSError:
+        return ()
+    return tuple(found)
+
+
+def _interface(probe: socket.socket, name: str) -> Interface | None:
+    import fcntl  # not on Windows, where this module is imported as well
+
+    def ask(request: int) -> bytes:
+        answer: bytes = fcntl.ioctl(probe, request, _REQUEST.pack(name.encode(), b""))
+        return answer[16:]
+
+    try:
+        (flags,) = struct.unpack_from("=H", ask(_SIOCGIFFLAGS))
+        (mtu,) = struct.unpack_from("=i", ask(_SIOCGIFMTU))
+    except OSError:
+        return None
+    if not flags & _IFF_UP:
+        return None
+    try:
+        addresses: tuple[str, ...] = (socket.inet_ntoa(ask(_SIOCGIFADDR)[4:8]),)
+    except OSError:
+        addresses = ()  # it has none of IPv4
+    return Interface(name, addresses, mtu, bool(flags & _IFF_LOOPBACK))
+
+
+async def resolve(host: str) -> tuple[str, ...]:
+    """Return the numeric addresses of a host; none if it is unknown, or nobody says in time."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(RESOLVE_S):
+            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError, TimeoutError):
+        return ()
+    return tuple(dict.fromkeys(str(address[0]).partition("%")[0] for *_, address in found))
+
+
+async def hears_itself(host: str) -> bool:
+    """Return whether a datagram to a multicast group, sent as a node that listens on an address sends beacons, comes back."""
+    token = os.urandom(16)
+    try:
+        datagrams = await SocketNetwork().open_datagrams(host, 0, multicast=True, group_port=BEACON_PORT + 1)
+    except OSError:
+        return False
+    try:
+        for _try in range(MULTICAST_TRIES if datagrams.has_multicast else 0):
+            datagrams.send(token, None)
+            with contextlib.suppress(TimeoutError, ConnectionAbortedError):
+                async with asyncio.timeout(MULTICAST_S):
+                    while (await datagrams.receive())[0] != token:
+                        pass  # another one looks, too
+                    return True
+    finally:
+        datagrams.close()
+    return False
+
+
+async def try_port(host: str, port: int, *, is_udp: bool = False) -> str:
+    """Return why an address cannot be listened on; empty if it can. Nothing listens there afterwards."""
+    loop, kind = asyncio.get_running_loop(), socket.SOCK_DGRAM if is_udp else socket.SOCK_STREAM
+    try:
+        async with asyncio.timeout(RESOLVE_S):
+            family, _, _, _, address = (await loop.getaddrinfo(host, port, type=kind))[0]
+    except (OSError, TimeoutError) as exc:
+        return getattr(exc, "strerror", None) or str(exc) or "its host is unknown"
+    with socket.socket(family, kind) as probe:
+        try:
+            if not is_udp:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind(address)
+            if not is_udp:
+                probe.listen(1)
+        except OSError as exc:
+            return exc.strerror or str(exc)
+    return ""
+
+
+async def is_refused(address: str) -> bool:
+    """Return whether nobody listens at an address, as its host says."""
+    host, port = parse_address(address)
+    try:
+        async with asyncio.timeout(DIAL_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False

@@ -1,0 +1,363 @@
+"""The numbers of a node at one moment: what its parts have counted, and what they hold, in one tree of structs."""
+
+from __future__ import annotations
+
+from heapq import nlargest
+from typing import TYPE_CHECKING, Final
+
+from iris_py.observe.histogram import HistogramStatistics
+from iris_py.observe.statistics import (
+    LANES,
+    OTHER,
+    BroadcastStatistics,
+    ClusterStatistics,
+    Histograms,
+    LinksStatistics,
+    LinkStatistics,
+    OverlayStatistics,
+    ProcessStatistics,
+    QuestionStatistics,
+    RequestStatistics,
+    SecurityStatistics,
+    ServiceStatistics,
+    Statistics,
+    SubscriptionStatistics,
+    SurveyStatistics,
+    TopicStatistics,
+    TunnelStatistics,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from iris_overlay.counters import Counters
+    from iris_overlay.detector.config import DetectorCounters
+    from iris_overlay.overlay import Overlay
+    from iris_overlay.ring.state import PastryCounters
+    from iris_py.link.link import Link
+    from iris_py.node.core import NodeCore
+    from iris_py.observe.counts import GroupCounts, ServiceCounts, SurveyCounts
+    from iris_py.patterns.request.registration import Registration
+    from iris_py.patterns.topic.queue import SubscriptionQueue
+    from iris_py.peers.group import Group
+    from iris_py.peers.groups import Groups
+    from iris_py.peers.peer import Peer
+
+#: Links that are shown one by one, the busiest of those that are open. Too small: the one that matters may be missing; too
+#: large: a node with thousands of peers says more than anybody reads.
+LINKS_SHOWN_MAX: Final = 256
+
+
+#: What a subscription drops without having kept it.
+_NEVER_KEPT: Final = ("newest", "over_block", "cut_off")
+
+
+def statistics_of(
+    core: NodeCore,
+    subscriptions: Collection[SubscriptionQueue],
+    process: ProcessStatistics,
+    questions: QuestionStatistics,
+    started_at: float,
+    now: float,
+) -> Statistics:
+    """Return the numbers of a node.
+
+    Args:
+        core: The node.
+        subscriptions: Those that the program has, also to topics of other clouds.
+        process: The process that it runs in.
+        questions: What others have asked about it.
+        started_at: When the node was started.
+        now: The time.
+    """
+    requests, service, groups = core.requester.counts, core.service, core.groups
+    clusters = _clusters(core)  # and settles durations, which are in the totals from then on
+    shown = tuple([_subscription(queue, now) for queue in subscriptions])
+    histograms = _histograms(core)
+    return Statistics(
+        requests=groups.cluster_counts.sent(),
+        replies=histograms.round_trip.count,
+        retries=requests.retries,
+        executed=service.executed,
+        rejected=dict(service.rejected),
+        drops=_drops(core),
+        repeated=service.repetitions.repeated,
+        failed=requests.failed,
+        hedged=requests.hedged,
+        uptime_s=now - started_at,
+        clusters=clusters,
+        topics=_topics(groups),
+        subscriptions=shown,
+        tunnels=_tunnels(core),
+        links=_links(core),
+        overlay=_overlay(core.overlay),
+        security=_security(core),
+        questions=questions,
+        process=process,
+        histograms=histograms,
+    )
+
+
+def _drops(core: NodeCore) -> dict[str, int]:
+    counted_elsewhere = {
+        "late_reply": core.requester.counts.late,
+        "late_answer": core.surveyor.late,
+        "refused_connection": core.peers.refused,
+        "unsigned_generations": core.peers.rotation.unsigned,
+        "remembered_reply": core.service.repetitions.forgotten,
+    }
+    return core.drops | {reason: count for reason, count in counted_elsewhere.items() if count}
+
+
+def _clusters(core: NodeCore) -> dict[str, ClusterStatistics]:
+    table, service = core.groups.cluster_counts, core.service
+    find, shown = core.groups.find, {}
+    for name, counts in table.by_name.items():
+        group = find(name)
+        shown[name] = _cluster(counts, group, () if group is None else service.registrations_of(group))
+    if table.has_forgotten:
+        shown[OTHER] = _cluster(table.forgotten, None, ())
+    return shown
+
+
+def _cluster(counts: GroupCounts, group: Group | None, registrations: Collection[Registration]) -> ClusterStatistics:
+    served, surveys = counts.service, counts.surveys
+    return ClusterStatistics(
+        members=0 if group is None else group.size,
+        requests=_requests(counts, group) if counts.sent else _NO_REQUESTS,
+        service=None if served is None else _service(served, registrations),
+        broadcasts=_broadcasts(counts, served, registrations),
+        surveys=_NO_SURVEYS if surveys is None else _surveys(surveys),
+    )
+
+
+def _requests(counts: GroupCounts, group: Group | None) -> RequestStatistics:
+    trips = counts.round_trip.show()
+    replied, errors = counts.round_trip.settled, counts.errors
+    pending = counts.sent - replied - counts.cancelled - (sum(errors.values()) if errors else 0)
+    in_flight = 0
+    if pending and group is not None:  # else nobody asks any of the members, and there may be thousands
+        in_flight = min(pending, sum([member.in_flight for member in group.members or ()]))
+    return RequestStatistics(
+        sent=counts.sent,
+        replied=replied,
+        retries=counts.retries,
+        cancelled=counts.cancelled,
+        errors=errors.copy(),
+        in_flight=in_flight,
+        waiting=max(0, pending - in_flight),
+        round_trip=trips,
+    )
+
+
+def _service(counts: ServiceCounts, registrations: Collection[Registration]) -> ServiceStatistics:
+    queue_wait = counts.queue_wait.show()
+    running = concurrency = queued_messages = queue_messages = queued_bytes = queue_bytes = 0
+    weight = 0.0
+    for each in registrations:
+        running += each.running
+        concurrency += each.concurrency
+        queued_messages += len(each.queue)
+        queue_messages += each.queue_messages
+        queued_bytes += each.queued_bytes
+        queue_bytes += each.queue_bytes
+        weight = max(weight, each.weight)
+    return ServiceStatistics(
+        handlers=len(registrations),
+        executed=counts.queue_wait.settled,
+        failed=counts.failed,
+        rejected=counts.rejected.copy(),
+        repeated=counts.repeated,
+        running=running,
+        concurrency=concurrency,
+        queued_messages=queued_messages,
+        queue_messages=queue_messages,
+        queued_bytes=queued_bytes,
+        queue_bytes=queue_bytes,
+        weight=weight,
+        queue_wait=queue_wait,
+        handling=counts.handling.show(),
+    )
+
+
+def _broadcasts(
+    counts: GroupCounts, served: ServiceCounts | None, registrations: Collection[Registration]
+) -> BroadcastStatistics:
+    if not counts.broadcasts and (served is None or not served.broadcasts):
+        return _NO_BROADCASTS
+    return BroadcastStatistics(
+        sent=counts.broadcasts,
+        received=0 if served is None else served.broadcasts,
+        dropped=0 if served is None else served.broadcasts_dropped,
+        queued_messages=sum([len(each.broadcasts) for each in registrations]),
+        lag=HistogramStatistics() if served is None else served.broadcast_lag.show(),
+    )
+
+
+def _surveys(counts: SurveyCounts) -> SurveyStatistics:
+    completion = counts.completion.show()
+    return SurveyStatistics(
+        asked=counts.asked,
+        answered=counts.answered,
+        missing=counts.missing,
+        cancelled=counts.cancelled,
+        under_way=counts.asked - counts.completion.settled - counts.cancelled,
+        completion=completion,
+    )
+
+
+def _topics(groups: Groups) -> dict[str, TopicStatistics]:
+    table = groups.topic_counts
+    sizes = {group.name: group.size for group in groups.topics()}
+    shown = {name: _topic(counts, sizes.get(name, 0)) for name, counts in table.by_name.items()}
+    if table.has_forgotten:
+        shown[OTHER] = _topic(table.forgotten, 0)
+    return shown
+
+
+def _topic(counts: GroupCounts, members: int) -> TopicStatistics:
+    return TopicStatistics(
+        members=members,
+        runs=counts.runs,
+        published=counts.published,
+        received=counts.received,
+        gaps=counts.gaps,
+        pauses_asked=counts.pauses_asked,
+        pauses_obeyed=counts.pauses_obeyed,
+    )
+
+
+def _subscription(queue: SubscriptionQueue, now: float) -> SubscriptionStatistics:
+    waiting, dropped = len(queue.waiting), queue.dropped
+    return SubscriptionStatistics(
+        pattern=queue.name,
+        policy=queue.policy,
+        delivered=queue.taken + waiting + sum([dropped.get(reason, 0) for reason in _NEVER_KEPT]),
+        dropped=dict(dropped),
+        queued_messages=waiting,
+        queue_messages=queue.messages_max,
+        queued_bytes=queue.bytes,
+        queue_bytes=queue.bytes_max,
+        oldest_s=queue.oldest_s(now),
+        publishers_waiting=len(queue.blocked),
+        lag=queue.lag.show(),
+    )
+
+
+def _tunnels(core: NodeCore) -> TunnelStatistics:
+    counts, ends = core.tunnels.counts, core.tunnels.ends()
+    return TunnelStatistics(
+        opened=counts.opened,
+        unopened=dict(core.requester.counts.unopened),
+        served=counts.served,
+        ended=counts.ended,
+        broken=dict(counts.broken),
+        credit_waits=counts.credit_waits + sum([end.credit_waits for end in ends]),
+        sent_bytes=counts.sent_bytes + sum([end.written for end in ends]),
+        received_bytes=counts.received_bytes + sum([end.received for end in ends]),
+        open=len(ends),
+        credit_bytes=sum([end.credit for end in ends]),
+        queued_bytes=sum([end.queued_bytes for end in ends]),
+        buffered_bytes=sum([end.buffered_bytes for end in ends]),
+    )
+
+
+def _links(core: NodeCore) -> LinksStatistics:
+    counts, rows = core.peers.counts, [(link, peer, *link.records()) for link, peer in core.peers.links_and_peers()]
+    open_rows = [row for row in rows if row[1] is not None]
+    lanes = [lane for lane in [row[0].queued_by_lane() for row in open_rows] if any(lane)]
+    shown = open_rows if len(open_rows) <= LINKS_SHOWN_MAX else nlargest(LINKS_SHOWN_MAX, open_rows, key=_traffic)
+    return LinksStatistics(
+        opened=counts.opened,
+        dialled=counts.dialled,
+        dials_failed=counts.dials_failed,
+        refused=core.peers.refused,
+        closed=counts.closed.copy(),
+        received_bytes=counts.received_bytes + sum([row[0].received_bytes for row in rows]),
+        sent_bytes=counts.sent_bytes + sum([row[0].sent_bytes for row in rows]),
+        received_records=counts.received_records + sum([row[2] for row in rows]),
+        sent_records=counts.sent_records + sum([row[3] for row in rows]),
+        rekeys=counts.rekeys + sum([row[4] for row in rows]),
+        open=len(open_rows),
+        congested=sum([row[0].congested for row in open_rows]),
+        queued_bytes=sum([sum(lane[:3]) for lane in lanes]),
+        queued_by_lane={name: size for name, size in zip(LANES, map(sum, zip(*lanes, strict=True)), strict=False) if size},
+        through_ring=core.peers.count_routed(),
+        each=tuple([_link(*row) for row in shown]),
+    )
+
+
+def _traffic(row: tuple[Link, Peer | None, int, int, int]) -> int:
+    return row[0].received_bytes + row[0].sent_bytes
+
+
+def _link(link: Link, peer: Peer | None, received_records: int, sent_records: int, rekeys: int) -> LinkStatistics:
+    assert peer is not None
+    info = peer.info
+    return LinkStatistics(
+        peer=peer.name,
+        address=info.addresses[0] if info.addresses else "",
+        zone=info.zone,
+        received_bytes=link.received_bytes,
+        sent_bytes=link.sent_bytes,
+        received_records=received_records,
+        sent_records=sent_records,
+        rekeys=rekeys,
+        queued_bytes=link.queued_bytes,
+        is_congested=link.congested,
+        awaited=peer.awaited,
+        round_trip_s=link.signs.round_trip_s,
+    )
+
+
+def _overlay(overlay: Overlay) -> OverlayStatistics:
+    tables = overlay.table_sizes()
+    return OverlayStatistics(
+        is_active=overlay.is_active(),
+        size_estimate=overlay.size_estimate(),
+        roots=tables["directories"],
+        members_kept=tables["directory_members"],
+        tables=tables,
+        directories=_counted(overlay.counters),
+        ring=_counted(overlay.ring_counters),
+        detector=_counted(overlay.detector_counters),
+    )
+
+
+def _counted(counters: Counters | PastryCounters | DetectorCounters) -> dict[str, int]:
+    return {name: getattr(counters, name) for name in counters.__slots__}
+
+
+def _security(core: NodeCore) -> SecurityStatistics:
+    drops, keyring = core.drops, core.peers.keyring
+    return SecurityStatistics(
+        unauthentic=drops.get("unauthentic", 0),
+        replayed=drops.get("replayed", 0),
+        malformed=drops.get("malformed", 0) + drops.get("malformed_headers", 0),
+        datagrams=drops.get("datagram", 0),
+        handshakes_refused=core.peers.refused,
+        generations=len(keyring.generations),
+        primary=keyring.primary.key_id.hex(),
+    )
+
+
+def _histograms(core: NodeCore) -> Histograms:
+    totals = core.groups.cluster_counts.totals
+    counts, seconds = core.overlay.round_trips
+    return Histograms(
+        round_trip=totals.round_trip.show(),
+        queue_wait=totals.queue_wait.show(),
+        handling=totals.handling.show(),
+        survey=totals.survey.show(),
+        lag=core.pubsub.deliveries.lags.show(),
+        broadcast_lag=totals.broadcast_lag.show(),
+        tunnel_opening=core.requester.counts.openings.show(),
+        ping=core.peers.counts.round_trips.show(),
+        probe=HistogramStatistics.of(counts, seconds),
+    )
+
+
+# Of most clusters a node does only one thing.
+_NO_REQUESTS: Final = RequestStatistics()
+_NO_BROADCASTS: Final = BroadcastStatistics()
+_NO_SURVEYS: Final = SurveyStatistics()

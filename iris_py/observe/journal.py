@@ -1,0 +1,145 @@
+"""The journal of a node: what it drops, by reason, and its last events, numbered.
+
+Nobody is told of an event, so one costs nothing but its place: whoever wants to know asks for those since a number. Peers
+decide how often some events happen, so of each kind and subject one is noted in ``BURST_S``, and the next one says how many
+there were.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+#: Events that are kept. Too small: a short storm hides what began it; too large: memory, and answers that nobody reads.
+EVENTS_MAX: Final = 512
+#: Of each kind and subject one event is noted in so many seconds. Too small: a peer that comes and goes pushes out everything
+#: else; too large: that something goes on is seen late.
+BURST_S: Final = 10.0
+#: Kinds and subjects of which it is known when they were noted last. Beyond it the oldest is forgotten, and noted anew.
+BURSTS_MAX: Final = 1024
+
+#: Each kind of event, and what it says.
+KINDS: Final = {
+    "joined": "A node is a member of a cluster that this node uses: it appeared in the view.",
+    "left": "A node is no member of a cluster any more, in the view of this node.",
+    "suspected": "A node does not answer the failure detector. It may be busy.",
+    "died": "A node is dead, as far as can be known.",
+    "link_opened": "There is a link to a node.",
+    "link_closed": "The link to a node ended as both sides wanted; the detail is the reason.",
+    "link_lost": "The link to a node ended otherwise; the detail is the reason.",
+    "refused": "A connection to this node, or one of its dials, ended without an authenticated peer.",
+    "dropped": "Messages were dropped; the detail is the reason.",
+    "paused": "A subscriber asked this node to wait with what it publishes.",
+    "stalled": "This process stood still, or its event loop was blocked, for so long that it asks its peers whether they wait.",
+}
+
+
+class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened at a node."""
+
+    number: int
+    """Its number: 1 for the first event of the node, and one more for each: a larger step says that some were missed."""
+    at_s: float
+    """When it happened, in seconds since the node was started."""
+    kind: str
+    """One of ``joined``, ``left``, ``suspected``, ``died``, ``link_opened``, ``link_closed``, ``link_lost``, ``refused``,
+    ``dropped``, ``paused`` and ``stalled``."""
+    node: str = ""
+    """The node that it is about: 32 hexadecimal digits; empty for this one, and where nobody is known."""
+    name: str = ""
+    """The cluster or topic that it is about."""
+    detail: str = ""
+    """The reason, for people."""
+    times: int = 1
+    """How often it happened since it was noted last: what goes on is noted every 10 seconds."""
+
+
+class Journal:
+    """The drops and events of one node.
+
+    Attributes:
+        drops: What was dropped, by reason.
+        now: The time, as the owner last said it (seconds).
+        started_at: When the node was started; the owner sets it.
+        last: The number of the last event; 0 before the first.
+        on_noted: Is called after an event was noted, while somebody waits for one.
+    """
+
+    def __init__(self) -> None:
+        self.drops: dict[str, int] = {}
+        self.now = 0.0
+        self.started_at = 0.0
+        self.last = 0
+        self.on_noted: Callable[[], None] | None = None
+        self._events: deque[tuple[EventRecord, EventRecord]] = deque(maxlen=EVENTS_MAX)  # as it is, and as others may know it
+        self._bursts: dict[tuple[str, str, str], list[float]] = {}  # when each was noted, and how often it happened since
+
+    def count_drop(self, reason: str, times: int = 1) -> int:
+        """Count something that was dropped; returns how often that happened."""
+        count = self.drops[reason] = self.drops.get(reason, 0) + times
+        self.note("dropped", subject=reason, detail=reason, times=times)
+        return count
+
+    def note(
+        self,
+        kind: str,
+        subject: str = "",
+        *,
+        node: str = "",
+        name: str = "",
+        told_name: str = "",
+        detail: str = "",
+        times: int = 1,
+    ) -> None:
+        """Note an event, unless the same has just been noted.
+
+        Args:
+            kind: One of ``KINDS``.
+            subject: What makes it the same as another one, beside its kind and name.
+            node: The node that it is about.
+            name: The cluster or topic.
+            told_name: What other nodes are told in place of the name; empty if they may know it.
+            detail: The reason.
+            times: How often it happened.
+        """
+        now, key = self.now, (kind, subject, name)
+        burst = self._bursts.get(key)
+        if burst is None:
+            if len(self._bursts) >= BURSTS_MAX:
+                del self._bursts[next(iter(self._bursts))]
+            burst = self._bursts[key] = [-BURST_S, 0]
+        burst[1] += times
+        if now - burst[0] < BURST_S:
+            return
+        times = int(burst[1])
+        burst[0], burst[1] = now, 0
+        self.last += 1
+        event = EventRecord(
+            number=self.last, at_s=now - self.started_at, kind=kind, node=node, name=name, detail=detail, times=times
+        )
+        self._events.append((event, msgspec.structs.replace(event, name=told_name) if told_name else event))
+        if self.on_noted is not None:
+            self.on_noted()
+
+    def note_at(self, now: float, kind: str, subject: str = "", *, node: str = "", name: str = "", detail: str = "") -> None:
+        """Note an event that happens at a time: see :meth:`note`."""
+        self.now = now
+        self.note(kind, subject, node=node, name=name, detail=detail)
+
+    def since(self, number: int) -> tuple[EventRecord, ...]:
+        """Return the events after that of a number, the oldest first; those that are not kept any more are missing."""
+        return tuple(event for event, _told in self._after(number))
+
+    def told_since(self, number: int) -> tuple[EventRecord, ...]:
+        """Return the same as other nodes may know it: without the names of clusters that have a secret of their own."""
+        return tuple(told for _event, told in self._after(number))
+
+    def _after(self, number: int) -> Iterator[tuple[EventRecord, EventRecord]]:
+        known = max(0, self.last - max(0, number))
+        return islice(self._events, max(0, len(self._events) - known), None)

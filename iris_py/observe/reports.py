@@ -1,0 +1,157 @@
+"""The answers of other nodes, as a program gets them: reports, the way to a root, and a trace of a request (docs/observe.md).
+
+All of it is msgspec structs, so ``msgspec.json.encode`` writes each as JSON.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from iris_py.observe.answers import About
+from iris_py.observe.estimates import Estimate, Size, sum_of
+from iris_py.observe.journal import EventRecord
+from iris_py.observe.statistics import Statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class NodeName(msgspec.Struct, frozen=True):
+    """A node, by what others say of it."""
+
+    id: str
+    """The node id: 32 hexadecimal digits."""
+    address: str = ""
+    """Where it listens, ``host:port``; empty if nobody can dial it."""
+    zone: str = ""
+    """Where it says it is."""
+
+
+class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of one node."""
+
+    node: NodeName
+    """The node."""
+    about: About
+    """Its version, clock and sizes."""
+    statistics: Statistics
+    """The parts that were asked for; all others have their defaults."""
+    round_trip_s: float
+    """How long its first answer took, in seconds."""
+    received_unix_s: float = 0.0
+    """When its last answer came, by the clock of the node that asked: seconds since 1970."""
+    events: tuple[EventRecord, ...] | None = None
+    """Its events after the number that was asked for, the oldest first; None if nobody asked for them, and of a node that keeps
+    them to itself (``observe``) or is of an older version."""
+    left_out: int = 0
+    """Things that it had to leave out: too large for a page, or too many."""
+    pages: int = 1
+    """How many pages its answer took, each of which counts as a question: it answers some 20 in a second."""
+
+    def unix_s_of(self, event: EventRecord) -> float:
+        """Return when an event of the node happened, by the clock of the node that asked, whatever that of the other one shows.
+
+        It is as exact as the answer was quick.
+        """
+        ago_s = self.about.now_s - event.at_s
+        return self.received_unix_s - (max(0.0, ago_s) if isfinite(ago_s) else 0.0)
+
+
+class NodeReports(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers of several nodes."""
+
+    reports: tuple[NodeReport, ...] = ()
+    """Those of the nodes that answered."""
+    missing: tuple[NodeName, ...] = ()
+    """The nodes that did not answer in time, or not in a way that this version understands."""
+    refused: tuple[NodeName, ...] = ()
+    """The nodes that would not: their setting ``observe`` is ``none``, or too many ask them."""
+    size: Size = Size(0.0)
+    """How many other nodes the network has."""
+    is_sample: bool = False
+    """Whether only a fair sample of them was asked."""
+    is_whole: bool = True
+    """Whether, otherwise, the ring was walked without a gap: then nobody else was there."""
+
+    @property
+    def asked(self) -> int:
+        """How many nodes were asked."""
+        return len(self.reports) + len(self.missing) + len(self.refused)
+
+    def total(self, read: Callable[[NodeReport], float]) -> Estimate:
+        """Return the sum of something over all nodes: as it is, or estimated from a sample.
+
+        Args:
+            read: Takes it from the report of a node.
+        """
+        values = [float(read(report)) for report in self.reports]
+        return sum_of(values, self.size if self.is_sample else Size(float(len(values))))
+
+
+class Hop(msgspec.Struct, frozen=True):
+    """A node that a message through the ring passed."""
+
+    node: NodeName
+    """The node. Its address and zone are empty unless this node knows them."""
+    held_us: int | None = None
+    """How long it kept the message, in microseconds; None if a node on the way did not say so."""
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """The way of a question to the root of a key, and what the root says."""
+
+    key: str
+    """The key: 32 hexadecimal digits."""
+    root: NodeName
+    """The root, which keeps the directory of the group with that id."""
+    hops: tuple[Hop, ...] = ()
+    """The nodes that the question passed, this one first, the root not among them."""
+    round_trip_s: float = 0.0
+    """How long it took until the answer was here, in seconds."""
+    neighbours: tuple[NodeName, ...] = ()
+    """The neighbours of the root on the ring, the nearest first."""
+    members: int | None = None
+    """How many members the group has; None if there is no directory of it, or the root does not tell."""
+    watchers: int | None = None
+    """How many nodes watch it; likewise."""
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of a cluster, as the node that asks sees it."""
+
+    node: NodeName
+    """The member."""
+    distance: int
+    """How many parts of the own zone it does not share: 0 is the nearest."""
+    in_flight: int
+    """Requests of this node that it has and has not answered."""
+    expected_s: float | None
+    """How long a reply is expected to take, in seconds; None where no reply has been measured."""
+    is_linked: bool
+    """Whether a link to it is open."""
+    rank: int = 0
+    """0 for an ordinary member; of a stand-in, how many others come before it."""
+    reason: str = ""
+    """Why it gets the next request, or does not."""
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """The way of a request to a cluster, step by step. Steps that did not happen are None."""
+
+    cluster: str
+    """The cluster."""
+    route: Route | None = None
+    """The way to its root; None if no answer came."""
+    candidates: tuple[Candidate, ...] = ()
+    """The members that this node knows, in the order in which they are considered."""
+    chosen: NodeName | None = None
+    """The member that the balancer took."""
+    way: str = ""
+    """How it is reached: by a ``link`` that was open, by one that was ``dialled`` for this, by the ``ring``, or ``local``."""
+    dial_s: float | None = None
+    """How long opening the link took, in seconds."""
+    answer_s: float | None = None
+    """How long that member took to answer an empty question, its handler untouched, in seconds."""

@@ -1,0 +1,87 @@
+"""The root of a key says who it is: the question that walks of the ring, samples of it and traces of a route are made of.
+
+The question is routed as everything is, and each hop adds how long it kept it. The root answers back along that path, so nobody
+dials for it. Nothing is kept for a question, and nothing changes by it.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from iris_overlay.events import RootLocated
+from iris_overlay.groups.followers import FollowerKind
+from iris_overlay.groups.messages import FindRoot, RootFound
+from iris_overlay.ids import GroupId
+from iris_overlay.ring.messages import LEAVES_TOLD_MAX
+
+if TYPE_CHECKING:
+    from iris_overlay.counters import Counters
+    from iris_overlay.groups.config import GroupConfig
+    from iris_overlay.groups.io import Outbox, Path, Ring
+    from iris_overlay.groups.roots import Roots
+    from iris_overlay.messages import NodeInfo
+
+#: Answers of one root within a second; further questions are dropped, and counted. Too small: several who look at a network at
+#: once hinder each other. Too large: a flood of questions costs the root a signature each, 0.1 ms.
+ANSWERS_PER_S_MAX: Final = 100
+
+
+class Finding:
+    """Ask for roots, and answer as one.
+
+    Attributes:
+        held: How long the nodes on its way kept the message that is handled now (microseconds).
+        events: The answers that came.
+    """
+
+    def __init__(
+        self, local: NodeInfo, config: GroupConfig, ring: Ring, roots: Roots, outbox: Outbox, counters: Counters
+    ) -> None:
+        self.held: tuple[int, ...] = ()
+        self.events: list[RootLocated] = []
+        self._local = local
+        self._config = config
+        self._ring = ring
+        self._roots = roots
+        self._outbox = outbox
+        self._counters = counters
+        self._second_began = -inf
+        self._answered = 0  # within that second
+
+    def ask(self, key: bytes, number: int) -> None:
+        """Ask the root of a key."""
+        self._outbox.route(GroupId(key), FindRoot(GroupId(key), number))
+
+    def answer(self, message: FindRoot, path: Path | None, now: float) -> None:
+        """Answer as the root, which the local node is for whatever was routed to it."""
+        if path is None:
+            return  # Nobody routed it here.
+        held, self.held = self.held, ()
+        if now - self._second_began >= 1.0:
+            self._second_began, self._answered = now, 0
+        if self._answered >= ANSWERS_PER_S_MAX:
+            self._counters.questions_refused += 1
+            return
+        self._answered += 1
+        counts: tuple[int, ...] = ()
+        root = self._roots.roots.get(message.key)
+        if root is not None and root.successor is None and self._config.tells_counts:
+            counts = len(root.directory.members), len(root.followers.members[FollowerKind.WATCHER])
+        leaves = list(self._ring.replicas(self._local.id, LEAVES_TOLD_MAX))
+        found = RootFound(self._local, message.key, message.number, path, held, leaves, counts)
+        self._outbox.answer(path, found)
+
+    def found(self, message: RootFound) -> None:
+        """Take an answer; whether anybody asked for it the owner of the overlay knows."""
+        self.events.append(
+            RootLocated(
+                message.number,
+                message.root,
+                message.key,
+                message.path,
+                message.held,
+                tuple(message.leaves),
+                *(message.counts if len(message.counts) == 2 else (None, None)),
+            )
+        )

@@ -1,0 +1,222 @@
+"""The commands that look at a network, at one of real nodes in this process: what they print, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import msgspec
+import pytest
+
+import iris_py
+from iris_py.cli import lists, monitoring, pinging, topology, tracing
+from iris_py.cli.outcome import ExitCode
+from iris_py.cli.settings import Settings
+from iris_py.cli.top import command as top
+from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
+from tests.cli_reference import find_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+NETWORK = "looking"
+ASKED: dict[str, Any] = {"is_every": False, "sample": NODES_SAMPLED, "limit": 200, "timeout_s": ASK_TIMEOUT_S}
+SHOWN: dict[str, Any] = {"by": "zone", "nodes_max": 500, "is_every": False, "sample": 64, "timeout_s": ASK_TIMEOUT_S}
+RATES: dict[str, Any] = {**ASKED, "interval_s": 0.3}
+
+
+async def answer(request: iris_py.Request) -> bytes:
+    return request.payload
+
+
+class Looking:
+    """Runs commands, and reads what they print."""
+
+    def __init__(self, settings: Settings, capture: pytest.CaptureFixture[str]) -> None:
+        self.settings = settings
+        self.errors = ""
+        self._capture = capture
+
+    async def run(self, command: Callable[..., Awaitable[int]], *arguments: object, **options: object) -> tuple[int, str]:
+        self._capture.readouterr()
+        code = await command(self.settings, *arguments, **options)
+        out, self.errors = self._capture.readouterr()
+        return code, out
+
+    async def lines(
+        self, name: str, command: Callable[..., Awaitable[int]], *arguments: object, **options: object
+    ) -> list[dict[str, Any]]:
+        """Return the lines of ``--json``, each of which is one that the schema knows."""
+        code, out = await self.run(command, *arguments, as_json=True, **options)
+        assert code == ExitCode.OK, self.errors
+        kinds = {kind.__struct_config__.tag: kind for kind in find_lines()[name]}
+        found = [json.loads(line) for line in out.splitlines()]
+        for line in found:
+            msgspec.convert(line, kinds[line["kind"]])
+        assert found[-1]["kind"] == "summary"
+        return found
+
+
+def test_the_commands_show_what_there_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def look() -> None:
+        async with (
+            iris_py.connect(network=NETWORK, zone="eu/a") as first,
+            iris_py.connect(network=NETWORK, zone="eu/b") as second,
+            first.join("echo", answer, concurrency=3),
+            second.join("echo", answer),
+            second.subscribe("news.>"),
+        ):
+            looking = Looking(Settings(network=NETWORK), capsys)
+            await show_lists(looking, first, second)
+            await draw_topology(looking, home, first)
+            await show_ways(looking, first, second)
+            await show_events(looking, first, second)
+
+    asyncio.run(look())
+
+
+async def show_lists(looking: Looking, first: iris_py.Node, second: iris_py.Node) -> None:
+    *nodes, summary = await looking.lines("nodes", lists.nodes, zone=None, **ASKED)
+    assert {(line["id"], line["address"], line["zone"]) for line in nodes} == {
+        (node.id, node.address, node.zone) for node in (first, second)
+    }
+    assert (summary["asked"], summary["answered"], summary["missing"], summary["is_whole"]) == (2, 2, [], True)
+    (only, _summary) = await looking.lines("nodes", lists.nodes, zone="eu/b", **ASKED)
+    assert only["id"] == second.id
+    code, text = await looking.run(lists.nodes, zone=None, as_json=False, **{**ASKED, "limit": 1})
+    assert (code, len(text.splitlines())) == (0, 1)
+    assert "these are 1 of 2: --limit shows more." in looking.errors
+    clusters = await looking.lines("clusters", lists.clusters, sort="name", **RATES)
+    assert [(line["name"], line["members"]) for line in clusters[:-1]] == [("echo", 2)]
+    (topic, _summary) = await looking.lines("topics", lists.topics, None, sort="pattern", **RATES)
+    assert (topic["pattern"], topic["subscriptions"]) == ("news.>", 1)
+    (summary,) = await looking.lines("topics", lists.topics, "other.>", sort="pattern", **RATES)
+    assert summary["total"] == 0
+    *members, summary = await looking.lines("members", lists.member_stats, "echo", interval_s=0.0, timeout_s=ASK_TIMEOUT_S)
+    assert {(line["id"], line["concurrency"]) for line in members} == {(first.id, 3), (second.id, 128)}
+    *nodes, summary = await looking.lines("topology", topology.topology, svg=None, **SHOWN)
+    told = {line["id"]: (line["clusters"], line["state"]) for line in nodes}
+    assert told == {node.id: (["echo"], "told") for node in (first, second)}
+    for line, other in zip(nodes, reversed(nodes), strict=True):
+        assert other["id"] in line["links"], "beside the node of the command before, which has just left"
+    assert (summary["links"], summary["is_whole"]) == (1, True)
+    totals, *clusters, summary = await looking.lines(
+        "top", top.top, sort="queued", cluster=None, node=None, is_once=True, **RATES
+    )
+    assert totals["nodes"] == {"total": 2.0, "error": 0.0}
+    assert [line["name"] for line in clusters] == ["echo"]
+
+
+async def draw_topology(looking: Looking, path: Path, first: iris_py.Node) -> None:
+    code, text = await looking.run(topology.topology, svg=path / "network.svg", as_json=False, **SHOWN)
+    assert (code, text) == (0, "")
+    assert "network.svg: 2 nodes" in looking.errors
+    assert first.id in (path / "network.svg").read_text()
+    with pytest.raises(iris_py.ConfigurationError, match=r"--svg: .* cannot be written"):
+        await looking.run(topology.topology, svg=path / "nowhere" / "network.svg", as_json=False, **SHOWN)
+
+
+async def compare_ways(looking: Looking, first: iris_py.Node) -> None:
+    often: dict[str, Any] = {"count": 2, "interval_s": 0.0, "timeout_s": 5.0, "has_udp": True}
+    for target in ("echo", first.id):
+        *pings, summary = await looking.lines("ping", pinging.ping, target, **often)
+        assert all(line[name] > 0 for line in pings for name in ("round_trip_s", "udp_s", "ring_s"))
+        ways = {line["way"]: (line["sent"], line["lost"]) for line in summary["ways"]}
+        assert ways["udp"] == ways["ring"] == (2, 0)
+    once = {**often, "count": 1}
+    code, text = await looking.run(pinging.ping, first.id, **once, as_json=False)
+    assert code == ExitCode.OK
+    assert "\nudp   1 sent, 0 lost (0%), min " in text
+    with patch.object(first._core.overlay, "receive_datagram"):
+        code, text = await looking.run(pinging.ping, first.id, **{**once, "timeout_s": 0.3}, as_json=False)
+    assert code == ExitCode.FAULT
+    assert "  udp no answer  " in text
+    assert "udp   1 sent, 1 lost (100%)" in text
+
+
+async def show_ways(looking: Looking, first: iris_py.Node, second: iris_py.Node) -> None:
+    *pings, summary = await looking.lines("ping", pinging.ping, "echo", count=3, interval_s=0.0, timeout_s=5.0)
+    assert {line["id"] for line in pings} == {first.id, second.id}
+    assert (summary["sent"], summary["lost"]) == (3, 0)
+    for target in (first.id, first.id[:10], first.address):
+        (ping, _summary) = await looking.lines("ping", pinging.ping, target, count=1, interval_s=0.0, timeout_s=5.0)
+        assert ping["id"] == first.id
+    await compare_ways(looking, first)
+    code, text = await looking.run(pinging.ping, "f" * 32, count=1, interval_s=0.0, timeout_s=0.3, as_json=False)
+    assert (code, text.splitlines()[-1]) == (ExitCode.FAULT, "1 sent, 1 lost (100%)")
+    with pytest.raises(iris_py.ConfigurationError, match="iris nodes"):
+        await looking.run(pinging.ping, "127.0.0.1:1", count=1, interval_s=0.0, timeout_s=1.0, as_json=False)
+    usual: dict[str, Any] = {"key": None, "prefer": None, "require": None, "timeout_s": 5.0}
+    traced = await looking.lines("trace", tracing.trace, "echo", text="hello", **usual)
+    by_kind = {line["kind"]: line for line in traced}
+    assert by_kind["route"]["route"]["members"] == 2
+    assert by_kind["way"]["member"] in {first.id, second.id}
+    assert by_kind["way"]["answer_s"] > 0
+    assert by_kind["execution"]["reply_bytes"] == 5
+    assert by_kind["execution"]["ended"] == 1
+    (member,) = by_kind["execution"]["members"]
+    assert member in {first.id, second.id}
+    assert by_kind["execution"]["queue_s"] < by_kind["execution"]["seconds"]
+    assert 0 < by_kind["execution"]["run_s"] < by_kind["execution"]["seconds"]
+    assert by_kind["summary"]["ends"]
+    code, text = await looking.run(tracing.trace, "echo", text=None, as_json=False, **{**usual, "require": "eu/b"})
+    assert code == 0
+    assert f"member-> {second.id[:8]}" in text
+    assert "not in the zone eu/b" in text
+    code, _text = await looking.run(tracing.trace, "nobody", text=None, as_json=False, **usual)
+    assert (code, "nobody serves 'nobody'" in looking.errors) == (ExitCode.NO_MEMBERS, True)
+
+
+async def show_events(looking: Looking, first: iris_py.Node, second: iris_py.Node) -> None:
+    watched: dict[str, Any] = {"is_every": False, "sample": NODES_SAMPLED, "interval_s": 0.1, "timeout_s": None}
+    every: dict[str, Any] = {**watched, "kinds": [], "target": None, "since": "0", "count": 3}
+    watching, *events, summary = await looking.lines("monitor", monitoring.monitor, **every)
+    assert (watching["kind"], watching["watched"]) == ("watching", 2)
+    assert [event["kind"] for event in events] == ["event"] * 3
+    assert [event["time"] for event in events] == sorted(event["time"] for event in events)
+    assert (summary["events"], summary["watched"], summary["is_sample"]) == (3, 2, False)
+    one = {**every, "target": first.id, "kinds": ["link_o"], "count": 1, "since": "0"}
+    code, text = await looking.run(monitoring.monitor, as_json=False, **one)
+    opened = next(event for event in first.recent_events() if event.kind == "link_opened")
+    assert re.fullmatch(rf"[\d:.]{{12}}  {first.id[:8]}  link_opened  {opened.node[:8]}    1  -  -\n", text)
+    assert (code, "watching 1 node; Ctrl-C" in looking.errors) == (0, True)
+    late = {**every, "kinds": ["stalled"], "since": None, "count": 1, "timeout_s": 0.05}
+    assert (await looking.run(monitoring.monitor, as_json=False, **late))[0] == ExitCode.TIMEOUT
+    assert "--timeout" in looking.errors
+    assert (await looking.run(monitoring.monitor, as_json=False, **{**late, "count": None}))[0] == ExitCode.OK
+    with pytest.raises(iris_py.ConfigurationError, match="Name one with --node"):
+        await looking.run(monitoring.monitor, as_json=False, **{**every, "since": "17"})
+    last = first.recent_events()[-1].number
+    (event,) = [
+        line
+        for line in await looking.lines("monitor", monitoring.monitor, **{**one, "kinds": [], "since": str(last - 1)})
+        if line["kind"] == "event"
+    ]
+    assert event["number"] == last
+
+
+def test_a_network_of_nobody_is_said_to_be_one(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    looking = Looking(Settings(network="empty", no_discovery=True), capsys)
+    code, text = asyncio.run(looking.run(lists.nodes, zone=None, as_json=False, **ASKED))
+    assert (code, text) == (ExitCode.NO_MEMBERS, "")
+    assert "no other node found in the network 'empty'" in looking.errors
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("a.>", "a.b", True),
+        ("a.*", "a.b", True),
+        ("*.b", "a.*", True),
+        (">", "x.y", True),
+        ("a.b", "a.c", False),
+        ("a.*", "a.b.c", False),
+        ("a.>", "b.>", False),
+    ],
+)
+def test_patterns_overlap_where_a_topic_matches_both(one: str, other: str, expected: bool) -> None:
+    assert lists.overlaps(one, other) is lists.overlaps(other, one) is expected

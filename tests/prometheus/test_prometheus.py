@@ -1,0 +1,125 @@
+"""A real Prometheus reads a node, and judges its metrics, the alerts and the dashboard: `make test-prometheus`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.monitoring import FOLDER, expressions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PATIENCE_S = 60.0
+#: What the dashboard leaves to Grafana.
+VARIABLES = {"$job": ".*", "$instance": ".*", "$cluster": ".*", "$__rate_interval": "1m"}
+
+
+def tool(name: str) -> str:
+    path = shutil.which(name)
+    assert path is not None, f"there is no {name}: run make test-prometheus, which fetches it"
+    return path
+
+
+def promtool(*arguments: str, given: str | None = None) -> str:
+    done = subprocess.run([tool("promtool"), *arguments], input=given, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def get(address: str, path: str) -> str:
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=PATIENCE_S) as response:
+        return str(response.read().decode())
+
+
+def query(address: str, expression: str) -> Any:
+    for name, value in VARIABLES.items():
+        expression = expression.replace(name, value)
+    answer = json.loads(get(address, f"/api/v1/query?query={urllib.parse.quote(expression)}"))
+    assert answer["status"] == "success", (expression, answer)
+    return answer["data"]["result"]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the metrics of a member that has served a request."""
+    home = tmp_path_factory.mktemp("home")
+    environment = {"HOME": str(home), "PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-m", "iris_py.cli"]
+    arguments = ["join", "upper", "--exec", "tr a-z A-Z", "--http", "0", "--json"]
+    with subprocess.Popen([*command, *arguments], env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = json.loads(process.stdout.readline())["http"]
+            done = subprocess.run([*command, "request", "upper", "hello"], env=environment, capture_output=True, check=True)
+            assert done.stdout.strip() == b"HELLO"
+            yield address
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def server(node: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Prometheus that has read the node."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    configuration = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+    configuration["global"]["scrape_interval"] = "1s"
+    configuration["rule_files"] = [str(FOLDER / name) for name in configuration["rule_files"]]
+    configuration["scrape_configs"][0]["static_configs"][0]["targets"] = [node]
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    command = [
+        tool("prometheus"),
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+        "--log.level=error",
+    ]
+    with subprocess.Popen(command) as process:
+        try:
+            deadline = time.monotonic() + PATIENCE_S
+            while True:
+                try:
+                    if query(address, "count_over_time(iris_build_info[1m]) >= 3"):
+                        break
+                except OSError:
+                    pass  # it does not listen yet
+                assert time.monotonic() < deadline, "nothing was read"
+                assert process.poll() is None
+                time.sleep(0.1)
+            yield address
+        finally:
+            process.terminate()
+
+
+def test_the_metrics_are_named_as_prometheus_wants(node: str) -> None:
+    assert promtool("check", "metrics", given=get(node, "/metrics")) == ""
+
+
+def test_the_configuration_and_the_alerts_are_read(tmp_path: Path) -> None:
+    assert "SUCCESS" in promtool("check", "config", str(FOLDER / "prometheus.yml"))
+    assert "SUCCESS" in promtool("test", "rules", str(FOLDER / "iris-rules.test.yml"))
+
+
+def test_every_expression_is_evaluated_and_the_usual_ones_have_a_value(server: str) -> None:
+    found = {text: query(server, text) for _where, text in expressions()}
+    panels = dict(expressions())
+    for title in ("Nodes", "Versions", "Requests by cluster", "Members by cluster", "Memory", "Executed by cluster", "Uptime"):
+        assert found[panels[title]], title
+    (nodes,) = found[panels["Nodes"]]
+    assert nodes["value"][1] == "1"
+    alerts = json.loads(get(server, "/api/v1/alerts"))["data"]["alerts"]
+    assert alerts == []

@@ -1,0 +1,194 @@
+"""The part of a node that gateways need: what they hear of their cloud, and what they publish in it for others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import iris_py as iris
+from iris_py.api.base import SENT_PER_TURN_MAX
+from iris_py.testing import NodeSimulation, run
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from iris_py.api.node import Node
+
+WHERE: dict[str, Any] = {"origin": b"o" * 16, "stream": b"s" * 4, "cloud": "eu"}
+
+
+def simulate(scenario: Callable[[NodeSimulation], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with NodeSimulation(1) as simulation:
+            await scenario(simulation)
+
+    run(main())
+
+
+class Heard:
+    """A sink: all that it was given."""
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[list[iris.Message], bytes]] = []
+
+    def __call__(self, messages: list[iris.Message], stream: bytes) -> None:
+        self.runs.append((messages, stream))
+
+    @property
+    def messages(self) -> list[iris.Message]:
+        return [message for messages, _stream in self.runs for message in messages]
+
+
+def group_id(node: Node, prefix: str) -> bytes:
+    group = node._core.groups.find_topic(prefix)
+    assert group is not None
+    return group.id
+
+
+def test_a_gateway_hears_its_cloud_run_by_run_with_the_groups_it_came_under() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        gateway, publisher, other = await simulation.start_nodes(3)
+        heard = Heard()
+        export = await gateway._subscribe_for_export("a.>", heard)
+        for number in range(100):
+            await publisher.publish("a.x", b"%d" % number, headers={"n": number} if number >= 90 else None)
+        await gateway.publish("a.y", b"own")
+        await publisher.publish("b", b"not wanted")
+        await other._publish_imported("a.x", b"foreign", number=1, gap=0, **WHERE)
+        await gateway._publish_imported("a.x", b"foreign", number=1, gap=0, **WHERE)
+        await simulation.until(lambda: len(heard.messages) == 101)
+        await asyncio.sleep(0.1)
+        assert {stream for _messages, stream in heard.runs} == {group_id(gateway, "a")[:4]}
+        assert len(heard.runs) < 20, "it gets runs"
+        ours = [message for message in heard.messages if message.source == publisher.id]
+        assert [int(message.payload) for message in ours] == list(range(100))
+        numbers = [message.sequence for message in ours]
+        assert numbers == list(range(numbers[0], numbers[0] + 100))
+        assert [dict(message.headers) for message in ours[90:]] == [{"n": number} for number in range(90, 100)]
+        assert [message.payload for message in heard.messages if message.source == gateway.id] == [b"own"]
+        assert gateway.statistics().drops == {"imported_not_exported": 1}, "its own is not even given to it"
+        assert (export.queued_messages, export.queued_bytes) == (0, 0)
+        await export.close()
+        assert await publisher.publish("a.x", b"after") == 0
+
+    simulate(scenario)
+
+
+def test_all_gateways_of_a_cloud_hear_the_same_numbers() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        gateways, publisher = await simulation.start_nodes(2), await simulation.start_node()
+        await publisher.subscribe(">")
+        sinks = [Heard(), Heard()]
+        for gateway, heard in zip(gateways, sinks, strict=True):
+            await gateway._subscribe_for_export("a.*", heard)
+        for node in (publisher, *gateways):  # a gateway hears itself as others hear it
+            for number in range(50):
+                await node.publish(("a.x", "a.y", "a.y.z")[number % 3], b"")
+        await simulation.until(lambda: [len(heard.messages) for heard in sinks] == [3 * 34] * 2)
+        told = [
+            sorted((message.source, message.sequence, stream) for messages, stream in heard.runs for message in messages)
+            for heard in sinks
+        ]
+        assert told[0] == told[1]
+        assert len(set(told[0])) == 3 * 34
+
+    simulate(scenario)
+
+
+def test_what_a_gateway_missed_shows_with_the_next_one() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        gateway, publisher = await simulation.start_nodes(2)
+        heard = Heard()
+        await gateway._subscribe_for_export("a", heard)
+        await publisher.publish("a", b"1")
+        await simulation.until(lambda: heard.messages)
+        for number in range(2, 7):
+            await publisher.publish("a", b"%d" % number)
+        for group in publisher._core.groups.by_id.values():  # as if a link had ended with them
+            group.end_run()
+            group.take_broadcasts()
+        await publisher.publish("a", b"7")
+        await simulation.until(lambda: len(heard.messages) == 2)
+        assert [(message.payload, message.gap) for message in heard.messages] == [(b"1", 0), (b"7", 5)]
+
+    simulate(scenario)
+
+
+def test_a_sink_that_fails_is_logged_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        gateway, publisher = await simulation.start_nodes(2)
+        heard: list[bytes] = []
+
+        def sink(messages: list[iris.Message], stream: bytes) -> None:
+            heard.append(messages[0].payload)
+            raise ValueError("defect")
+
+        async with gateway.subscribe("a") as subscription:
+            await gateway._subscribe_for_export("a", sink)
+            for payload in (b"1", b"2"):
+                await publisher.publish("a", payload)
+                assert (await anext(subscription)).payload == payload
+        assert heard == [b"1", b"2"]
+        (record,) = caplog.records
+        assert "the gateway's subscription to 'a' failed: ValueError: defect" in record.getMessage()
+
+    simulate(scenario)
+
+
+def test_what_is_wrong_is_refused() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        node = await simulation.start_node()
+        with pytest.raises(iris.ConfigurationError, match="goes on after"):
+            await node._subscribe_for_export("a.>.b", Heard())
+        for send in (node._publish_imported("a..b", b"", number=1, gap=0, **WHERE),):
+            with pytest.raises(iris.ConfigurationError, match="empty token"):
+                await send
+        with pytest.raises(iris.ConfigurationError, match="no name for a header"):
+            node._try_publish_imported("a", b"", number=1, gap=0, headers={"": 1}, **WHERE)
+        export = await node._subscribe_for_export("a", Heard())
+        simulation.nodes.remove(node)
+        await node.close()
+        with pytest.raises(iris.NodeClosed):
+            await node._subscribe_for_export("a", Heard())
+        with pytest.raises(iris.NodeClosed):
+            await node._publish_imported("a", b"", number=1, gap=0, **WHERE)
+        with pytest.raises(iris.NodeClosed):
+            node._try_publish_imported("a", b"", number=1, gap=0, **WHERE)
+        await export.close()
+
+    simulate(scenario)
+
+
+def test_not_to_wait_is_to_return_nothing_until_it_is_known_who_subscribes() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        gateway, subscriber = await simulation.start_nodes(2)
+        async with subscriber.subscribe("t") as subscription:
+            assert gateway._try_publish_imported("t", b"1", number=1, gap=0, **WHERE) is None
+            await simulation.until(lambda: gateway._try_publish_imported("t", b"2", number=2, gap=0, **WHERE))
+            assert gateway._try_publish_imported("t", b"3", number=3, gap=0, **WHERE) == 1
+            assert [(await anext(subscription)).payload for _ in range(2)] == [b"2", b"3"]
+
+    simulate(scenario)
+
+
+def test_publishing_for_other_clouds_lets_others_have_a_turn() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        node = await simulation.start_node()
+        turns = 0
+
+        async def take_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        await node._publish_imported("t", b"", number=0, gap=0, **WHERE)
+        task = asyncio.ensure_future(take_turns())
+        for number in range(SENT_PER_TURN_MAX):
+            await node._publish_imported("t", b"", number=2 * number, gap=0, **WHERE)
+        assert turns >= 1
+        task.cancel()
+
+    simulate(scenario)

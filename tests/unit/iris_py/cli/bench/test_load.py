@@ -1,0 +1,108 @@
+"""Load: each operation is begun once, and a rhythm hides nothing that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from iris_py.cli.bench.load import GRACE_NS, Load
+from iris_py.cli.bench.percentiles import bucket_of
+from iris_py.cli.bench.tally import Tally
+from iris_py.errors import RequestTimeout
+
+if TYPE_CHECKING:
+    from iris_py.cli.bench.messages import Report
+
+MS = 1_000_000
+
+
+class Service:
+    """Notes who asks, and stands still once.
+
+    Args:
+        still_ns: How long the first one that counts takes.
+        is_failing: Whether all others fail.
+    """
+
+    def __init__(self, still_ns: int = 0, *, is_failing: bool = False) -> None:
+        self.begin_ns = 0
+        self.asked: list[tuple[int, int]] = []
+        self.stood_ns = 0
+        self._still_ns = still_ns
+        self._is_failing = is_failing
+
+    async def operate(self, number: int, began_ns: int) -> int:
+        self.asked.append((number, began_ns))
+        if self._still_ns and len(self.asked) == 1:
+            started_ns = time.monotonic_ns()
+            await asyncio.sleep(self._still_ns / 1e9)
+            self.stood_ns = time.monotonic_ns() - started_ns
+        elif self._is_failing:
+            raise RequestTimeout("cluster", 1.0, "")
+        await asyncio.sleep(0)
+        return time.monotonic_ns()
+
+
+def run(service: Service, *, callers: int, interval_ns: int, warm_up_ns: int = 0, length_ns: int = 60 * MS) -> Report:
+    tally = Tally()
+
+    async def main() -> None:
+        load = Load(service.operate, tally, callers=callers, interval_ns=interval_ns, offset_ns=0)
+        service.begin_ns = begin_ns = time.monotonic_ns() + warm_up_ns
+        await load.run(begin_ns, begin_ns + length_ns)
+
+    asyncio.run(main())
+    return tally.take(is_last=True)
+
+
+def test_a_rhythm_begins_each_once_and_when_it_is_due() -> None:
+    service = Service()
+    report = run(service, callers=8, interval_ns=2 * MS)
+    due = [began_ns for _, began_ns in service.asked]
+    assert sorted(due) == [due[0] + place * 2 * MS for place in range(len(due))]
+    counts = report.counts
+    assert counts["begun"] + counts["unbegun"] == 30
+    assert counts["done"] == counts["begun"] == report.durations["operation"].count == report.durations["lateness"].count
+
+
+def test_who_was_to_begin_while_all_stood_still_has_waited() -> None:
+    """Of one caller each operation waits for the one before. What began late took long: no coordinated omission."""
+    service = Service(still_ns=30 * MS)
+    report = run(service, callers=1, interval_ns=MS)
+    taken = report.durations["operation"]
+    assert taken.max_ns >= service.stood_ns
+    late = sum(count for bucket, count in taken.buckets if bucket > bucket_of(5 * MS))
+    assert late + report.counts["unbegun"] >= service.stood_ns // MS - 7, "those that were due while it stood still waited, too"
+    assert report.durations["lateness"].max_ns > 20 * MS
+
+
+def test_what_nobody_came_to_is_counted() -> None:
+    service = Service(still_ns=60 * MS + GRACE_NS)
+    report = run(service, callers=1, interval_ns=MS)
+    assert (report.counts["begun"], report.counts["unbegun"]) == (1, 59)
+
+
+def test_the_warm_up_does_not_count() -> None:
+    for interval_ns in (0, 2 * MS):
+        service = Service()
+        report = run(service, callers=2, interval_ns=interval_ns, warm_up_ns=20 * MS, length_ns=20 * MS)
+        assert report.counts["begun"] == sum(began_ns >= service.begin_ns for _, began_ns in service.asked)
+        assert report.durations["operation"].count == report.counts["done"] == report.counts["begun"]
+
+
+def test_a_loop_has_as_many_under_way_as_there_are_callers() -> None:
+    service = Service()
+    report = run(service, callers=3, interval_ns=0)
+    assert {number for number, _ in service.asked[:3]} == {0, 1, 2}
+    assert report.counts["done"] == len(service.asked)
+    assert "unbegun" not in report.counts
+    assert "lateness" not in report.durations
+
+
+def test_failures_are_counted_by_their_class_and_do_not_spin() -> None:
+    service = Service(is_failing=True)
+    report = run(service, callers=1, interval_ns=0)
+    assert report.errors == {"RequestTimeout": len(service.asked)}
+    assert report.counts["done"] == 0
+    assert len(service.asked) <= 7, "a caller rests after a failure"

@@ -1,0 +1,249 @@
+"""Surroundings that tests make up: a healthy node by default, and faults that can be put in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from iris_overlay.events import DialOutcome
+from iris_py.cli.doctor.surroundings import (
+    Cluster,
+    ClusterMember,
+    Dialled,
+    Echoes,
+    Limits,
+    Listening,
+    NodeStatus,
+    Peer,
+    Port,
+    Processor,
+    Reached,
+    Ring,
+    RingNode,
+    SecretFile,
+    Seed,
+    SeedOutcome,
+    State,
+    Statuses,
+)
+from iris_py.config import Config
+from iris_py.errors import ConfigurationError
+from iris_py.files.secrets import Exposure
+from iris_py.net.soundings import Interface
+from iris_security import Secret
+
+IDS: Final = tuple(f"{number:02x}" * 16 for number in (0x10, 0x40, 0x80, 0xC0))
+PEERS: Final = tuple(Peer(peer, f"10.0.0.{number}:7400") for number, peer in enumerate(IDS[1:], 2))
+NODES: Final = tuple(NodeStatus(peer.id, peer.address, "0.1.0", 0.2, 0.01, 40, 1024) for peer in PEERS)
+SEED: Final = PEERS[0].address
+SECRET: Final = Secret.generate(os.urandom)
+OWN: Final = "10.0.0.1"
+
+
+def ring_of(*ids: str) -> tuple[RingNode, ...]:
+    """Return nodes that know their neighbours."""
+    ordered = sorted(ids)
+    return tuple(
+        RingNode(each, ordered[place - 1] if len(ordered) > 1 else "", ordered[(place + 1) % len(ordered)])
+        for place, each in enumerate(ordered)
+    )
+
+
+@dataclass
+class MadeUp:
+    """Implements `Surroundings`. Every attribute may be changed."""
+
+    config: Config = field(
+        default_factory=lambda: Config(secret=SECRET, listen=f"{OWN}:7400", seeds=(SEED,), state_directory=Path("/state"))
+    )
+    config_error: str = ""
+    ignored_ones: tuple[str, ...] = ()
+    files: tuple[SecretFile, ...] = (SecretFile(Path("/etc/iris/secret"), Exposure.NONE),)
+    secret_error: str = ""
+    origin: str = "/etc/iris/secret"
+    interfaces_up: tuple[Interface, ...] = (
+        Interface("lo", ("127.0.0.1",), 65536, is_loopback=True),
+        Interface("eth0", (OWN,), 1500),
+    )
+    is_multicast: bool = True
+    names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    port_found: Port = field(default_factory=lambda: Port())
+    state_found: State = field(default_factory=lambda: State(Path("/state"), remembered=2))
+    limits_found: Limits = field(default_factory=lambda: Limits(20, 65536, 30, 4096, "this user"))
+    processor_found: Processor | None = field(default_factory=lambda: Processor(0.0, 0.01, 2.0))
+    seeds: tuple[Seed, ...] = (Seed(SEED, SeedOutcome.REACHED),)
+    peers: tuple[Peer, ...] = PEERS
+    strangers: tuple[str, ...] = ()
+    echoes_found: Echoes = field(default_factory=lambda: Echoes(3, IDS[1:], IDS[1:]))
+    dialled_found: Dialled = field(default_factory=lambda: Dialled(2, ((f"{OWN}:7400", DialOutcome.REACHED),) * 2))
+    statuses_found: Statuses = field(default_factory=lambda: Statuses(3, NODES, "0.1.0", 0.01))
+    ring_found: Ring | None = field(default_factory=lambda: Ring(ring_of(*IDS)))
+    members: tuple[ClusterMember, ...] = tuple(
+        ClusterMember(peer.id, peer.address, 1, 1024, 4, 32, 1000, 3, 0.002) for peer in PEERS
+    )
+    members_missing: int = 0
+    cluster_total: int | None = None
+
+    def settings(self) -> Config:
+        if self.config_error:
+            raise ConfigurationError(self.config_error)
+        return self.config
+
+    def ignored(self) -> tuple[str, ...]:
+        return self.ignored_ones
+
+    def secret_files(self) -> tuple[SecretFile, ...]:
+        return self.files
+
+    async def secret_origin(self) -> str:
+        if self.secret_error:
+            raise ConfigurationError(self.secret_error)
+        return self.origin
+
+    def interfaces(self) -> tuple[Interface, ...]:
+        return self.interfaces_up
+
+    async def hears_itself(self) -> bool:
+        return self.is_multicast
+
+    async def resolve(self, host: str) -> tuple[str, ...]:
+        return self.names.get(host, (host,) if host[0].isdigit() else ())
+
+    async def port(self) -> Port:
+        return self.port_found
+
+    async def state(self) -> State:
+        return self.state_found
+
+    def limits(self) -> Limits:
+        return self.limits_found
+
+    async def processor(self) -> Processor | None:
+        return self.processor_found
+
+    async def reached(self) -> Reached:
+        is_anybody = not self.seeds or any(seed.outcome is SeedOutcome.REACHED for seed in self.seeds)
+        peers = self.peers if is_anybody else ()
+        return Reached(f"{OWN}:7400", peers, self.seeds, self.strangers, network_size=len(peers) + 1)
+
+    async def echoes(self) -> Echoes:
+        return self.echoes_found
+
+    async def dialled(self) -> Dialled:
+        return self.dialled_found
+
+    async def statuses(self) -> Statuses:
+        return self.statuses_found
+
+    async def ring(self) -> Ring | None:
+        return self.ring_found
+
+    async def cluster(self, name: str) -> Cluster:
+        total = len(self.members) + self.members_missing if self.cluster_total is None else self.cluster_total
+        return Cluster(name, total, self.members if total else (), self.members_missing)
+
+
+def change(made_up: MadeUp, **values: object) -> None:
+    for name, value in values.items():
+        assert hasattr(made_up, name)
+        setattr(made_up, name, value)
+
+
+def settings(made_up: MadeUp, **values: object) -> None:
+    made_up.config = replace(made_up.config, **values)  # type: ignore[arg-type]
+
+
+def node(made_up: MadeUp, **values: object) -> None:
+    """Let the first of the nodes say something else."""
+    nodes = made_up.statuses_found.nodes
+    made_up.statuses_found = replace(made_up.statuses_found, nodes=(replace(nodes[0], **values), *nodes[1:]))  # type: ignore[arg-type]
+
+
+def each_member(made_up: MadeUp, **values: object) -> None:
+    made_up.members = tuple(replace(member, **values) for member in made_up.members)  # type: ignore[arg-type]
+
+
+def member(made_up: MadeUp, **values: object) -> None:
+    made_up.members = (replace(made_up.members[0], **values), *made_up.members[1:])  # type: ignore[arg-type]
+
+
+def seed(made_up: MadeUp, outcome: SeedOutcome) -> None:
+    """Let the only seed be another one; of several faults the first counts."""
+    if made_up.seeds == (Seed(SEED, SeedOutcome.REACHED),):
+        made_up.seeds = (Seed(SEED, outcome),)
+    else:
+        made_up.seeds = (*made_up.seeds, Seed("10.0.0.77:7400", outcome))
+
+
+def leave_alone(made_up: MadeUp, *, is_multicast: bool = True, discovery: bool = True) -> None:
+    """Take away the seeds, and another way to find somebody."""
+    made_up.config = replace(made_up.config, seeds=(), discovery=discovery)
+    change(made_up, is_multicast=is_multicast, seeds=(), peers=())
+
+
+Inject = Callable[[MadeUp], None]
+
+#: What puts each fault in, by the check that has to name it. The first of each check is the one that is combined with others.
+FAULTS: Final[dict[str, dict[str, Inject]]] = {
+    "config": {
+        "unknown key": lambda it: change(it, config_error="iris.toml: unknown key 'listne'. Did you mean 'listen'?"),
+        "contradiction": lambda it: change(it, config_error="secret and keyring are both given. Leave one out."),
+    },
+    "secret-file": {
+        "readable": lambda it: change(it, files=(SecretFile(Path("/s"), Exposure.READABLE),)),
+        "writable": lambda it: change(it, files=(SecretFile(Path("/s"), Exposure.WRITABLE),)),
+    },
+    "secret": {"mistyped": lambda it: change(it, secret_error="IRIS_SECRET is not a secret: its checksum differs. Correct.")},
+    "state": {"a file in its place": lambda it: change(it, state_found=State(Path("/state"), "it is no directory"))},
+    "port": {
+        "TCP": lambda it: change(it, port_found=Port(Listening.OTHER, tcp_error="Address already in use")),
+        "UDP alone": lambda it: change(it, port_found=Port(udp_error="Address already in use")),
+    },
+    "listen": {"loopback": lambda it: settings(it, listen="127.0.0.1:7400")},
+    "discovery": {
+        "no multicast": lambda it: leave_alone(it, is_multicast=False),
+        "switched off": lambda it: leave_alone(it, discovery=False),
+    },
+    "limits": {
+        "descriptors": lambda it: change(it, limits_found=Limits(20, 64, 1, 0, "this user")),
+        "used up": lambda it: change(it, limits_found=Limits(1000, 1024, 1, 0, "this user")),
+        "threads": lambda it: change(it, limits_found=Limits(20, 65536, 95, 100, "this user")),
+    },
+    "processor": {
+        "throttled": lambda it: change(it, processor_found=Processor(0.6, 0.0, 2.0)),
+        "stolen": lambda it: change(it, processor_found=Processor(0.0, 0.4, 2.0)),
+    },
+    "seeds": {
+        "silent": lambda it: seed(it, SeedOutcome.SILENT),
+        "refused": lambda it: seed(it, SeedOutcome.REFUSED),
+        "unknown": lambda it: seed(it, SeedOutcome.UNKNOWN),
+        "no route": lambda it: seed(it, SeedOutcome.UNREACHABLE),
+        "no node": lambda it: seed(it, SeedOutcome.UNANSWERED),
+    },
+    "seed-secret": {"another": lambda it: seed(it, SeedOutcome.FOREIGN)},
+    "other-network": {"heard": lambda it: change(it, strangers=("10.0.0.9",), peers=())},
+    "udp": {"blocked": lambda it: change(it, echoes_found=Echoes(3, (), ()))},
+    "mtu": {"small": lambda it: change(it, echoes_found=replace(it.echoes_found, large=()))},
+    "dial-back": {
+        "firewall": lambda it: change(it, dialled_found=Dialled(2, ((f"{OWN}:7400", DialOutcome.SILENT),) * 2)),
+        "wrong address": lambda it: change(it, dialled_found=Dialled(2, ((f"{OWN}:7400", DialOutcome.REFUSED),) * 2)),
+        "loopback": lambda it: change(it, dialled_found=Dialled(2, (), mute=2)),
+    },
+    "clock": {"behind": lambda it: node(it, clock_offset_s=-45.0), "ahead": lambda it: node(it, clock_offset_s=3600.0)},
+    "versions": {"too old": lambda it: node(it, version="0.3.1"), "another major": lambda it: node(it, version="1.0.0")},
+    "stalls": {"a member": lambda it: node(it, lateness_s=0.5), "descriptors": lambda it: node(it, descriptors=1000)},
+    "ring": {
+        "two": lambda it: change(it, ring_found=Ring(ring_of(*IDS[:2]), elsewhere=IDS[2:])),
+        "not closed": lambda it: change(it, ring_found=Ring((*ring_of(*IDS)[:3], RingNode(IDS[3], IDS[1], IDS[0])))),
+    },
+    "cluster": {
+        "nobody": lambda it: change(it, cluster_total=0),
+        "all full": lambda it: each_member(it, queued=1024, running=32),
+        "drops grow": lambda it: member(it, dropped_lately=7),
+        "refusals grow": lambda it: member(it, rejected_lately=7),
+        "handlers fail": lambda it: member(it, failed=900),
+    },
+}

@@ -1,0 +1,61 @@
+"""docs/doctor.md has every check, in the order of the code, with what it needs and the numbers of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iris_py.cli.doctor import answered, machine, prober, serving
+from iris_py.cli.doctor.checks import CHECKS
+from iris_py.cli.outcome import ExitCode
+
+if TYPE_CHECKING:
+    from iris_py.cli.doctor.check import Check
+
+PAGE = (Path(__file__).parents[5] / "docs" / "doctor.md").read_text()
+SECTIONS = dict(re.findall(r"^### ([a-z-]+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
+#: What the page calls the checks without which nobody is asked.
+REACHED = {"config", "secret", "discovery", "seeds", "seed-secret", "other-network"}
+
+
+def needs_in(text: str) -> set[str]:
+    """Return the checks that a section says it needs, those for "others are reached" among them."""
+    (said,) = re.findall(r"\*Needs:\s([^*]*?)\.\*", text, re.DOTALL)
+    words = set(re.findall(r"[a-z-]+", said))
+    needed = words & {check.name for check in CHECKS}
+    if "udp" in needed:
+        needed |= needs_in(SECTIONS["udp"])
+    return needed | (REACHED if "reached" in words else set())
+
+
+def test_every_check_has_its_section() -> None:
+    assert list(SECTIONS) == [check.name for check in CHECKS]
+    for name, text in SECTIONS.items():
+        assert "**FAULT**: " in text, name
+        assert "**Do**: " in text, name
+
+
+def test_the_sections_say_what_each_check_needs() -> None:
+    def is_right(check: Check) -> bool:
+        return needs_in(SECTIONS[check.name]) == set(check.needs)
+
+    assert [check.name for check in CHECKS if not is_right(check)] == []
+
+
+def test_the_numbers_are_those_of_the_code() -> None:
+    assert f"The exit code is {int(ExitCode.FAULT)} if" in PAGE
+    for name, numbers in {
+        "limits": (f"{machine.DESCRIPTORS_MIN} descriptors", f"{machine.DESCRIPTORS_WANTED:,}"),
+        "udp": (f"up to {prober.ECHOED_MAX} nodes",),
+        "dial-back": (f"up to {prober.DIALLERS_MAX} do it",),
+        "clock": (f"{answered.CLOCK_OFFSET_MAX_S:g} s",),
+        "stalls": (f"for {answered.STALL_FAULT_S:g} s", f"for {answered.STALL_WARNING_S:g} s"),
+        "ring": (f"after {prober.RING_AGAIN_S:g} s", f"Up to {prober.RING_MAX} nodes"),
+        "cluster": (f"{serving.SLOW_S * 1000:g} ms",),
+    }.items():
+        for number in numbers:
+            assert number in " ".join(SECTIONS[name].split()), (name, number)
+    assert (machine.USED_FAULT, machine.USED_WARNING) == (0.9, 0.7)  # nine tenths, seven tenths
+    assert (machine.WITHHELD_FAULT, machine.WITHHELD_WARNING) == (0.25, 0.05)  # a quarter, a twentieth
+    assert (serving.FAILED_FAULT, serving.FAILED_WARNING, serving.SLOW_TIMES) == (0.5, 0.05, 5.0)

@@ -1,0 +1,104 @@
+"""The handler that a command line names: found, or an error that says what to write."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import iris_py
+from iris_py.cli.serve.handlers import Target, imported_files, load_handler, parse_target
+from iris_py.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PROGRAM = """\
+import iris_py
+
+async def upper(request):
+    return request.payload.upper()
+
+class Shout(iris_py.Handler):
+    async def on_request(self, request):
+        return request.payload.upper()
+
+class Picky(iris_py.Handler):
+    def __init__(self, name):
+        self.name = name
+
+class services:
+    shout = Shout()
+
+number = 7
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Path]:
+    before, path = set(sys.modules), list(sys.path)
+    (tmp_path / "program_to_serve.py").write_text(PROGRAM)
+    (tmp_path / "needy_program.py").write_text("import no_such_package_anywhere\n")
+    (tmp_path / "failing_program.py").write_text("1 / 0\n")
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [("a:b", Target("a", ("b",))), ("shop.prices:services.quote", Target("shop.prices", ("services", "quote")))],
+)
+def test_targets(text: str, target: Target) -> None:
+    assert parse_target(text) == target
+    assert parse_target(text).name == text.split(".")[-1].split(":")[-1]
+
+
+@pytest.mark.parametrize("text", ["", "a", "a:", ":b", "a:b c", "a/b.py:c", "a:b:c", "a..b:c"])
+def test_no_targets(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not MODULE:HANDLER, such as"):
+        parse_target(text)
+
+
+def test_a_file_in_place_of_a_module() -> None:
+    with pytest.raises(ConfigurationError, match=r"write the module that it is in: shout:NAME"):
+        parse_target("shout.py")
+
+
+def test_handlers_are_found(project: Path) -> None:
+    for name in ("Shout", "services.shout"):
+        assert isinstance(load_handler(parse_target(f"program_to_serve:{name}"), str(project)), iris_py.Handler)
+    assert callable(load_handler(parse_target("program_to_serve:upper"), str(project)))
+    files = imported_files(parse_target("program_to_serve:upper"))
+    assert str(project / "program_to_serve.py") in files
+    assert os.__file__ not in files
+    assert pytest.__file__ not in files
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("no_such_program:x", "there is no module 'no_such_program' in"),
+        ("program_to_serve:uper", "program_to_serve has no 'uper'. Did you mean 'upper'?"),
+        ("program_to_serve:services.x", r"program_to_serve.services has no 'x'. Use one of: shout"),
+        ("program_to_serve:number", "number is 7, which answers nothing"),
+        ("program_to_serve:services", "which answers nothing"),
+        ("program_to_serve:Picky", "Picky is a class, and cannot be made without arguments"),
+        ("needy_program:x", "the module 'needy_program' needs 'no_such_package_anywhere'"),
+        ("failing_program:x", "the module 'failing_program' cannot be imported: ZeroDivisionError"),
+    ],
+)
+def test_mistakes_say_what_to_do(project: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        load_handler(parse_target(text), str(project))
+
+
+def test_the_files_of_a_failure_are_known(project: Path) -> None:
+    target = parse_target("failing_program:x")
+    with pytest.raises(ConfigurationError) as caught:
+        load_handler(target, str(project))
+    assert str(project / "failing_program.py") in imported_files(target, caught.value)

@@ -1,0 +1,199 @@
+"""The tables of `iris top`: their rows, how they are sorted and filtered, and where they lead."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from iris_py import EventRecord, NodeReport
+from iris_py.cli.top.figures import figures_of
+from iris_py.cli.top.gathering import Gathering
+from iris_py.cli.top.saying import say_head
+from iris_py.cli.top.sheets import (
+    ROWS_MAX,
+    Kind,
+    Order,
+    Place,
+    arrange,
+    next_place,
+    parts_of,
+    rows_of,
+    sheet_of,
+)
+from iris_py.observe.statistics import ClusterStatistics, ProcessStatistics, ServiceStatistics
+from tests.unit.iris_py.cli.top.faked import found, id_of, older, report
+
+#: What the narrowest terminal that is thought of has, without the scroll bar.
+NARROW = 78
+
+
+def gathered() -> Gathering:
+    """Return what two readings of three nodes have shown, two seconds apart, with 20 requests more at each of them."""
+    gathering = Gathering()
+    events = [EventRecord(number=1, at_s=1.0, kind="died", node=id_of(9), name="calm", detail="silent")]
+    first = found(
+        report(1, executed=10, clusters={"busy": 10, "calm": 0}, patterns={"news.>": 5}, peers={2: 100}, events=events),
+        report(2, executed=10, clusters={"busy": 10}, peers={1: 100}, drops=3),
+        report(3, executed=0, clusters={"calm": 0}),
+        missing=[4],
+    )
+    gathering.take(first, 0.0, is_search=True)
+    gathering.take(older(first, 2.0, executed=20), 2.0, is_search=False)
+    gathering.look_at(id_of(1))
+    gathering.take_detail(first, 0.0)
+    return gathering
+
+
+def cells(place: Place, gathering: Gathering) -> list[list[str]]:
+    sheet = sheet_of(place)
+    arranged = arrange(sheet, rows_of(place, gathering), Order(sheet.sort), "")
+    return [[each.text(row) for each in sheet.fields] for row in arranged.rows]
+
+
+def test_clusters_have_rates_and_lead_to_their_members() -> None:
+    gathering = gathered()
+    assert [row[:3] for row in cells(Place("clusters"), gathering)] == [["busy", "2", "20"], ["calm", "2", "20"]]
+    (row, *_others) = rows_of(Place("clusters"), gathering)
+    place = next_place(row)
+    assert place == Place("members", "busy")
+    assert [row[0] for row in cells(place, gathering)] == [id_of(1)[:8], id_of(2)[:8]]
+    (member, *_others) = rows_of(place, gathering)
+    assert next_place(member) == Place("node", id_of(1))
+
+
+def test_members_of_a_cluster_with_a_secret_are_found_by_what_answers_call_it() -> None:
+    gathering = Gathering()
+    first = found(report(1, clusters={"#abcd": 1}))
+    gathering.take(first, 0.0, is_search=True)
+    gathering.take(older(first, 1.0), 1.0, is_search=False)
+    assert len(rows_of(Place("members", "payroll", "#abcd"), gathering)) == 1
+    assert rows_of(Place("members", "payroll"), gathering) == []
+
+
+def test_nodes_without_an_answer_say_so() -> None:
+    gathering = gathered()
+    rows = {row[0]: row for row in cells(Place("nodes"), gathering)}
+    assert rows[id_of(4)[:8]][-1] == "SILENT"
+    assert rows[id_of(1)[:8]][-1] == "12 s"
+    sheet = sheet_of(Place("nodes"))
+    marks = {row.seen.node.id: sheet.mark(row) for row in rows_of(Place("nodes"), gathering)}
+    assert (marks[id_of(4)], marks[id_of(1)]) == ("bad", "")
+
+
+def test_topics_links_and_events() -> None:
+    gathering = gathered()
+    assert [row[:2] for row in cells(Place("topics"), gathering)] == [["news.>", "1"]]
+    (topic,) = rows_of(Place("topics"), gathering)
+    (subscriber,) = rows_of(next_place(topic) or Place("topics"), gathering)
+    assert next_place(subscriber) == Place("node", id_of(1))
+    assert {(row[0], row[1]) for row in cells(Place("links"), gathering)} == {
+        (id_of(1)[:8], id_of(2)[:8]),
+        (id_of(2)[:8], id_of(1)[:8]),
+    }
+    ((_time, teller, kind, about, name, detail, times),) = cells(Place("events"), gathering)
+    assert (teller, kind, about, name, detail, times) == (id_of(1)[:8], "died", id_of(9)[:8], "calm", "silent", "1")
+
+
+def test_the_numbers_of_a_node_are_those_that_differ_from_their_defaults() -> None:
+    gathering = Gathering()
+    first = found(report(1, executed=10, clusters={"busy": 10}))
+    gathering.look_at(id_of(1))
+    gathering.take_detail(first, 0.0)
+    gathering.take_detail(older(first, 2.0, executed=20), 2.0)
+    assert gathering.detail is not None
+    assert gathering.detail.pair is not None
+    figures = {each.name: each for each in figures_of(gathering.detail.pair)}
+    assert figures["id"].text == id_of(1)
+    assert (figures["executed"].text, figures["executed"].change) == ("30", "+10")
+    assert (figures["clusters.busy.service.executed"].value, figures["process.resident_bytes"].text) == (30, "50.0 MiB")
+    assert figures["histograms.handling"].text.startswith("p50 ")
+    assert "requests" not in figures
+    assert next_place(figures["id"]) is None
+
+
+def test_rows_are_sorted_with_the_unknown_ones_last() -> None:
+    gathering = gathered()
+    place = Place("nodes")
+    sheet = sheet_of(place)
+    for is_descending in (True, False):
+        arranged = arrange(sheet, rows_of(place, gathering), Order("req/s", is_descending), "")
+        assert arranged.rows[-1].seen.node.id == id_of(4)
+    by_id = arrange(sheet, rows_of(place, gathering), Order("node", is_descending=True), "")
+    assert [row.seen.node.id for row in by_id.rows] == [id_of(number) for number in (4, 3, 2, 1)]
+    unsorted = arrange(sheet, rows_of(place, gathering), Order(""), "")
+    assert [row.seen.node.id for row in unsorted.rows] == [id_of(number) for number in (1, 2, 3, 4)]
+
+
+def test_the_filter_looks_at_every_cell() -> None:
+    gathering = gathered()
+    for words, expected in (("CALM", ["calm"]), ("bus", ["busy"]), ("nothing", []), ("", ["busy", "calm"])):
+        arranged = arrange(sheet_of(Place("clusters")), rows_of(Place("clusters"), gathering), Order("cluster", False), words)
+        assert [row.name for row in arranged.rows] == expected
+        assert (arranged.matching, arranged.total) == (len(expected), 2)
+
+
+def test_no_more_rows_are_shown_than_the_bound_and_the_rest_is_counted() -> None:
+    gathering = Gathering()
+    first = found(report(1, clusters={f"c{number}": number for number in range(ROWS_MAX + 50)}))
+    gathering.take(first, 0.0, is_search=True)
+    gathering.take(older(first, 1.0), 1.0, is_search=False)
+    arranged = arrange(sheet_of(Place("clusters")), rows_of(Place("clusters"), gathering), Order("cluster", False), "")
+    assert (len(arranged.rows), arranged.matching, arranged.total) == (ROWS_MAX, ROWS_MAX + 50, ROWS_MAX + 50)
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_a_terminal_of_80_columns_shows_a_whole_table(kind: Kind) -> None:
+    fields = sheet_of(Place(kind)).fields
+    assert sum(each.width for each in fields if not each.is_wide) <= NARROW
+    assert any(each.is_flexible for each in fields)
+    for each in fields:
+        assert len(each.title) + 1 < each.width or each.is_flexible, each.title  # with the mark of the order
+
+
+def test_nobody_is_asked_for_what_is_not_looked_at() -> None:
+    every = {kind: set(parts_of(Place(kind))) for kind in get_args(Kind)}
+    assert {kind for kind, parts in every.items() if "peers" in parts} == {"links"}
+    assert {kind for kind, parts in every.items() if "events" in parts} == {"events"}
+
+
+def test_what_others_have_written_steers_no_terminal() -> None:
+    gathering = Gathering()
+    evil = "\x1b[2J\r\n[red]evil"
+    first = found(report(1, clusters={evil: 1}, patterns={evil: 1}))
+    gathering.take(first, 0.0, is_search=True)
+    gathering.take(older(first, 1.0), 1.0, is_search=False)
+    gathering.look_at(id_of(1))
+    gathering.take_detail(first, 0.0)
+    places: list[Any] = [Place("clusters"), Place("topics"), Place("node", id_of(1))]
+    for place in places:
+        for row in cells(place, gathering):
+            assert all(cell.isprintable() for cell in row)
+    assert Place("members", evil).title.isprintable()
+
+
+@pytest.mark.parametrize("uptime_s", [None, 11.0])
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1.0, 5e-324])
+def test_numbers_that_are_none_end_no_screen(number: float, uptime_s: float | None) -> None:
+    def lie(told: NodeReport) -> NodeReport:
+        process = ProcessStatistics(cpu_s=number, loop_lateness_s=number, resident_bytes=1)
+        service = ServiceStatistics(handlers=1, executed=1 << 62, weight=number)
+        statistics = msgspec.structs.replace(
+            told.statistics, process=process, uptime_s=number, clusters={"liar": ClusterStatistics(service=service)}
+        )
+        about = msgspec.structs.replace(told.about, uptime_s=number if uptime_s is None else uptime_s)
+        return msgspec.structs.replace(told, about=about, statistics=statistics, round_trip_s=number)
+
+    gathering = Gathering()
+    gathering.look_at(id_of(1))
+    first = found(report(1, uptime_s=0.0, clusters={"liar": 0}), report(2))
+    lies = found(lie(report(1)), *older(found(report(2)), 1.0).reports)
+    for now, answers in enumerate((first, lies, lies)):
+        gathering.take(answers, float(now), is_search=not now)
+        gathering.take_detail(found(answers.reports[0]), float(now))
+    assert "2 of 2 nodes" in say_head(gathering, "test", 2.0, 1.0, is_paused=False, width=80).plain
+    for kind in get_args(Kind):
+        for title in [each.title for each in sheet_of(Place(kind)).fields]:
+            arranged = arrange(sheet_of(Place(kind)), rows_of(Place(kind, id_of(1)), gathering), Order(title), "a")
+            assert arranged.matching <= arranged.total

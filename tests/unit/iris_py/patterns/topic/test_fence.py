@@ -1,0 +1,173 @@
+"""The fence and what belongs to it, in small steps; tests/property/test_fence.py compares it with a model."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_py.patterns.topic import fence
+from iris_py.patterns.topic.fence import PATHS_MAX, STREAMS_MAX, Fence, GapBook, MissedTotals
+
+ORIGIN, STREAM = b"o" * 16, b"s" * 4
+
+
+def take(fence: Fence, path: str, number: int, missed: int = 0, *, count: int = 1, stream: bytes = STREAM) -> tuple[int, int]:
+    return fence.take(ORIGIN, stream, path, number, count, missed)
+
+
+def test_only_the_first_path_that_brings_a_number_is_taken() -> None:
+    fence = Fence()
+    assert take(fence, "a", 5) == (0, 0)
+    assert take(fence, "b", 5) == (1, 0)
+    assert take(fence, "b", 6) == (0, 0)
+    assert take(fence, "a", 6) == (1, 0)
+    assert take(fence, "a", 4) == (1, 0)
+
+
+def test_of_a_run_that_is_late_in_part_the_rest_is_taken() -> None:
+    fence = Fence()
+    assert take(fence, "a", 5, count=3) == (0, 0)
+    assert take(fence, "b", 6, count=4) == (2, 0)
+    assert take(fence, "a", 9, count=2) == (1, 0)
+    assert take(fence, "a", 8, count=3) == (3, 0)
+    assert take(fence, "a", 11) == (0, 0)
+
+
+def test_numbers_that_are_missing_are_no_gap_where_the_path_has_lost_none() -> None:
+    fence = Fence()
+    take(fence, "a", 5, 7)
+    assert take(fence, "a", 9, 7) == (0, 0)
+
+
+def test_the_gap_is_what_the_path_has_lost_since_its_last_one_but_no_more_than_is_missing() -> None:
+    fence = Fence()
+    take(fence, "a", 5, 7)
+    assert take(fence, "a", 9, 9) == (0, 2)
+    assert take(fence, "a", 11, 19) == (0, 1)
+    assert take(fence, "a", 12, 29) == (0, 0)
+    assert take(fence, "a", 20, 29) == (0, 0)
+
+
+def test_the_first_one_of_a_new_path_has_a_gap_unless_it_is_the_next() -> None:
+    fence = Fence()
+    take(fence, "a", 5)
+    assert take(fence, "b", 6) == (0, 0)
+    assert take(fence, "c", 9) == (0, 1)
+    assert take(fence, "c", 12) == (0, 0)
+
+
+def test_a_path_that_has_brought_something_late_is_known() -> None:
+    fence = Fence()
+    take(fence, "a", 5)
+    assert take(fence, "b", 4, 3) == (1, 0)
+    assert take(fence, "b", 9, 3) == (0, 0)
+
+
+def test_a_total_that_shrinks_is_believed_to_hide_something() -> None:
+    fence = Fence()
+    take(fence, "a", 5, 7)
+    assert take(fence, "a", 9, 6) == (0, 1)
+
+
+def test_streams_and_origins_count_by_themselves() -> None:
+    fence = Fence()
+    take(fence, "a", 5)
+    assert take(fence, "a", 5, stream=b"t" * 4) == (0, 0)
+    assert fence.take(b"p" * 16, STREAM, "a", 5, 1, 0) == (0, 0)
+    assert take(fence, "a", 5) == (1, 0)
+
+
+def test_the_streams_that_were_silent_for_longest_are_forgotten_and_then_new_ones_begin_with_a_gap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fence, "STREAMS_MAX", 2)
+    known = Fence()
+    streams = [bytes((number,)) * 4 for number in range(4)]
+    assert take(known, "a", 5, stream=streams[0]) == (0, 0)
+    assert take(known, "a", 5, stream=streams[1]) == (0, 0)
+    assert take(known, "a", 5, stream=streams[0]) == (1, 0)  # heard again, though late
+    assert take(known, "a", 5, stream=streams[2]) == (0, 0)
+    assert take(known, "a", 5, stream=streams[0]) == (1, 0)
+    assert take(known, "a", 5, stream=streams[1]) == (0, 1), "it may come twice, and something may be missing"
+    assert take(known, "a", 5, stream=streams[3]) == (0, 1)
+
+
+def test_a_path_that_is_forgotten_is_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence, "PATHS_MAX", 2)
+    known = Fence()
+    take(known, "a", 5)
+    take(known, "b", 5)
+    take(known, "c", 5)
+    assert take(known, "b", 8) == (0, 0)
+    assert take(known, "a", 11) == (0, 1)
+
+
+def test_the_bounds_are_kept() -> None:
+    assert PATHS_MAX == 2 * STREAMS_MAX == 16_384
+    known, totals, book = Fence(), MissedTotals(), GapBook()
+    for number in range(STREAMS_MAX + 10):
+        origin = number.to_bytes(16, "big")
+        for path in "abc":
+            known.take(origin, STREAM, path, 1, 1, 0)
+        totals.add(origin, STREAM, 1)
+        book.owe(origin, STREAM, 1)
+    assert (len(known._lasts), len(known._totals)) == (STREAMS_MAX, PATHS_MAX)
+    assert len(totals._totals) == len(book._streams) == STREAMS_MAX
+
+
+def test_totals_that_were_forgotten_go_on_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence, "STREAMS_MAX", 2)
+    totals = MissedTotals()
+    one, two, three = (bytes((number,)) * 4 for number in range(3))
+    assert [totals.add(ORIGIN, one, 3), totals.add(ORIGIN, one, 4), totals.add(ORIGIN, two, 1)] == [3, 7, 1]
+    assert totals.add(ORIGIN, three, 0) == 0
+    assert totals.add(ORIGIN, one, 1) == 8, "which was 7 when it was forgotten"
+    assert totals.add(ORIGIN, two, 0) == 7, "it was 1"
+
+
+def pass_on(book: GapBook, number: int, gap: int = 0, *, count: int = 1, stream: bytes = STREAM) -> int:
+    return book.pass_on(ORIGIN, stream, number, count, gap)
+
+
+def test_a_hop_tells_of_what_it_dropped_with_the_next_one_and_once() -> None:
+    book = GapBook()
+    assert pass_on(book, 5, 2) == 2
+    book.owe(ORIGIN, STREAM, 3)
+    book.owe(ORIGIN, STREAM, 1)
+    book.owe(ORIGIN, b"t" * 4, 9)
+    assert pass_on(book, 12, 1) == 5
+    assert pass_on(book, 14) == 0
+
+
+@pytest.mark.parametrize(("number", "gap", "told"), [(8, 0, 0), (9, 0, 1), (9, 5, 5), (3, 0, 0)])
+def test_the_first_one_of_a_new_upstream_has_a_gap_unless_it_is_the_next(number: int, gap: int, told: int) -> None:
+    book = GapBook()
+    assert pass_on(book, 5, count=3) == 0
+    book.change_upstream()
+    assert pass_on(book, number, gap) == told
+    assert pass_on(book, 20) == 0
+
+
+def test_each_stream_has_its_own_first_one_of_a_new_upstream() -> None:
+    book = GapBook()
+    pass_on(book, 5)
+    pass_on(book, 5, stream=b"t" * 4)
+    book.change_upstream()
+    assert (pass_on(book, 9), pass_on(book, 9, stream=b"t" * 4), pass_on(book, 9, stream=b"u" * 4)) == (1, 1, 0)
+    assert (pass_on(book, 11), pass_on(book, 11, stream=b"t" * 4)) == (0, 0)
+
+
+def test_an_older_one_from_a_new_upstream_leaves_what_is_known() -> None:
+    book = GapBook()
+    pass_on(book, 9)
+    book.change_upstream()
+    assert (pass_on(book, 3), pass_on(book, 5)) == (0, 0)
+    book.change_upstream()
+    assert pass_on(book, 10) == 0
+
+
+def test_a_hop_that_has_forgotten_a_stream_tells_of_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence, "STREAMS_MAX", 2)
+    book = GapBook()
+    streams = [bytes((number,)) * 4 for number in range(3)]
+    assert [pass_on(book, 5, stream=stream) for stream in streams] == [0, 0, 0]
+    assert [pass_on(book, 9, stream=streams[0]), pass_on(book, 9, stream=streams[2])] == [1, 0]
