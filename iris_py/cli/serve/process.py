@@ -58,11 +58,13 @@ class WorkerProcess:
         self.ended: Final = asyncio.create_task(self._live())
 
     @classmethod
-    async def start(cls, command: Sequence[str]) -> WorkerProcess:
+    async def start(cls, command: Sequence[str], *, keeps_bytecode: bool) -> WorkerProcess:
         """Start a process.
 
         Args:
             command: The arguments of its command line.
+            keeps_bytecode: Whether it may keep the compiled modules for the next process. Python takes them for those of a file
+                that has changed, if that has the same size and is from the same second.
 
         Raises:
             OSError: No process, descriptor or memory is left.
@@ -73,6 +75,7 @@ class WorkerProcess:
             # supervisor, however that ends.
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                *([] if keeps_bytecode else ["-B"]),
                 "-m",
                 "iris_py",
                 *command,

@@ -161,7 +161,7 @@ class Slot:
             process.leave()
 
     async def _start(self) -> WorkerProcess:
-        process = await WorkerProcess.start(self._command)
+        process = await WorkerProcess.start(self._command, keeps_bytecode=not self._is_reloading)
         self._processes.add(process)
         process.ended.add_done_callback(lambda _ended: self._processes.discard(process))
         process.ready.add_done_callback(lambda ready: self.has_served.set() if ready.result() else None)

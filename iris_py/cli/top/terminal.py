@@ -38,6 +38,14 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._file = cast("Any", _Forgiving(cast("IO[str]", self._file)))
 
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """Ask the terminal itself: COLUMNS and LINES, which some programs leave to those that they start, never change."""
+        try:
+            size = os.get_terminal_size(self.fileno)
+        except OSError:
+            return super()._get_terminal_size()
+        return (size.columns, size.lines) if size.columns and size.lines else super()._get_terminal_size()
+
     def _run_input_thread(self) -> None:
         try:
             self.run_input_thread()
