@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -20,6 +20,8 @@ from tests.profiles import NORMAL
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    from tests.scheduling import FileOrGroupScheduling
 
 pytest_plugins = ["pytester"]
 
@@ -40,6 +42,14 @@ _said = SaidWatch()
 _said.install()
 _processes = ProcessWatch()
 sys.addaudithook(_processes.audit)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileOrGroupScheduling | None:
+    """Choose who gives tests to the processes of `pytest -n`."""
+    from tests.scheduling import FileOrGroupScheduling  # pytest-xdist need not be there
+
+    return FileOrGroupScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_runtest_setup() -> None:

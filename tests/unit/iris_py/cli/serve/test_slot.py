@@ -84,7 +84,7 @@ class Scene:
         self.running = asyncio.create_task(slot.run())
         return slot
 
-    async def _start(self, _command: Sequence[str]) -> FakeProcess:
+    async def _start(self, _command: Sequence[str], *, keeps_bytecode: bool) -> FakeProcess:
         if self.errors:
             raise self.errors.pop(0)
         self.processes.append(FakeProcess(len(self.processes) + 1))
