@@ -209,22 +209,19 @@ def _surveys(counts: SurveyCounts) -> SurveyStatistics:
 def _topics(groups: Groups) -> dict[str, TopicStatistics]:
     table = groups.topic_counts
     sizes = {group.name: group.size for group in groups.topics()}
-    shown = {name: _topic(counts, sizes.get(name, 0)) for name, counts in table.by_name.items()}
-    if table.has_forgotten:
-        shown[OTHER] = _topic(table.forgotten, 0)
-    return shown
-
-
-def _topic(counts: GroupCounts, members: int) -> TopicStatistics:
-    return TopicStatistics(
-        members=members,
-        runs=counts.runs,
-        published=counts.published,
-        received=counts.received,
-        gaps=counts.gaps,
-        pauses_asked=counts.pauses_asked,
-        pauses_obeyed=counts.pauses_obeyed,
-    )
+    rows = table.by_name | {OTHER: table.forgotten} if table.has_forgotten else table.by_name
+    return {  # there may be thousands
+        name: TopicStatistics(
+            members=sizes.get(name, 0),
+            runs=counts.runs,
+            published=counts.published,
+            received=counts.received,
+            gaps=counts.gaps,
+            pauses_asked=counts.pauses_asked,
+            pauses_obeyed=counts.pauses_obeyed,
+        )
+        for name, counts in rows.items()
+    }
 
 
 def _subscription(queue: SubscriptionQueue, now: float) -> SubscriptionStatistics:

@@ -70,39 +70,41 @@ class Load:
         """
         self._begin_ns, self._end_ns = begin_ns, end_ns
         if not self._interval_ns:
-            await _all_of([self._repeat(number) for number in range(self._callers)])
+            await _all_of([self._call(number, None) for number in range(self._callers)])
             return
         warm_up = max(0, begin_ns - time.monotonic_ns()) // self._interval_ns
         first_ns = begin_ns + self._offset_ns - warm_up * self._interval_ns
         with Rhythm(first_ns, end_ns, self._interval_ns) as rhythm:
-            await _all_of([self._follow(number, rhythm) for number in range(self._callers)])
+            await _all_of([self._call(number, rhythm) for number in range(self._callers)])
             self._tally.counts["unbegun"] += rhythm.count_left(begin_ns)
 
-    async def _repeat(self, number: int) -> None:
-        while (began_ns := time.monotonic_ns()) < self._end_ns:
-            await self._do(number, began_ns)
-
-    async def _follow(self, number: int, rhythm: Rhythm) -> None:
-        lateness = self._tally.recording("lateness")
-        while (due_ns := await rhythm.take()) is not None:
-            if due_ns >= self._begin_ns:
-                lateness.add(time.monotonic_ns() - due_ns)
-            await self._do(number, due_ns)
-
-    async def _do(self, number: int, began_ns: int) -> None:
-        """Do it once. What is done here beside the operation is measured with it, so it is little."""
-        counts_it = began_ns >= self._begin_ns
-        if counts_it:
-            self._tally.counts["begun"] += 1
-        try:
-            done_ns = await self._operate(number, began_ns)
-        except IrisError as exc:
+    async def _call(self, number: int, rhythm: Rhythm | None) -> None:
+        """Be one caller. What is done here beside the operation is measured with it, so it is little, and in one function."""
+        operate, taken, counts = self._operate, self._taken, self._tally.counts
+        begin_ns, end_ns, now = self._begin_ns, self._end_ns, time.monotonic_ns
+        while True:
+            if rhythm is None:
+                began_ns = now()
+                if began_ns >= end_ns:
+                    return
+            elif (due_ns := await rhythm.take()) is None:
+                return
+            else:
+                began_ns = due_ns
+                if due_ns >= begin_ns:
+                    self._tally.recording("lateness").add(now() - due_ns)
+            counts_it = began_ns >= begin_ns
             if counts_it:
-                self._tally.fail(exc)
-            await asyncio.sleep(FAILURE_PAUSE_S)
-            return
-        if counts_it:
-            self._taken.add(done_ns - began_ns)
+                counts["begun"] += 1
+            try:
+                done_ns = await operate(number, began_ns)
+            except IrisError as exc:
+                if counts_it:
+                    self._tally.fail(exc)
+                await asyncio.sleep(FAILURE_PAUSE_S)
+                continue
+            if counts_it:
+                taken.add(done_ns - began_ns)
 
 
 class Rhythm:
