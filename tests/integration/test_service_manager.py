@@ -39,6 +39,13 @@ with iris.connect() as node, node.join("echo", lambda request: request.payload):
     iris.until_stopped()
 """
 
+WORKER = """
+import os
+
+async def manager(request):
+    return os.environ.get("NOTIFY_SOCKET", "nobody").encode()
+"""
+
 
 class Manager:
     """A service manager that listens always; its services are processes of a shell."""
@@ -102,6 +109,19 @@ def test_a_command_is_ready_when_everybody_knows_it_and_says_that_it_lives_and_l
     code, _, error = stop(service)
     assert (code, "read the secrets again" in error) == (0, True)
     assert "STATUS=leaving" in manager.until("STOPPING=1")
+
+
+def test_a_service_of_several_workers_is_ready_when_all_of_them_serve(manager: Manager, shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "shout.py").write_text(WORKER)
+    options = ["--directory", str(tmp_path), "--workers", "2", "--json"]
+    service = shell.start("serve", "shout:manager", *options, stdin=subprocess.DEVNULL)
+    told = manager.until("READY=1")
+    assert "STATUS=2 of 2 workers serve" in told
+    assert "STOPPING=1" not in told
+    assert ask(shell, "manager", "?") == b"nobody", "a worker is not the service"
+    manager.until("WATCHDOG=1")
+    assert stop(service)[0] == 0
+    manager.until("STOPPING=1")
 
 
 def test_a_node_tells_a_manager_in_the_abstract_namespace(shell: Shell) -> None:
