@@ -213,6 +213,19 @@ def test_workers_leave_when_their_supervisor_is_killed(shell: Shell, project: Pa
     assert shell.run("members", "upper")[0] == 3
 
 
+def test_a_worker_whose_import_never_ends_ends_with_its_supervisor(shell: Shell, project: Path, gate: Path) -> None:
+    (project / "shout.py").write_text(f"open({str(gate)!r}).read()\n")
+    service = shell.start("serve", "shout:upper", "--workers", "1", "--directory", str(project), "--json")
+    held = os.open(gate, os.O_WRONLY)  # when it is being imported
+    try:
+        service.kill()
+        service.wait()
+        assert service.stdout is not None
+        assert service.stdout.read() == b""
+    finally:
+        os.close(held)
+
+
 def test_a_killed_worker_is_reported(shell: Shell, project: Path) -> None:
     (project / "shout.py").write_text("import os\ndef upper(request):\n    return str(os.getpid()).encode()\n")
     service = shell.start("serve", "shout:upper", "--workers", "1", "--directory", str(project), "--json")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+import select
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,10 +16,16 @@ from iris_py.metrics.families import Families
 from iris_py.net.lines import take_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from iris_py import Node
     from iris_py.metrics.families import Family
 
 __all__ = ["SupervisorLine"]
+
+#: How often somebody looks whether the supervisor is still there while nothing else can. Too small: processor time while
+#: modules are imported; too large: what nobody wants any more goes on for longer.
+LOOK_S: Final = 1.0
 
 
 class SupervisorLine:
@@ -43,6 +52,17 @@ class SupervisorLine:
         """Send a message, now or as soon as it can be."""
         if not self._writer.is_closing():
             self._writer.write(msgspec.json.encode(message) + b"\n")
+
+    @contextmanager
+    def ending_with_supervisor(self) -> Iterator[None]:
+        """Let the process end if the supervisor goes while the event loop stands still, within the ``with`` block."""
+        is_over = threading.Event()
+        sock = self._writer.get_extra_info("socket")
+        threading.Thread(target=_end_with, args=(sock.fileno(), is_over), daemon=True).start()
+        try:
+            yield
+        finally:
+            is_over.set()
 
     async def go(self) -> Go | None:
         """Wait until the worker is to go on; None if the supervisor has gone."""
@@ -84,3 +104,12 @@ class SupervisorLine:
         except OSError:
             return None
         return msgspec.json.decode(line, type=FromSupervisor) if line.endswith(b"\n") else None
+
+
+def _end_with(descriptor: int, is_over: threading.Event) -> None:
+    """End the process when the other end of a line is closed; give up when that is somebody else's to notice."""
+    poll = select.poll()
+    poll.register(descriptor, 0)  # a hang-up is told unasked
+    while not is_over.is_set():
+        if poll.poll(LOOK_S * 1000) and not is_over.is_set():
+            os._exit(0)  # its modules may be at anything

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -97,7 +97,8 @@ async def serve(settings: Settings, service: Service, *, http: str | None = None
 async def _load(target: Target, directory: str, line: SupervisorLine | None) -> AnyHandler:
     """Import the handler, and let the supervisor know which files that were, also where one of them is wrong."""
     try:
-        handler = load_handler(target, directory)
+        with nullcontext() if line is None else line.ending_with_supervisor():
+            handler = load_handler(target, directory)
     except Exception as exc:
         if line is not None:
             line.tell(Report(files=imported_files(target, exc)))
