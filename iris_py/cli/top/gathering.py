@@ -229,9 +229,13 @@ class Gathering:
         for report in reports:
             last = self.latest.get(report.node.id, 0)
             told = [event for event in report.events or () if event.number > last]
-            if told:
-                self.latest[report.node.id] = max(event.number for event in told)
+            if not told:
+                continue
+            self.latest[report.node.id] = max(event.number for event in told)
             new += [_event_of(report, event) for event in told]
+            first = min(told, key=attrgetter("number"))
+            if missed := first.number - last - 1:
+                new.append(_gap_before(report, first, missed))
         if new:
             self.events = nlargest(EVENTS_MAX, [*self.events, *new], key=attrgetter("unix_s"))
             self.latest = {node: number for node, number in self.latest.items() if node in self._seen}
@@ -247,4 +251,17 @@ def _event_of(report: NodeReport, event: EventRecord) -> EventSeen:
         name=event.name,
         detail=event.detail,
         times=event.times,
+    )
+
+
+def _gap_before(report: NodeReport, event: EventRecord, missed: int) -> EventSeen:
+    return EventSeen(
+        unix_s=report.unix_s_of(event),
+        teller=report.node.id,
+        number=event.number - 1,
+        kind="gap",
+        node="",
+        name="",
+        detail="overwritten before they were read",
+        times=missed,
     )

@@ -138,6 +138,17 @@ def test_events_are_kept_once_and_the_newest_first() -> None:
     assert gathering.events[0].number == 2 * EVENTS_MAX - 1
 
 
+def test_events_that_were_overwritten_are_a_gap() -> None:
+    gathering = Gathering()
+    events = [EventRecord(number=number, at_s=float(number), kind="joined") for number in (1, 2)]
+    gathering.take(found(report(1, uptime_s=100.0, events=events)), 0.0, is_search=True)
+    assert "gap" not in [event.kind for event in gathering.events]
+    events = [EventRecord(number=number, at_s=float(number), kind="died") for number in (7, 8)]
+    gathering.take(found(report(1, uptime_s=100.0, events=events)), 1.0, is_search=False)
+    shown = [(event.kind, event.number, event.times) for event in gathering.events]
+    assert shown == [("died", 8, 1), ("died", 7, 1), ("gap", 6, 4), ("joined", 2, 1), ("joined", 1, 1)]
+
+
 def test_the_node_that_is_looked_at_keeps_its_last_numbers_when_it_is_silent() -> None:
     gathering = Gathering()
     gathering.look_at(id_of(1))
