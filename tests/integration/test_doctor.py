@@ -438,6 +438,34 @@ def test_a_cluster_with_a_slow_member() -> None:
     asyncio.run(main())
 
 
+def test_a_cluster_whose_requests_wait_for_long() -> None:
+    async def main() -> None:
+        async with Nodes([]) as nodes:
+            release, pause_s = asyncio.Event(), 0.06
+
+            async def hold(_request: iris_py.Request) -> bytes:
+                await (asyncio.sleep(pause_s) if pause_s else release.wait())
+                return b""
+
+            node = await nodes.start()
+            await (await nodes.start()).join("databases", hold, concurrency=1)
+            for _ in range(6):
+                await node.request("databases", b"")
+            pause_s = 0.0
+            asked = asyncio.gather(*(node.request("databases", b"") for _ in range(41)))
+            numbers = nodes.opened[1].statistics
+            await until(
+                lambda: (served := numbers().clusters["databases"].service) is not None and served.queued_messages == 40
+            )
+            found = await look("cluster", cluster="databases")
+            assert "40 requests wait for a handler" in warnings(found)["cluster"]
+            assert "the only member is busy" in warnings(found)["cluster"]
+            release.set()
+            await asked
+
+    asyncio.run(main())
+
+
 # -- the command
 
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 #: that nobody notices.
 SLOW_TIMES: Final = 5.0
 SLOW_S: Final = 0.02
+#: Requests that wait so long for a handler at every member (seconds) are worth a word. Too small: a burst that is worked off is
+#: a warning; too large: callers give up before anybody is told why.
+WAIT_S: Final = 1.0
 #: The part of its requests that a handler may fail before it is worth a word, and the part that is a fault; of fewer than
 #: EXECUTED_MIN nothing is said.
 FAILED_WARNING: Final = 0.05
@@ -39,7 +42,7 @@ async def cluster(subject: Subject) -> Finding:
     if not members:
         return skipped(f"none of the {found.total} members of {name!r} has said how it is")
     faults = [text for text in (_full(members), _dropping(members), _failing(members, FAILED_FAULT)) if text]
-    warnings = [text for text in (_slow(members), _missing(found.missing)) if text]
+    warnings = [text for text in ("" if faults else _waiting(members), _slow(members), _missing(found.missing)) if text]
     if not any(text.startswith("handlers fail") for text in faults):
         warnings += [text] if (text := _failing(members, FAILED_WARNING)) else []
     if faults or warnings:
@@ -49,8 +52,9 @@ async def cluster(subject: Subject) -> Finding:
         )
         status = Status.FAULT if faults else Status.WARNING
         return Finding(status, "; ".join([*faults, *warnings]), advice, (f"iris members {shlex.quote(name)} --stats",))
-    running = sum(each.running for each in members)
-    return ok(f"{found.total} member{'s' * (found.total != 1)}, {running} request{'s' * (running != 1)} running")
+    running, queued = sum(each.running for each in members), sum(each.queued for each in members)
+    waiting = f", {queued} waiting" if queued else ""
+    return ok(f"{found.total} member{'s' * (found.total != 1)}, {running} request{'s' * (running != 1)} running{waiting}")
 
 
 def _full(members: tuple[ClusterMember, ...]) -> str:
@@ -58,6 +62,19 @@ def _full(members: tuple[ClusterMember, ...]) -> str:
     if len(full) < len(members):
         return ""
     return f"all {len(members)} members are full: {sum(each.queued for each in members)} requests wait, and more are refused"
+
+
+def _waiting(members: tuple[ClusterMember, ...]) -> str:
+    if any(each.running < each.concurrency for each in members):
+        return ""
+    wait_s = min(each.queued * (each.handler_s or 0.0) / each.concurrency for each in members)
+    if wait_s < WAIT_S:
+        return ""
+    queued, busy = (
+        sum(each.queued for each in members),
+        "the only member is" if len(members) == 1 else f"all {len(members)} are",
+    )
+    return f"{queued} requests wait for a handler, the next one for about {wait_s:.0f} s: {busy} busy"
 
 
 def _dropping(members: tuple[ClusterMember, ...]) -> str:
