@@ -57,6 +57,9 @@ class MessageLine(PayloadLine, tag="message", kw_only=True):
     headers: dict[str, str | int | float] | UnsetType = UNSET
 
 
+#: Messages that are printed before the node does something else. Too small: a write for each few lines; too large: a
+#: subscription that is behind keeps its node from answering, which looks to others as if it stood still.
+PRINTED_AT_ONCE: Final = 1024
 #: What `--json` prints, by command.
 LINES: Final[Lines] = {"publish": (PublishedLine, PublishSummary), "subscribe": (ReadyLine, MessageLine)}
 
@@ -136,18 +139,24 @@ def _policy_for(pattern: str) -> iris_py.OverflowPolicy:
 async def _print_all(subscription: iris_py.Subscription, output: Output, count: int | None, *, has_time: bool) -> None:
     async for batch in subscription.batches():
         shown = batch if count is None else batch[:count]
-        if output.is_json:
-            output.lines((_line_of(message), None) for message in shown)
-        else:
-            begin = f"{datetime.now().astimezone():%H:%M:%S.%f}"[:-3] + " " if has_time else ""
-            output.write("".join(f"{begin}{_text_of(message)}\n" for message in shown).encode())
-            missed = sum(message.gap for message in shown if message.cloud)
-            if missed:
-                complain(f"up to {missed} messages of the other cloud are missing before these")
+        for start in range(0, len(shown), PRINTED_AT_ONCE):
+            _print(shown[start : start + PRINTED_AT_ONCE], output, has_time=has_time)
+            await asyncio.sleep(0)
         if count is not None:
             count -= len(shown)
             if not count:
                 return
+
+
+def _print(messages: Sequence[iris_py.Message], output: Output, *, has_time: bool) -> None:
+    if output.is_json:
+        output.lines((_line_of(message), None) for message in messages)
+        return
+    begin = f"{datetime.now().astimezone():%H:%M:%S.%f}"[:-3] + " " if has_time else ""
+    output.write("".join(f"{begin}{_text_of(message)}\n" for message in messages).encode())
+    missed = sum(message.gap for message in messages if message.cloud)
+    if missed:
+        complain(f"up to {missed} messages of the other cloud are missing before these")
 
 
 def _text_of(message: iris_py.Message) -> str:
