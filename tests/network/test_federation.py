@@ -214,6 +214,7 @@ def test_gateways_restart_one_by_one_without_a_failure_and_all_at_once_with_a_ga
         assert before.wait() == 0, before.errors()
         joined.start_gateway(host)
         joined.wait_for_bundles("us", "eu", 4)
+    clouds.until(lambda: len(joined.asked("us", "plain")) >= 100, "requests go on")
     (plain,) = joined.stop_loads("us", "plain")
     check_answered(plain, 100)
 
