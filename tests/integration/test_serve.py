@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -167,6 +168,42 @@ def test_one_address_tells_how_all_workers_are(shell: Shell, project: Path, gate
     while ask(address, "/readyz")[0] == 503:
         pass
     assert stop(service, signal.SIGTERM) == (0, b"", "")
+
+
+COUNTING = """
+import prometheus_client
+
+ASKED = prometheus_client.Counter("asked", "Questions.", ["worker"])
+ROOM = prometheus_client.Gauge("room", "What is left.")
+
+def upper(request):
+    ASKED.labels("here").inc()
+    ROOM.set(float("inf"))
+    return request.payload.upper()
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_a_service_counts_itself_is_shown_beside_what_its_node_counts(shell: Shell, project: Path, workers: int) -> None:
+    (project / "shout.py").write_text(COUNTING)
+    options = ["--workers", str(workers)] if workers else []
+    service = shell.start("serve", "shout:upper", *options, "--http", "0", "--directory", str(project), "--json")
+    (address,) = {json.loads(read_line(service.stdout))["http"] for _ in range(workers or 1)}
+    assert shell.run("request", "upper", "hello") == (0, b"HELLO", "")
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_S) as response:
+        lines = response.read().decode().splitlines()
+    asked = [line for line in lines if line.startswith("asked_total")]
+    if workers:
+        assert len(asked) == 1
+        assert re.fullmatch(r'asked_total\{exported_worker="here",worker="[12]"\} 1.0', asked[0])
+        assert len([line for line in lines if line.startswith("process_open_fds{")]) == workers
+    else:
+        assert asked == ['asked_total{worker="here"} 1.0']
+        assert "room +Inf" in lines
+    assert lines.count("# TYPE asked_total counter") == 1
+    assert not [line for line in lines if "_created" in line]
+    assert any(line.startswith("iris_handled_total") for line in lines)
+    assert stop(service, signal.SIGTERM)[0] == 0
 
 
 @pytest.mark.long

@@ -7,25 +7,27 @@ import os
 import select
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from iris_py.cli.serve.messages import LINE_BYTES_MAX, LINE_VARIABLE, Ask, FromSupervisor, FromWorker, Go, Told
 from iris_py.metrics.families import Families
+from iris_py.metrics.program import program_families
 from iris_py.net.lines import take_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from iris_py import Node
-    from iris_py.metrics.families import Family
 
 __all__ = ["SupervisorLine"]
 
 #: How often somebody looks whether the supervisor is still there while nothing else can. Too small: processor time while
 #: modules are imported; too large: what nobody wants any more goes on for longer.
 LOOK_S: Final = 1.0
+
+AnyFamily = TypeVar("AnyFamily")
 
 
 class SupervisorLine:
@@ -79,8 +81,9 @@ class SupervisorLine:
         """
         while (message := await self._read()) is not None:
             if isinstance(message, Ask):
-                metrics = await self._metrics(node) if message.has_metrics else []
-                self.tell(Told(message.number, node.health(message.cluster), metrics))
+                metrics = await _gather(self._families.collect(node.statistics())) if message.has_metrics else []
+                of_program = await _gather(program_families()) if message.has_metrics else []
+                self.tell(Told(message.number, node.health(message.cluster), metrics, of_program))
 
     async def close(self) -> None:
         """Send what has not been sent, and close it."""
@@ -90,20 +93,21 @@ class SupervisorLine:
         except OSError:
             pass  # a supervisor that has gone wants to know nothing
 
-    async def _metrics(self, node: Node) -> list[Family]:
-        """Return the metrics, with a turn of the event loop after each, so that requests are not held up."""
-        found = []
-        for family in self._families.collect(node.statistics()):
-            found.append(family)
-            await asyncio.sleep(0)
-        return found
-
     async def _read(self) -> FromSupervisor | None:
         try:
             line = await self._reader.readline()
         except OSError:
             return None
         return msgspec.json.decode(line, type=FromSupervisor) if line.endswith(b"\n") else None
+
+
+async def _gather(metrics: Iterable[AnyFamily]) -> list[AnyFamily]:
+    """Return the metrics, with a turn of the event loop after each, so that requests are not held up."""
+    found = []
+    for family in metrics:
+        found.append(family)
+        await asyncio.sleep(0)
+    return found
 
 
 def _end_with(descriptor: int, is_over: threading.Event) -> None:

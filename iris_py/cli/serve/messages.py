@@ -8,13 +8,14 @@ import msgspec
 
 from iris_py.api.health import Health
 from iris_py.metrics.families import Family
+from iris_py.metrics.program import ProgramFamily
 
 __all__ = ["LINE_BYTES_MAX", "LINE_VARIABLE", "Ask", "FromSupervisor", "FromWorker", "Go", "Report", "Told"]
 
 #: The variable by which a supervisor gives a worker its end of the line: the number of a file descriptor.
 LINE_VARIABLE: Final = "IRIS_SERVE_LINE"
-#: Bytes of a message. Too small: the names of tens of thousands of files do not fit, or the 2,000 lines that metrics have at
-#: most, some 300 KB; too large: one that is out of its mind fills the memory of the supervisor.
+#: Bytes of a message. Too small: the names of tens of thousands of files do not fit, or the 7,000 lines that metrics have at
+#: most, some 1 MB; too large: one that is out of its mind fills the memory of the supervisor.
 LINE_BYTES_MAX: Final = 1 << 22
 
 
@@ -35,6 +36,9 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True, tag="told"):
     number: int
     health: Health
     metrics: list[Family] = []
+    """Those of its node."""
+    of_program: list[ProgramFamily] = []
+    """Those that the handler and its modules keep themselves."""
 
 
 class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag="go"):

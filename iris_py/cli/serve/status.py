@@ -99,6 +99,7 @@ class WorkersStatus:
     def collect(self) -> Iterator[Metric]:
         """Return the metrics of all, each series with the number of its worker."""
         from iris_py.metrics.collector import make_metric
+        from iris_py.metrics.program import merge_families
 
         up = [((str(slot.number),), float(self._told.get(slot.number) is not None)) for slot in self.slots]
         ends = [((str(slot.number),), float(slot.ends)) for slot in self.slots]
@@ -106,9 +107,10 @@ class WorkersStatus:
         yield make_metric(
             Family("iris_worker_ends_total", "counter", "Times that the worker ended unbidden.", ("worker",), ends)
         )
-        by_worker = {str(number): told.metrics for number, told in self._told.items() if told is not None}
+        by_worker = {str(number): told for number, told in self._told.items() if told is not None}
         self._told = {}
-        yield from map(make_metric, merge(by_worker))
+        yield from map(make_metric, merge({worker: told.metrics for worker, told in by_worker.items()}))
+        yield from merge_families({worker: told.of_program for worker, told in by_worker.items()})
 
     async def _ask_all(self, cluster: str | None, *, has_metrics: bool = False) -> Mapping[int, Told | None]:
         """Return what the workers say that have come to serve; None of one that says nothing."""

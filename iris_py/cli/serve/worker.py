@@ -17,6 +17,7 @@ from iris_py.cli.serve.handlers import imported_files, load_handler, parse_targe
 from iris_py.cli.serve.line import SupervisorLine
 from iris_py.cli.serve.messages import Report
 from iris_py.cli.serving import ReadyLine, address_of, announce, ending_by_signal, reload_on_hangup, serving_status
+from iris_py.metrics.program import ProgramCollector
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -71,6 +72,7 @@ async def serve(settings: Settings, service: Service, *, http: str | None = None
     line = await SupervisorLine.open()
     target = parse_target(service.target)
     handler = await _load(target, service.directory, line)
+    own = [ProgramCollector()] if "prometheus_client" in sys.modules else []  # nobody else has imported it yet
     go = None if line is None else await line.go()
     if line is not None and go is None:
         return ExitCode.OK  # the supervisor has gone
@@ -83,7 +85,7 @@ async def serve(settings: Settings, service: Service, *, http: str | None = None
         _heeding(line, running, ended, target),
     ):
         if status is not None:
-            status.show(running)  # from here on it says that the cluster is being joined
+            status.show(running, *own)  # from here on it says that the cluster is being joined
         sealed = _sealed(handler, seal_file, service.seal_name)
         async with running.join(cluster, sealed, concurrency=service.concurrency, weight=service.weight):
             reload_on_hangup(running)
