@@ -229,7 +229,6 @@ def test_gateways_and_a_member_killed_at_work_cost_nothing(environment: dict[str
     assert sum(member["requests"] for member in report["members"]) == FILES == report["requests"]
     assert sum(one["requests"] for one in gateways["eu"]) == FILES, "each reply says by which gateway it came"
     assert all(one["requests"] for its in gateways.values() for one in its), "all of them were used"
-    assert report["retries"] >= 1, "what the killed gateway of the own cloud held"
     wait_until_gone([one["process"] for one in report["members"] + report["gateways"]])
     assert list(temporary.iterdir()) == []
 
