@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -65,7 +66,8 @@ class Shell:
             process.kill()
             process.communicate()
         for left in self.processes():
-            os.kill(left, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may end just now
+                os.kill(left, signal.SIGKILL)
         until(lambda: not self.processes())
 
     def expect_nothing_left(self) -> None:
