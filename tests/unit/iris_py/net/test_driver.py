@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import math
+import socket
 from collections import deque
 from random import Random
 from types import SimpleNamespace
@@ -350,11 +351,22 @@ def test_the_search_for_a_number_ends() -> None:
     run(main(), limit_s=10)
 
 
+def is_free_for_streams(host: str, port: int) -> bool:
+    try:
+        socket.create_server((host, port)).close()
+    except OSError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("is_real", [True, False], ids=["sockets", "memory"])
 def test_a_chosen_number_that_datagrams_cannot_have_is_an_error_that_says_so(is_real: bool) -> None:
     async def main() -> None:
         network: Network = SocketNetwork() if is_real else MemoryNetwork(1).host(A)
         rival = await network.open_datagrams("127.0.0.1", 0, multicast=False)
+        while is_real and not is_free_for_streams(*rival.address):  # somebody else has that number: take another one
+            former, rival = rival, await network.open_datagrams("127.0.0.1", 0, multicast=False)
+            former.close()
         for _ in range(2):  # the second time proves that the port for streams is free again
             with pytest.raises(OSError, match=r"\(UDP\)") as failure:
                 await make_driver(network).listen(*rival.address, multicast=False)
