@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 
 import iris_py as iris
 from iris_security import Secret
 from tests.integration.conftest import Loops, Proxy
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+from tests.ports import free_port
 
 
 async def echo(request: iris.Request) -> bytes:

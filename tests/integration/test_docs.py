@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import pytest
 from iris_py.federation.settings import parse_settings
 from iris_security import CloudKey
 from tests import warm
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -165,12 +165,6 @@ def test_fixtures_are_not_loaded_where_nobody_asks_for_them(home: Path) -> None:
     write({"test_other.py": "import sys\n\ndef test_it() -> None:\n    assert 'iris_py' not in sys.modules\n"}, home / "other")
     assert "1 passed" in run(["-m", "pytest", "-q", "-p", "no:cacheprovider"], home / "other")
     run(["-c", "import iris_py.testing, sys; assert 'pytest' not in sys.modules"], home / "other")
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def section(document: str, title: str) -> str:

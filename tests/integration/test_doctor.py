@@ -26,6 +26,7 @@ from iris_py.cli.settings import Settings
 from iris_security import Secret
 from tests.integration.conftest import until
 from tests.pages import all_blocks
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,12 +160,6 @@ def test_peers_that_are_gone_are_found_and_left(home: Path) -> None:
 def files_below(directory: Path) -> dict[Path, int]:
     """Return every file with the time of its last change."""
     return {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(params=[socket.SOCK_STREAM, socket.SOCK_DGRAM], ids=["tcp", "udp"])

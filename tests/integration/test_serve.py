@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import time
 import urllib.error
 import urllib.request
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.test_cli import WAIT_S, Shell, finish, read_line, stop
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,12 +66,6 @@ def wait_for_answer(shell: Shell, answer: bytes) -> None:
     while said != (0, answer, ""):
         assert time.monotonic() < until_s, said
         said = shell.run("request", "upper", "HeLLo")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def ask(address: str, path: str) -> tuple[int, Any]:
