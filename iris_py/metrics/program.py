@@ -58,7 +58,7 @@ def program_families() -> Iterator[ProgramFamily]:
             samples = [
                 (each.name, dict(each.labels), repr(float(each.value)))
                 for each in metric.samples
-                if not each.name.endswith("_created")
+                if each.name != f"{metric.name}_created"
             ]
             left -= len(samples)
             if left < 0:

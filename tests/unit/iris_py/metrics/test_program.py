@@ -42,12 +42,14 @@ def test_a_program_without_the_client_library_has_none(monkeypatch: pytest.Monke
 def test_values_are_texts_and_beginnings_are_left_out(registry: CollectorRegistry) -> None:
     Counter("asked", "Questions.", ["by"], registry=registry).labels("a").inc(2)
     Gauge("room", "Left.", registry=registry).set(float("inf"))
+    Gauge("jobs_created", "It is called so.", registry=registry)
     Counter("iris_of_the_node", "It is there.", registry=registry)
     assert list(program_families()) == [
         ProgramFamily("asked", "counter", "Questions.", [("asked_total", {"by": "a"}, "2.0")]),
         ProgramFamily("room", "gauge", "Left.", [("room", {}, "inf")]),
+        ProgramFamily("jobs_created", "gauge", "It is called so.", [("jobs_created", {}, "0.0")]),
     ]
-    assert [metric.name for metric in ProgramCollector().collect()] == ["asked", "room"]
+    assert [metric.name for metric in ProgramCollector().collect()] == ["asked", "room", "jobs_created"]
 
 
 def test_more_series_than_anybody_reads_are_cut(registry: CollectorRegistry, caplog: pytest.LogCaptureFixture) -> None:
