@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from iris_py.logs import EventLogger
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ logger = EventLogger("iris_py")
 #: Series of a program that are shown. Too small: some of its metrics are missing; too large: workers of `iris serve` send more
 #: than their supervisor takes, and Prometheus keeps a series for every user, path and mistake that was made a label.
 SERIES_MAX: Final = 5_000
+#: The same in bytes, as JSON: labels may be of any length, and a supervisor does not listen any more to a worker whose message
+#: is longer than it takes (4 MiB, with the metrics of the node).
+BYTES_MAX: Final = 2 * 1024 * 1024
 #: The label of a program that is called as the one that tells its workers apart, as Prometheus renames such labels itself.
 _RENAMED: Final = {"worker": "exported_worker"}
 #: Those of a node that the program has registered itself: they are there already.
@@ -49,7 +54,7 @@ def program_families() -> Iterator[ProgramFamily]:
     client: Any = sys.modules.get("prometheus_client")
     if client is None:
         return
-    left = SERIES_MAX
+    left, left_bytes = SERIES_MAX, BYTES_MAX
     try:
         for metric in client.REGISTRY.collect():
             if metric.name.startswith(_OF_NODE):
@@ -60,16 +65,19 @@ def program_families() -> Iterator[ProgramFamily]:
                 for each in metric.samples
                 if each.name != f"{metric.name}_created"
             ]
+            family = ProgramFamily(metric.name, metric.type, metric.documentation, samples)
             left -= len(samples)
-            if left < 0:
+            left_bytes -= len(msgspec.json.encode(family))
+            if left < 0 or left_bytes < 0:
                 logger.warning(
                     "metrics_cut",
-                    "the program has more than %d series of its own: %s and what follows are not shown",
+                    "the program has more than %d series or %d bytes of its own: %s and what follows are not shown",
                     SERIES_MAX,
+                    BYTES_MAX,
                     metric.name,
                 )
                 return
-            yield ProgramFamily(metric.name, metric.type, metric.documentation, samples)
+            yield family
     except Exception as exc:  # whatever it does
         logger.error("metrics_failed", "a collector of the program failed: its metrics are not shown", error=exc)
 

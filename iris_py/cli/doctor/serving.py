@@ -70,10 +70,8 @@ def _waiting(members: tuple[ClusterMember, ...]) -> str:
     wait_s = min(each.queued * (each.handler_s or 0.0) / each.concurrency for each in members)
     if wait_s < WAIT_S:
         return ""
-    queued, busy = (
-        sum(each.queued for each in members),
-        "the only member is" if len(members) == 1 else f"all {len(members)} are",
-    )
+    queued = sum(each.queued for each in members)
+    busy = "the only member is" if len(members) == 1 else f"all {len(members)} are"
     return f"{queued} requests wait for a handler, the next one for about {wait_s:.0f} s: {busy} busy"
 
 

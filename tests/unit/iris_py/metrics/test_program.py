@@ -10,7 +10,7 @@ import prometheus_client
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from iris_py.metrics.program import SERIES_MAX, ProgramCollector, ProgramFamily, merge_families, program_families
+from iris_py.metrics.program import BYTES_MAX, SERIES_MAX, ProgramCollector, ProgramFamily, merge_families, program_families
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,13 @@ def test_more_series_than_anybody_reads_are_cut(registry: CollectorRegistry, cap
     Gauge("last", "It is too much.", registry=registry)
     with caplog.at_level(logging.WARNING):
         assert names() == ["users"]
-    assert f"more than {SERIES_MAX} series of its own: last and what follows are not shown" in caplog.text
+    assert f"more than {SERIES_MAX} series or {BYTES_MAX} bytes of its own: last and what follows are not shown" in caplog.text
+
+
+def test_labels_that_a_supervisor_would_not_take_are_cut(registry: CollectorRegistry) -> None:
+    Gauge("first", "It is small.", registry=registry)
+    Gauge("long", "Its label is not.", ["text"], registry=registry).labels("x" * BYTES_MAX)
+    assert names() == ["first"]
 
 
 def test_a_collector_that_fails_ends_them(registry: CollectorRegistry, caplog: pytest.LogCaptureFixture) -> None:
