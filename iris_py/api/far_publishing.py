@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from iris_py.api.gateway_tunnels import open_gateway_tunnel, read_outcome
@@ -167,17 +168,14 @@ class PublishLine:
 
     async def publish(self, topic: str, payloads: list[bytes], headers: Headers) -> None:
         """Say publications to a topic that is known to be taken."""
-        limit, packed = self._node._core.max_message_bytes, []
-        try:
-            for payload in payloads:
-                packets.check_size(payload, limit)
-                packed.append(Item(topic, payload, 0, headers=headers.encoded))
-        finally:
-            begin = 0
-            while begin < len(packed):
-                end = items.take_batch(packed, begin)
-                await self._say(packed[begin:end])
-                begin = end
+        limit, encoded, begin = self._node._core.max_message_bytes, headers.encoded, 0
+        small = list(takewhile(lambda payload: len(payload) <= limit, payloads))
+        while begin < len(small):
+            end = begin + max(1, items.count_fitting(small[begin : begin + items.PUBLICATIONS_MAX], encoded))
+            await self._say(Item(topic, small[begin:end], 0, headers=encoded))
+            begin = end
+        if len(small) < len(payloads):
+            packets.check_size(payloads[len(small)], limit)
 
     def try_publish(self, topic: str, payload: bytes, headers: Headers) -> bool:
         """Say one at once; returns whether that could be."""
@@ -188,8 +186,8 @@ class PublishLine:
         tunnel = self._tunnel
         if tunnel is None or self._lock.locked() or self._is_going:
             return False
-        item = Item(topic, payload, self._number + 1, headers=headers.encoded)
-        if not tunnel._try_send(items.encode_items(items.SAY, [item])):
+        item = Item(topic, [payload], self._number + 1, headers=headers.encoded)
+        if not tunnel._try_send(items.encode_items(items.SAY, (item,))):
             return False
         self._number += 1
         self._note_said(item)
@@ -197,7 +195,7 @@ class PublishLine:
 
     async def broadcast(self, cluster: str, payload: bytes, headers: Headers) -> int:
         """Say a broadcast; returns to how many members it was sent."""
-        item = Item(cluster, payload, 0, headers=headers.encoded, flags=items.BROADCAST | items.ANSWERED)
+        item = Item(cluster, [payload], 0, headers=headers.encoded, flags=items.BROADCAST | items.ANSWERED)
         return await (await self._say_answered(item))
 
     async def close(self, timeout: float) -> None:
@@ -236,7 +234,7 @@ class PublishLine:
             async with asyncio.timeout(ASK_TIMEOUT_S):
                 while True:
                     with contextlib.suppress(MemberLost):
-                        await (await self._say_answered(Item(topic, b"", 0, flags=items.ASKED | items.ANSWERED)))
+                        await (await self._say_answered(Item(topic, [b""], 0, flags=items.ASKED | items.ANSWERED)))
                         break
                     await asyncio.sleep(AGAIN_S)
         except TimeoutError:
@@ -248,30 +246,30 @@ class PublishLine:
     async def _say_answered(self, item: Item) -> asyncio.Future[int]:
         """Say something; returns the answer to come."""
         answer: asyncio.Future[int] = self._node._loop.create_future()
-        await self._say([item], answer)
+        await self._say(item, answer)
         return answer
 
-    async def _say(self, said: list[Item], answer: asyncio.Future[int] | None = None) -> None:
-        """Say things in one message, over the tunnel or a new one.
+    async def _say(self, said: Item, answer: asyncio.Future[int] | None = None) -> None:
+        """Say something in one message, over the tunnel or a new one.
 
         Raises:
             IrisError: There is no way.
         """
-        name = f"{said[0].topic}@{self._alias}"
+        name = f"{said.topic}@{self._alias}"
         async with self._lock:
             for _attempt in range(ATTEMPTS):
                 tunnel = await self._ready_tunnel(name)
-                for item in said:
-                    self._number = item.number = self._number + 1
+                said.number = self._number + 1
+                self._number += len(said.payloads)
                 if answer is not None:
-                    self._answers[said[0].number] = name, answer
+                    self._answers[said.number] = name, answer
                 try:
-                    await tunnel.send(items.encode_items(items.SAY, said))
+                    await tunnel.send(items.encode_items(items.SAY, (said,)))
                 except (TunnelBroken, TunnelClosed):
-                    self._answers.pop(said[0].number, None)  # it was not sent whole, so it was not said
+                    self._answers.pop(said.number, None)  # it was not sent whole, so it was not said
                     self._drop_tunnel(tunnel)
                     continue
-                self._note_said(said[0])
+                self._note_said(said)
                 return
         raise MemberLost(name, "")
 

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import hashlib
 import random
-from itertools import count, pairwise
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -44,7 +44,7 @@ from iris_py.patterns.topic.names import TopicTrie, literal_prefix, parse_topic
 from iris_py.wire.headers import NO_HEADERS, decode_headers, visible_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable
 
     from iris_py.api.base import NodeBase
     from iris_py.api.subscription import Callback
@@ -407,13 +407,8 @@ class Line:
 
     def _deliver(self, received: list[Item], path: int, totals: MissedTotals) -> None:
         touched: dict[Subscription[Any], None] = {}
-        begin = 0
-        for index, (item, following) in enumerate(pairwise((*received, None)), 1):
-            assert item is not None
-            if following is not None and _follows(item, following):
-                continue
-            self._deliver_run(received[begin:index], path, totals, touched)
-            begin = index
+        for item in received:
+            self._deliver_run(item, path, totals, touched)
         now = self._node._loop.time()
         for subscription in touched:
             queue = subscription._queue
@@ -426,28 +421,26 @@ class Line:
                 subscription._note_drops(now)
             subscription._handle_ready()
 
-    def _deliver_run(
-        self, run: Sequence[Item], path: int, totals: MissedTotals, touched: dict[Subscription[Any], None]
-    ) -> None:
+    def _deliver_run(self, run: Item, path: int, totals: MissedTotals, touched: dict[Subscription[Any], None]) -> None:
         """Give subscriptions what follows one another to one topic, to each what it has not had."""
-        first, node = run[0], self._node
-        missed = totals.add(first.origin, first.stream, first.gap)
-        subscriptions = self._matches.get(first.topic)
+        node, many = self._node, len(run.payloads)
+        missed = totals.add(run.origin, run.stream, run.gap)
+        subscriptions = self._matches.get(run.topic)
         if subscriptions is None:
-            subscriptions = self._match(first.topic)
+            subscriptions = self._match(run.topic)
         headers = NO_HEADERS
-        if first.headers:
-            decoded = decode_headers(first.headers)
+        if run.headers:
+            decoded = decode_headers(run.headers)
             if decoded is None:
-                node._core.count_drop("malformed_headers", len(run))
-                totals.add(first.origin, first.stream, len(run))
+                node._core.count_drop("malformed_headers", many)
+                totals.add(run.origin, run.stream, many)
                 return
             headers = visible_headers(decoded)
-        source, topic, cloud = first.origin.hex(), first.topic, self._alias
-        messages = [Message(item.payload, source, item.number, "", topic, 0, headers, cloud) for item in run]
+        source, topic, cloud, numbers = run.origin.hex(), run.topic, self._alias, count(run.number)
+        messages = [Message(payload, source, next(numbers), "", topic, 0, headers, cloud) for payload in run.payloads]
         for subscription in subscriptions:
             queue = subscription._queue
-            late, gap = queue.fence.take(first.origin, first.stream, path, first.number, len(run), missed)
+            late, gap = queue.fence.take(run.origin, run.stream, path, run.number, many, missed)
             if late:
                 node._core.count_drop("federation_late", late)
             own = messages[late:]
@@ -517,15 +510,3 @@ def shard_of(pattern: Tokens) -> int:
     """Return the shard of the topics that a pattern is of."""
     first = literal_prefix(pattern)[:1]
     return hashlib.blake2b(first[0].encode(), digest_size=1).digest()[0] % SHARDS if first else 0
-
-
-def _follows(item: Item, following: Item) -> bool:
-    """Tell whether a publication follows another one so that both are one run."""
-    return (
-        following.number == item.number + 1
-        and not following.gap
-        and following.topic == item.topic
-        and following.stream == item.stream
-        and following.origin == item.origin
-        and not (following.headers or item.headers)
-    )

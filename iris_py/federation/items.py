@@ -4,22 +4,27 @@ Each is one message of a tunnel or channel, and begins with its type. Who subscr
 each ADD by ADDED, says LOST where it cannot go on, and sends ITEM messages with several publications each. Who publishes or
 broadcasts sends SAY messages of the same form, some of which are answered by SAID. GOING asks to go on elsewhere.
 
+An :class:`Item` is a run: publications of one node to one topic that follow one another. Gateways look at each run once, as
+nodes do (docs/design.md 8.2), and touch the single publications in it as little as can be.
+
 Nothing that comes in is believed before its size was looked at; all that is wrong raises :exc:`ItemError`, and the stream ends.
 """
 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from iris_py.wire.headers import HEADERS_BYTES_MAX
-from iris_py.wire.imported import ORIGIN_BYTES, STREAM_BYTES
+from iris_py.wire.imported import NUMBER_MAX, ORIGIN_BYTES, STREAM_BYTES
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 #: The types. Unknown ones are skipped.
 ADD, ADDED, REMOVE, LOST, ITEM, SAY, SAID, GOING = range(1, 9)
@@ -29,16 +34,20 @@ PATTERNS_MAX: Final = 1024
 #: Bytes of a name or pattern: a byte says how many.
 NAME_BYTES_MAX: Final = 255
 #: Publications in one message. Too small: small ones cost a message each; too large: one is looked at for long.
-ITEMS_MAX: Final = 1024
+PUBLICATIONS_MAX: Final = 1024
 #: What who sends puts into one message, but for a publication that is larger by itself. Too small: frames cost more than
 #: payloads; too large: who waits behind it waits for all of it.
 ITEM_MESSAGE_BYTES: Final = 64 * 1024
 #: The largest outcome.
 OUTCOME_BYTES_MAX: Final = 16 * 1024
-#: flags, bytes of the topic, of the headers, of the payload, origin, stream, number, gap
-RECORD: Final = struct.Struct(f">BBHI{ORIGIN_BYTES}s{STREAM_BYTES}sQI")
+#: flags, bytes of the topic, of the headers, publications, origin, stream, number of the first, gap before it
+RECORD: Final = struct.Struct(f">BBHH{ORIGIN_BYTES}s{STREAM_BYTES}sQI")
+#: The bytes of each payload, behind the record.
+SIZE_BYTES: Final = 4
 #: The largest message: one publication of the largest size, and many small ones.
-ITEMS_BYTES_MAX: Final = MESSAGE_BYTES_LIMIT + HEADERS_BYTES_MAX + ITEM_MESSAGE_BYTES + RECORD.size + NAME_BYTES_MAX + 1
+ITEMS_BYTES_MAX: Final = (
+    MESSAGE_BYTES_LIMIT + HEADERS_BYTES_MAX + ITEM_MESSAGE_BYTES + RECORD.size + SIZE_BYTES + NAME_BYTES_MAX + 1
+)
 #: The largest gap that can be said; more is as bad.
 GAP_MAX: Final = 0xFFFF_FFFF
 
@@ -56,21 +65,21 @@ class ItemError(Exception):
 
 
 class Item(msgspec.Struct, gc=False):
-    """One publication or broadcast on its way between clouds.
+    """Publications on their way between clouds: a run of them, or a broadcast, or a question.
 
     Attributes:
         topic: The topic as the exporting cloud calls it outside; of a broadcast the cluster.
-        payload: What was published.
-        number: Its number among those of its origin and stream.
-        origin: The node that published it: a pseudonym of 16 bytes; zeros between that node and its own gateway.
+        payloads: What was published, in order: at least one, and one of what is broadcast or answered.
+        number: The number of the first among those of its origin and stream; the others follow it.
+        origin: The node that published them: a pseudonym of 16 bytes; zeros between that node and its own gateway.
         stream: The numbers of one origin that belong together, 4 bytes.
-        gap: How many of these were lost right before it, as far as is known.
-        headers: What stands beside the payload, encoded.
+        gap: How many of these were lost right before the first, as far as is known. Between them none was.
+        headers: What stands beside each payload, encoded.
         flags: Of what is said, ``BROADCAST``, ``ANSWERED`` and ``ASKED``.
     """
 
     topic: str
-    payload: bytes
+    payloads: list[bytes]
     number: int
     origin: bytes = bytes(ORIGIN_BYTES)
     stream: bytes = bytes(STREAM_BYTES)
@@ -79,9 +88,20 @@ class Item(msgspec.Struct, gc=False):
     flags: int = 0
 
     @property
+    def payload_bytes(self) -> int:
+        """The bytes of all payloads, each with its headers: what rules limit and count."""
+        return sum(map(len, self.payloads)) + len(self.payloads) * len(self.headers)
+
+    @property
     def size(self) -> int:
         """The bytes that it takes in a message at most: with the longest topic."""
-        return RECORD.size + NAME_BYTES_MAX + len(self.headers) + len(self.payload)
+        count = len(self.payloads)
+        return RECORD.size + NAME_BYTES_MAX + len(self.headers) + sum(map(len, self.payloads)) + count * SIZE_BYTES
+
+    def split(self, count: int) -> tuple[Item, Item]:
+        """Return the first so many publications, and the others; there are some of both."""
+        behind = msgspec.structs.replace(self, payloads=self.payloads[count:], number=self.number + count, gap=0)
+        return msgspec.structs.replace(self, payloads=self.payloads[:count]), behind
 
 
 # -- publications
@@ -92,16 +112,18 @@ def encode_items(kind: int, items: Iterable[Item]) -> bytes:
 
     Args:
         kind: Which of them.
-        items: At most ``ITEMS_MAX``.
+        items: Of at most ``PUBLICATIONS_MAX`` publications together.
     """
-    parts, pack = [bytes((kind,))], RECORD.pack
+    parts = [bytes((kind,))]
     for item in items:
-        topic, headers, payload, gap = item.topic.encode(), item.headers, item.payload, min(item.gap, GAP_MAX)
+        topic, payloads, headers = item.topic.encode(), item.payloads, item.headers
+        count, gap = len(payloads), min(item.gap, GAP_MAX)
         parts += (
-            pack(item.flags, len(topic), len(headers), len(payload), item.origin, item.stream, item.number, gap),
+            RECORD.pack(item.flags, len(topic), len(headers), count, item.origin, item.stream, item.number, gap),
+            struct.pack(f">{count}I", *map(len, payloads)),
             topic,
             headers,
-            payload,
+            *payloads,
         )
     return b"".join(parts)
 
@@ -113,38 +135,49 @@ def decode_items(message: bytes) -> list[Item]:
         ItemError: It is malformed.
     """
     items: list[Item] = []
-    at, end, unpack, head = 1, len(message), RECORD.unpack_from, RECORD.size
+    at, end, room = 1, len(message), PUBLICATIONS_MAX
     if end > ITEMS_BYTES_MAX:
         raise ItemError("a message that is too large")
     while at < end or not items:
-        if at + head > end or len(items) >= ITEMS_MAX:
-            raise ItemError("publications that are cut off, or too many")
-        flags, topic_bytes, headers_bytes, size, origin, stream, number, gap = unpack(message, at)
-        headers_at = at + head + topic_bytes
-        payload_at = headers_at + headers_bytes
-        stop = payload_at + size
-        if stop > end or not topic_bytes or headers_bytes > HEADERS_BYTES_MAX or size > MESSAGE_BYTES_LIMIT:
+        sizes_at = at + RECORD.size
+        if sizes_at > end:
+            raise ItemError("publications that are cut off")
+        flags, topic_bytes, headers_bytes, count, origin, stream, number, gap = RECORD.unpack_from(message, at)
+        room -= count
+        topic_at = sizes_at + count * SIZE_BYTES
+        headers_at = topic_at + topic_bytes
+        payloads_at = headers_at + headers_bytes
+        if not count or room < 0 or not topic_bytes or payloads_at > end or headers_bytes > HEADERS_BYTES_MAX:
+            raise ItemError("publications that are none, too many, or cut off")
+        if number + count - 1 > NUMBER_MAX or (count > 1 and flags & _FLAGS):
+            raise ItemError("publications that cannot be a run")
+        sizes = struct.unpack_from(f">{count}I", message, sizes_at)
+        stops = list(accumulate(sizes, initial=payloads_at))
+        at = stops[-1]
+        if at > end or max(sizes) > MESSAGE_BYTES_LIMIT:
             raise ItemError("a publication of a wrong size")
-        topic = _decode_name(message[at + head : headers_at])
-        headers = message[headers_at:payload_at]
-        items.append(Item(topic, message[payload_at:stop], number, origin, stream, gap, headers, flags & _FLAGS))
-        at = stop
+        topic = _decode_name(message[topic_at:headers_at])
+        payloads = [message[start:stop] for start, stop in pairwise(stops)]
+        items.append(Item(topic, payloads, number, origin, stream, gap, message[headers_at:payloads_at], flags & _FLAGS))
     return items
 
 
-def take_batch(items: list[Item], begin: int = 0) -> int:
-    """Return where the publications end that go into one message together.
+def count_fitting(
+    payloads: Sequence[bytes], headers: bytes, room: int = PUBLICATIONS_MAX, room_bytes: int = ITEM_MESSAGE_BYTES
+) -> int:
+    """Return how many of the payloads of a run, the first ones, go into a message.
 
     Args:
-        items: What is to be sent.
-        begin: Where they begin.
+        payloads: Those of the run.
+        headers: What stands beside each of them.
+        room: For how many publications the message has room.
+        room_bytes: For how many bytes.
     """
-    size, end = 0, begin
-    most = min(len(items), begin + ITEMS_MAX)
-    while end < most and (end == begin or size + items[end].size <= ITEM_MESSAGE_BYTES):
-        size += items[end].size
-        end += 1
-    return end
+    room_bytes -= RECORD.size + NAME_BYTES_MAX + len(headers)
+    ends = list(accumulate(map(len, payloads[:room])))
+    if ends and ends[-1] + SIZE_BYTES * len(ends) <= room_bytes:
+        return len(ends)
+    return bisect_right(range(len(ends)), room_bytes, key=lambda at: ends[at] + SIZE_BYTES * (at + 1))
 
 
 # -- what is wanted
@@ -232,14 +265,16 @@ def decode_lost(message: bytes) -> tuple[str, bytes]:
 # -- what became of it
 
 
-def encode_said(item: Item, outcome: bytes) -> bytes:
+def encode_said(number: int, outcome: bytes, origin: bytes = bytes(ORIGIN_BYTES), stream: bytes = bytes(STREAM_BYTES)) -> bytes:
     """Return a SAID message: what became of something that was said.
 
     Args:
-        item: That.
+        number: The number of that, within its origin and stream.
         outcome: The count of those that it went to, or an error, as :mod:`iris_py.federation.calling` has it.
+        origin: That; zeros for a node of the own cloud.
+        stream: That, likewise.
     """
-    return bytes((SAID,)) + _SAID.pack(item.origin, item.stream, item.number) + outcome
+    return bytes((SAID,)) + _SAID.pack(origin, stream, number) + outcome
 
 
 def decode_said(message: bytes) -> tuple[bytes, bytes, int, bytes]:

@@ -186,35 +186,25 @@ class View:
         self._found.clear()
 
     def take(self, messages: list[Message], stream: bytes) -> None:
-        """Take publications of one publisher to one topic."""
-        topic = messages[0].topic
-        found = self._found.get(topic)
+        """Take a run of publications of one publisher to one topic."""
+        first = messages[0]
+        found = self._found.get(first.topic)
         if found is None:
-            found = self._look_up(topic)
+            found = self._look_up(first.topic)
         outside, wanting, others = found
-        if not wanting and not any(message.gap for message in messages):
+        if not wanting and not first.gap:
             return
-        origin = self._pseudonyms.origin(self._alias, messages[0].source)
+        origin = self._pseudonyms.origin(self._alias, first.source)
         pseudonym = self._pseudonyms.stream(self._alias, stream, self._rule.outside)
         if wanting:
-            batch = [
-                Item(
-                    outside,
-                    message.payload,
-                    message.sequence,
-                    origin,
-                    pseudonym,
-                    message.gap,
-                    passed_headers(message.headers, self._rule.trace) if isinstance(message.headers, Headers) else b"",
-                )
-                for message in messages
-            ]
+            headers = passed_headers(first.headers, self._rule.trace) if isinstance(first.headers, Headers) else b""
+            payloads = [message.payload for message in messages]
+            item = Item(outside, payloads, first.sequence, origin, pseudonym, first.gap, headers)
             for outflow in wanting:
-                outflow.queue.put(batch)
-        gap = sum(message.gap for message in messages)
-        if gap:
+                outflow.queue.put((item,))
+        if first.gap:
             for outflow in others:
-                outflow.queue.owe(origin, pseudonym, gap)
+                outflow.queue.owe(origin, pseudonym, first.gap)
 
     def _look_up(self, topic: str) -> tuple[str, list[Outflow], list[Outflow]]:
         outside = self._rule.to_outside(topic)
@@ -451,12 +441,13 @@ class Exports:
         try:
             while True:
                 batch = await queue.take()
-                size = sum([len(item.payload) + len(item.headers) for item in batch])
+                size = sum([item.payload_bytes for item in batch])
+                count = sum([len(item.payloads) for item in batch])
                 await wait_for_limits(outflow.limits, size, is_out=True)
                 await channel.send(items.encode_items(items.ITEM, batch))
                 neighbour = self._core.lines.neighbours.get(outflow.alias)
                 if neighbour is not None:
-                    neighbour.accounts.of_export(outflow.rule).sent(len(batch), size)
+                    neighbour.accounts.of_export(outflow.rule).sent(count, size)
                 source.look()
         except (TunnelBroken, TunnelClosed):
             pass

@@ -306,11 +306,12 @@ class Flow:
 
     def _hand_out(self, received: list[Item]) -> None:
         """Give publications to the feeds that want them."""
-        book, size = self._book, 0
+        book, count, size = self._book, 0, 0
         batches: dict[Sink, list[Item]] = {}
         for item in received:
-            size += len(item.payload)
-            item.gap = gap = book.pass_on(item.origin, item.stream, item.number, 1, item.gap)
+            count += len(item.payloads)
+            size += item.payload_bytes
+            item.gap = gap = book.pass_on(item.origin, item.stream, item.number, len(item.payloads), item.gap)
             feeds = self._matches.get(item.topic)
             if feeds is None:
                 feeds = self._match(item.topic)
@@ -325,7 +326,7 @@ class Flow:
             _flush(batches, feed)
         neighbour = self._core.lines.neighbours.get(self.alias)
         if neighbour is not None:
-            neighbour.accounts.of_import("topic", self.rule).received(len(received), size)
+            neighbour.accounts.of_import("topic", self.rule).received(count, size)
 
     def _match(self, topic: str) -> list[Sink]:
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_py.federation.items import ITEM_MESSAGE_BYTES, ITEMS_MAX
+from iris_py.federation.items import ITEM_MESSAGE_BYTES, PUBLICATIONS_MAX, count_fitting
 from iris_py.patterns.topic.fence import GapBook
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class ItemQueue:
         self._memory = memory
         self._slack_bytes = slack_bytes
         self._waiting: deque[Item] = deque()
+        self._messages = 0
         # What was lost before something comes in here belongs to that; what is dropped here to what goes out next. One book for
         # both would tell some losses too early, where the numbers show that nothing is missing.
         self._unwanted: GapBook | None = None
@@ -78,12 +79,12 @@ class ItemQueue:
         self._less = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return self._messages
 
     @property
     def is_full(self) -> bool:
         """Whether the next message would have others dropped."""
-        return len(self._waiting) >= self._messages_max or self.bytes >= self._bytes_max
+        return self._messages >= self._messages_max or self.bytes >= self._bytes_max
 
     def owe(self, origin: bytes, stream: bytes, count: int) -> None:
         """Note that so many were lost before something that nobody wants here."""
@@ -93,13 +94,11 @@ class ItemQueue:
 
     def put(self, items: Sequence[Item]) -> None:
         """Take publications, in order. They may be shared with other queues and are not changed."""
-        waiting, size = self._waiting, 0
         for item in items:
             if self._unwanted is not None:
                 item = _with_gap(item, self._unwanted)
-            waiting.append(item)
-            size += len(item.payload) + len(item.headers) + MESSAGE_BYTES
-        self._add_bytes(size)
+            self._waiting.append(item)
+            self._add(len(item.payloads), _cost(item))
         if self._is_over:
             self._drop_oldest()
         self._more.set()
@@ -109,12 +108,16 @@ class ItemQueue:
         while not self._waiting:
             self._more.clear()
             await self._more.wait()
-        waiting, size = self._waiting, 0
         batch: list[Item] = []
-        while waiting and len(batch) < ITEMS_MAX and (not batch or size + waiting[0].size <= ITEM_MESSAGE_BYTES):
-            item = waiting.popleft()
-            size += item.size
-            self._add_bytes(-_cost(item))
+        room, room_bytes = PUBLICATIONS_MAX, ITEM_MESSAGE_BYTES
+        while self._waiting:
+            oldest = self._waiting[0]
+            count = count_fitting(oldest.payloads, oldest.headers, room, room_bytes) or int(not batch)
+            if not count:
+                break
+            item = self._take_oldest(count)
+            room -= count
+            room_bytes -= item.size
             batch.append(item if self._dropped is None else _with_gap(item, self._dropped))
         self._less.set()
         return batch
@@ -127,7 +130,7 @@ class ItemQueue:
 
     def close(self) -> None:
         """Let go of everything."""
-        self._add_bytes(-self.bytes)
+        self._add(-self._messages, -self.bytes)
         self._waiting.clear()
         self._messages_max = self._bytes_max = 1 << 62  # nobody waits for room here
         self._less.set()
@@ -138,31 +141,47 @@ class ItemQueue:
     def _is_over(self) -> bool:
         if self._memory is not None and self._memory.is_over:
             return True
-        over = max(0, self.bytes - self._bytes_max) + max(0, len(self._waiting) - self._messages_max) * MESSAGE_BYTES
+        over = max(0, self.bytes - self._bytes_max) + max(0, self._messages - self._messages_max) * MESSAGE_BYTES
         return over > self._slack_bytes
 
+    def _take_oldest(self, count: int) -> Item:
+        """Take so many publications of the oldest item."""
+        item = self._waiting.popleft()
+        if count < len(item.payloads):
+            item, behind = item.split(count)
+            self._waiting.appendleft(behind)
+        self._add(-count, -_cost(item))
+        return item
+
     def _drop_oldest(self) -> None:
-        waiting, dropped = self._waiting, 0
-        while len(waiting) > 1 and self._is_over:
-            oldest = waiting.popleft()
-            self._add_bytes(-_cost(oldest))
+        dropped = 0
+        while self._messages > 1 and self._is_over:
+            oldest, count = self._waiting.popleft(), 0
+            for payload in oldest.payloads:
+                self._add(-1, -(len(payload) + len(oldest.headers) + MESSAGE_BYTES))
+                count += 1
+                if self._messages == 1 or not self._is_over:
+                    break
+            if count < len(oldest.payloads):
+                self._waiting.appendleft(oldest.split(count)[1])
             if self._dropped is None:
                 self._dropped = GapBook()
-            self._dropped.owe(oldest.origin, oldest.stream, 1 + oldest.gap)
-            dropped += 1
+            self._dropped.owe(oldest.origin, oldest.stream, count + oldest.gap)
+            dropped += count
         if dropped:
             self._count_drop(dropped)
 
-    def _add_bytes(self, size: int) -> None:
+    def _add(self, messages: int, size: int) -> None:
+        self._messages += messages
         self.bytes += size
         if self._memory is not None:
             self._memory.used_bytes += size
 
 
 def _cost(item: Item) -> int:
-    return len(item.payload) + len(item.headers) + MESSAGE_BYTES
+    return item.payload_bytes + len(item.payloads) * MESSAGE_BYTES
 
 
 def _with_gap(item: Item, book: GapBook) -> Item:
-    gap = book.pass_on(item.origin, item.stream, item.number, 1, item.gap)
+    gap = book.pass_on(item.origin, item.stream, item.number, len(item.payloads), item.gap)
     return item if gap == item.gap else msgspec.structs.replace(item, gap=gap)

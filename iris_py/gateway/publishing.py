@@ -27,7 +27,7 @@ from iris_py.wire.headers import CLOUD_HEADER, NO_HEADERS, NUMBER_HEADER, ORIGIN
 from iris_py.wire.imported import STREAM_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable
 
     from iris_py.api.node import Node
     from iris_py.api.tunnel import Tunnel
@@ -91,36 +91,33 @@ class Outlet:
         self._resting: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
 
-    async def say(self, said: Sequence[Item], tell: Tell) -> None:
-        """Pass things on; returns when the channel has taken them.
+    async def say(self, said: Item, tell: Tell) -> None:
+        """Pass something on; returns when the channel has taken it.
 
         Args:
-            said: Of one origin; stream and gap are set here.
-            tell: Told what becomes of one, by its number.
+            said: That; its stream and gap are set here.
+            tell: Told what becomes of one of its publications, by the number.
 
         Raises:
             Refusal: There is no way, and nothing was passed on.
         """
         async with self._lock:
-            channel = await self._ready_channel(said[0].topic)
-            answers, book = self._answers, self._book
-            for item in said:
-                item.stream = self.stream
-                if not item.flags & items.ASKED:
-                    item.gap = book.pass_on(item.origin, item.stream, item.number, 1, item.gap)
-                if item.flags & items.ANSWERED:
-                    answers[item.origin, item.number] = tell
-            origin = said[0].origin
+            channel = await self._ready_channel(said.topic)
+            answers, book, origin, number = self._answers, self._book, said.origin, said.number
+            said.stream = self.stream
+            if not said.flags & items.ASKED:
+                said.gap = book.pass_on(origin, self.stream, number, len(said.payloads), said.gap)
+            if said.flags & items.ANSWERED:
+                answers[origin, number] = tell
             if origin not in self._said and len(self._said) >= STREAMS_MAX:
                 del self._said[next(iter(self._said))]
             self._said[origin] = tell
             try:
-                await channel.send(items.encode_items(items.SAY, said))
-            except (TunnelBroken, TunnelClosed):
-                for item in said:  # it was not passed on whole, so it is lost
-                    book.owe(item.origin, item.stream, 1 + item.gap)
-                    if answers.pop((item.origin, item.number), None) is not None:
-                        tell(item.number, encode_outcome(MemberLost(item.topic, "")))
+                await channel.send(items.encode_items(items.SAY, (said,)))
+            except (TunnelBroken, TunnelClosed):  # it was not passed on whole, so it is lost
+                book.owe(origin, self.stream, len(said.payloads) + said.gap)
+                if answers.pop((origin, number), None) is not None:
+                    tell(number, encode_outcome(MemberLost(said.topic, "")))
             self._used_at = self._node._loop.time()
 
     @property
@@ -288,32 +285,24 @@ class Publishing:
         try:
             async for message in _messages(tunnel):
                 if message[0] == items.SAY:
-                    await self._pass_on(speaker, items.decode_items(message))
+                    for item in items.decode_items(message):
+                        await self._pass_on(speaker, item)
         except ItemError as exc:
             tunnel._break_by(exc)
         finally:
             del self._tunnels[tunnel]
 
-    async def _pass_on(self, speaker: Speaker, said: list[Item]) -> None:
-        begin = 0
-        while begin < len(said):
-            end = begin + 1
-            while end < len(said) and (said[end].topic, said[end].flags) == (said[begin].topic, said[begin].flags):
-                end += 1
-            group = said[begin:end]
-            begin = end
-            for item in group:
-                item.origin = speaker.origin
-            try:
-                outlet = self._outlet(speaker.alias, group[0])
-                if not group[0].flags & items.ASKED and speaker.is_new_to(outlet):
-                    outlet.owe(speaker.origin)
-                await outlet.say(group, speaker.tell)
-            except Refusal as refusal:
-                for item in group:
-                    speaker.tell(item.number, refusal.outcome)
-                if not group[0].flags & items.ANSWERED:  # the node notes that something is lost, and asks before the next one
-                    speaker.end("there is no way for it any more")
+    async def _pass_on(self, speaker: Speaker, item: Item) -> None:
+        item.origin = speaker.origin
+        try:
+            outlet = self._outlet(speaker.alias, item)
+            if not item.flags & items.ASKED and speaker.is_new_to(outlet):
+                outlet.owe(speaker.origin)
+            await outlet.say(item, speaker.tell)
+        except Refusal as refusal:
+            speaker.tell(item.number, refusal.outcome)
+            if not item.flags & items.ANSWERED:  # the node notes that something is lost, and asks before the next one
+                speaker.end("there is no way for it any more")
 
     def _outlet(self, alias: str, item: Item) -> Outlet:
         kind = frames.CLUSTER if item.flags & items.BROADCAST else frames.TOPIC
@@ -411,7 +400,7 @@ class Speaker:
 
     def tell(self, number: int, outcome: bytes) -> None:
         """Tell the node what became of something."""
-        if not self._tunnel._try_send(items.encode_said(Item("", b"", number), outcome)):
+        if not self._tunnel._try_send(items.encode_said(number, outcome)):
             self._tunnel._break("the node does not take what it is told", "", "")
 
 
@@ -435,13 +424,11 @@ class Listener:
         self._violations = 0
 
     async def take(self, item: Item) -> None:
-        """Do what is said, and answer it if that is wanted or if it fails."""
+        """Do what is said, and answer it if that is wanted. What fails is answered in any case."""
         try:
-            count = await self._do(item)
-        except Refusal as refusal:
-            outcome = refusal.outcome
-        except IrisError as exc:
-            outcome = encode_outcome(exc)
+            await self._take(item)
+        except (IrisError, ItemError):
+            raise
         except BaseException as exc:
             if not is_cancelled(exc):
                 logger.error(
@@ -454,47 +441,78 @@ class Listener:
                     name=item.topic,
                 )
             raise
-        else:
-            if not item.flags & items.ANSWERED:
-                return
-            outcome = encode_outcome(items.encode_count(count))
-        await self._channel.send(items.encode_said(item, outcome))
 
-    async def _do(self, item: Item) -> int:
+    async def _take(self, item: Item) -> None:
+        number, gap = item.number, item.gap
+        try:
+            local, headers = await self._admit(item)
+        except (Refusal, IrisError) as exc:
+            await self._answer(item, number, exc)
+            return
+        for payload in item.payloads:
+            answer: int | IrisError
+            try:
+                answer = await self._send(item, local, payload, number, gap, headers)
+            except IrisError as exc:
+                answer = exc
+            if item.flags & items.ANSWERED or isinstance(answer, IrisError):
+                await self._answer(item, number, answer)
+            number, gap = number + 1, 0
+
+    async def _answer(self, item: Item, number: int, answer: int | Refusal | IrisError) -> None:
+        if isinstance(answer, Refusal):
+            outcome = answer.outcome
+        else:
+            outcome = encode_outcome(items.encode_count(answer) if isinstance(answer, int) else answer)
+        await self._channel.send(items.encode_said(number, outcome, item.origin, item.stream))
+
+    async def _admit(self, item: Item) -> tuple[str, Headers]:
+        """Wait until the rule has room for it; returns its name here, and the headers that pass.
+
+        Raises:
+            Refusal: The rule does not allow it, or not now.
+            ItemError: It is malformed.
+        """
         rule, alias = self._current_rule(item), self._bundle.alias
         local = None if rule is None else rule.to_local(item.topic)
         if rule is None or local is None:
             self._note_violation(item)
             raise Refusal(NotExported(item.topic))
         if item.flags & items.ASKED:
-            return 0
+            return local, NO_HEADERS
         neighbour = self._core.lines.neighbours[alias]
         limits = neighbour.export_limits[rule.number]
         if item.flags & items.BROADCAST:
             wait_s = limits.begin_stream(self._node._loop.time())
             if wait_s is not None:
                 raise Refusal(Overloaded(item.topic, retry_after_s=wait_s))
-        size = len(item.payload) + len(item.headers)
+        size = item.payload_bytes
         await wait_for_limits(limits, size, is_out=False)
-        neighbour.accounts.of_export(rule).received(1, size)
+        neighbour.accounts.of_export(rule).received(len(item.payloads), size)
         headers = decode_headers(item.headers)
         if headers is None:
             raise ItemError("malformed headers")
-        headers = Headers(passed) if (passed := passed_headers(headers, rule.trace)) else NO_HEADERS
+        return local, Headers(passed) if (passed := passed_headers(headers, rule.trace)) else NO_HEADERS
+
+    async def _send(self, item: Item, local: str, payload: bytes, number: int, gap: int, headers: Headers) -> int:
+        """Publish or broadcast something here; returns to how many it was sent."""
+        alias = self._bundle.alias
+        if item.flags & items.ASKED:
+            return 0
         if not item.flags & items.BROADCAST:
             return await self._node._publish_imported(
                 local,
-                item.payload,
+                payload,
                 origin=item.origin,
                 stream=item.stream,
-                number=item.number,
-                gap=item.gap,
+                number=number,
+                gap=gap,
                 cloud=alias,
                 headers=headers or None,
             )
-        own: dict[str, HeaderValue] = {CLOUD_HEADER: alias, ORIGIN_HEADER: item.origin.hex(), NUMBER_HEADER: item.number}
+        own: dict[str, HeaderValue] = {CLOUD_HEADER: alias, ORIGIN_HEADER: item.origin.hex(), NUMBER_HEADER: number}
         sent = encode_headers({**headers, **own}, is_internal=True)
-        return await self._node._send_to_all(self._node._core.broadcast, local, item.payload, sent)
+        return await self._node._send_to_all(self._node._core.broadcast, local, payload, sent)
 
     def _current_rule(self, item: Item) -> ExportRule | None:
         """Return the rule that allows something now; None if none does by this channel."""

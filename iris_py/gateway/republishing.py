@@ -73,27 +73,11 @@ class Republished(Feed):
 
     async def _publish(self) -> None:
         """Publish what comes, in its order; what cannot be is a gap in front of what comes next."""
-        node, rule = self._node, self.rule
+        rule = self.rule
         try:
             while True:
                 for item in await self.queue.take():
-                    topic, headers = rule.to_local(item.topic), decode_headers(item.headers)
-                    if topic is None or headers is None:
-                        self._miss(item, "malformed_items")
-                        continue
-                    try:
-                        await node._publish_imported(
-                            topic,
-                            item.payload,
-                            origin=item.origin,
-                            stream=item.stream,
-                            number=item.number,
-                            gap=item.gap,
-                            cloud=self.alias,
-                            headers=visible_headers(headers) if headers else None,
-                        )
-                    except (MessageTooLarge, ConfigurationError):
-                        self._miss(item, "republishing_refused")
+                    await self._publish_run(item)
         except IrisError as exc:
             logger.info(
                 "republishing_ended",
@@ -113,9 +97,31 @@ class Republished(Feed):
         finally:
             self.is_over = True
 
-    def _miss(self, item: Item, reason: str) -> None:
-        self._node._core.count_drop(reason)
-        self._node._miss_imported(item.origin, item.stream, 1 + item.gap)
+    async def _publish_run(self, item: Item) -> None:
+        topic, headers = self.rule.to_local(item.topic), decode_headers(item.headers)
+        if topic is None or headers is None:
+            self._miss(item, len(item.payloads), item.gap, "malformed_items")
+            return
+        visible, number, gap = visible_headers(headers) if headers else None, item.number, item.gap
+        for payload in item.payloads:
+            try:
+                await self._node._publish_imported(
+                    topic,
+                    payload,
+                    origin=item.origin,
+                    stream=item.stream,
+                    number=number,
+                    gap=gap,
+                    cloud=self.alias,
+                    headers=visible,
+                )
+            except (MessageTooLarge, ConfigurationError):
+                self._miss(item, 1, gap, "republishing_refused")
+            number, gap = number + 1, 0
+
+    def _miss(self, item: Item, count: int, gap: int, reason: str) -> None:
+        self._node._core.count_drop(reason, count)
+        self._node._miss_imported(item.origin, item.stream, count + gap)
 
 
 class Republishing:

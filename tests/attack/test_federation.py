@@ -650,7 +650,7 @@ def test_who_publishes_without_a_rule_is_put_out(loop: Loops, home: Path) -> Non
             for channel, rule in enumerate(("clicks.>", "works")):
                 assert (await line.open(channel, frames.PUBLISH, "", rules[rule]))[0] == 4
             assert (await line.open(2, frames.PUBLISH, "", rules["orders.new"], options=b"orders.new"))[0] == 3
-            line.chunk(2, (LAST, items.encode_items(items.SAY, [items.Item("orders.new", b"fine", 1, b"o" * 16, b"strm")])))
+            line.chunk(2, (LAST, items.encode_items(items.SAY, [items.Item("orders.new", [b"fine"], 1, b"o" * 16, b"strm")])))
             await line.flush()
             message = await anext(messages)
             assert (message.topic, message.payload, message.cloud) == ("orders.new", b"fine", "mallory")
@@ -658,7 +658,7 @@ def test_who_publishes_without_a_rule_is_put_out(loop: Loops, home: Path) -> Non
             wrong = ["clicks.now", "payroll", "iris.gateway", "orders.new.more", "works", "hidden"]
             for number in range(VIOLATIONS_MAX + 10):
                 item = items.Item(
-                    wrong[number % len(wrong)], b"forged", number + 2, b"o" * 16, b"strm", flags=number % 2 * items.BROADCAST
+                    wrong[number % len(wrong)], [b"forged"], number + 2, b"o" * 16, b"strm", flags=number % 2 * items.BROADCAST
                 )
                 line.chunk(2, (LAST, items.encode_items(items.SAY, [item])))
             await line.flush()

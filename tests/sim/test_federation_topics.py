@@ -157,6 +157,25 @@ def test_what_several_nodes_want_crosses_once() -> None:
     scenario(play)
 
 
+def test_what_follows_one_another_crosses_as_a_run() -> None:
+    async def play(federation: VirtualFederation) -> None:
+        here, there = ends(federation)
+        async with here.subscribe("clicks.>@eu", queue_messages=4096) as clicks:
+            sent = [b"%04d" % number + bytes(60) for number in range(2000)]
+            before = federation.line_bytes("eu", "us")
+            await there.publish_many("clicks.a", sent[:1990])
+            await there.publish_many("clicks.a", sent[1990:], headers={"kind": "late"})
+            messages = await take(clicks, len(sent))
+            assert federation.line_bytes("eu", "us") - before < 1.2 * 2000 * 64 + IDLE_BYTES, "four bytes beside each"
+            assert payloads(messages) == sent
+            assert [message.gap for message in messages] == [0] * len(sent)
+            sequences = [message.sequence for message in messages]
+            assert sequences == list(range(sequences[0], sequences[0] + len(sent)))
+            assert [bool(message.headers) for message in messages] == [False] * 1990 + [True] * 10
+
+    scenario(play)
+
+
 def test_a_gateway_unsubscribes_in_its_own_cloud_when_nobody_has_been_interested_for_a_while() -> None:
     async def play(federation: VirtualFederation) -> None:
         here, there = ends(federation)

@@ -268,12 +268,15 @@ def test_the_messages_of_subscriptions_are_those_of_the_code() -> None:
     kinds = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "16": "16s", "4": "4s"}
     assert ">" + "".join(kinds[field.partition(":")[2]] for field in record.split()) == items.RECORD.format
     assert int(size) == items.RECORD.size
-    assert re.findall(r"at most ([\d,]*\d)", section) == [f"{items.PATTERNS_MAX:,}", f"{items.ITEMS_MAX:,}"]
+    assert re.findall(r"at most ([\d,]*\d)", section) == [f"{items.PATTERNS_MAX:,}", f"{items.PUBLICATIONS_MAX:,}"]
     assert (items.BROADCAST, items.ANSWERED, items.ASKED) == (1, 2, 4)
     assert items.encode_add(7, ["a.>"]) == bytes.fromhex("0100000007000103612e3e")
-    item = items.Item("a", b"xy", 3, b"o" * 16, b"s" * 4, 1, b"", items.ANSWERED)
-    head = "0602010000" + "00000002" + "6f" * 16 + "73" * 4 + "0000000000000003" + "00000001"
+    item = items.Item("a", [b"xy"], 3, b"o" * 16, b"s" * 4, 1, b"", items.ANSWERED)
+    head = "0602010000" + "0001" + "6f" * 16 + "73" * 4 + "0000000000000003" + "00000001" + "00000002"
     assert items.encode_items(items.SAY, [item]) == bytes.fromhex(head) + b"axy"
+    run = items.Item("a", [b"xy", b"", b"z"], 3, b"o" * 16, b"s" * 4, 1)
+    head = "0500010000" + "0003" + "6f" * 16 + "73" * 4 + "0000000000000003" + "00000001" + "000000020000000000000001"
+    assert items.encode_items(items.ITEM, [run]) == bytes.fromhex(head) + b"axyz"
 
 
 def rows(*types: type[msgspec.Struct]) -> list[tuple[str, str, str]]:

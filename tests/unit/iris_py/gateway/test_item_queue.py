@@ -7,21 +7,26 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.federation.items import Item
+from iris_py.federation.items import ITEM_MESSAGE_BYTES, PUBLICATIONS_MAX, Item
 from iris_py.gateway.item_queue import ItemQueue, Memory
 
 ORIGIN, STREAM = b"o" * 16, b"s" * 4
 
 
-def item(number: int, size: int = 0, gap: int = 0) -> Item:
-    return Item("t", bytes(size), number, ORIGIN, STREAM, gap)
+def item(number: int, size: int = 0, gap: int = 0, count: int = 1) -> Item:
+    return Item("t", [bytes(size)] * count, number, ORIGIN, STREAM, gap)
+
+
+def singly(items: list[Item]) -> list[tuple[int, int]]:
+    """Return the number of each publication, and the gap before it."""
+    return [(item.number + at, 0 if at else item.gap) for item in items for at in range(len(item.payloads))]
 
 
 async def take_all(queue: ItemQueue) -> list[tuple[int, int]]:
     taken: list[Item] = []
     while len(queue):
         taken += await queue.take()
-    return [(each.number, each.gap) for each in taken]
+    return singly(taken)
 
 
 def test_the_oldest_are_dropped_and_the_next_one_says_so() -> None:
@@ -33,6 +38,35 @@ def test_the_oldest_are_dropped_and_the_next_one_says_so() -> None:
         assert await take_all(queue) == [(7, 7), (8, 0), (9, 0)]
         queue.put([item(10, gap=2)])
         assert await take_all(queue) == [(10, 2)]
+
+    asyncio.run(scenario())
+
+
+def test_of_a_run_the_first_ones_are_dropped_and_no_more_than_needed() -> None:
+    async def scenario() -> None:
+        counted: list[int] = []
+        queue = ItemQueue(1 << 20, 3, counted.append)
+        run = item(0, count=10, gap=1)
+        queue.put([run])
+        assert (counted, len(queue)) == ([7], 3)
+        assert await take_all(queue) == [(7, 8), (8, 0), (9, 0)]
+        assert queue.bytes == 0
+        assert len(run.payloads) == 10, "it may be in other queues"
+
+    asyncio.run(scenario())
+
+
+def test_a_message_takes_as_much_of_a_run_as_fits_and_the_next_one_the_rest() -> None:
+    async def scenario() -> None:
+        queue = ItemQueue(1 << 30, 1 << 20, lambda _count: None)
+        queue.put([item(0, count=PUBLICATIONS_MAX - 1), item(PUBLICATIONS_MAX - 1, count=3, gap=2)])
+        first, second = await queue.take()
+        assert (len(first.payloads), len(second.payloads), second.gap) == (PUBLICATIONS_MAX - 1, 1, 2)
+        queue.put([item(PUBLICATIONS_MAX + 2, 2 * ITEM_MESSAGE_BYTES, count=2)])
+        assert singly(await queue.take()) == [(PUBLICATIONS_MAX, 0), (PUBLICATIONS_MAX + 1, 0)], "the large one goes by itself"
+        assert singly(await queue.take()) == [(PUBLICATIONS_MAX + 2, 0)]
+        assert singly(await queue.take()) == [(PUBLICATIONS_MAX + 3, 0)]
+        assert (len(queue), queue.bytes) == (0, 0)
 
     asyncio.run(scenario())
 
@@ -91,36 +125,35 @@ def test_one_for_which_publishers_wait_has_slack() -> None:
     asyncio.run(scenario())
 
 
-@given(st.lists(st.tuples(st.integers(1, 3), st.booleans(), st.integers(0, 2)), max_size=40), st.integers(1, 5))
-def test_nothing_is_missing_without_a_gap(steps: list[tuple[int, bool, int]], messages_max: int) -> None:
-    """Publications come, with holes that were lost or that nobody wants; some are taken meanwhile."""
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4), st.booleans()), max_size=40),
+    st.integers(1, 5),
+)
+def test_nothing_is_missing_without_a_gap(steps: list[tuple[int, int, bool]], messages_max: int) -> None:
+    """Runs come, with holes that were lost or that nobody wants; some are taken meanwhile."""
 
     async def scenario() -> None:
         queue = ItemQueue(1 << 20, messages_max, lambda _count: None)
-        number, lost, owed = 0, set[int](), 0
+        number, lost = 0, set[int]()
         taken: list[Item] = []
-        for step, is_wanted, takes in steps:
+        for step, wanted, takes in steps:
             gap = step - 1
             lost.update(range(number + 1, number + step))
             number += step
-            if is_wanted:
-                queue.put([item(number, gap=gap)])
+            if wanted:
+                queue.put([item(number, gap=gap, count=wanted)])
+                lost.update(range(number, number + wanted))  # until they are taken
+                number += wanted - 1
             elif gap:
                 queue.owe(ORIGIN, STREAM, gap)
-                owed += gap
-            else:
-                lost.discard(number)
-            if is_wanted:
-                lost.add(number)  # until it is taken
             if takes and len(queue):
                 taken += await queue.take()
         while len(queue):
             taken += await queue.take()
-        lost.difference_update(each.number for each in taken)
+        lost.difference_update(number for number, _gap in singly(taken))
         before = 0
-        for each in taken:
-            missing = len([number for number in lost if before < number < each.number])
-            assert each.gap == missing
-            before = each.number
+        for number, gap in singly(taken):
+            assert gap == len([each for each in lost if before < each < number])
+            before = number
 
     asyncio.run(scenario())
