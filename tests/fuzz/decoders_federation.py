@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from contextlib import suppress
 
+from iris_py.federation import items
 from iris_py.federation.answers import Answer, Asked, Ended, Place, decode_said, encode_said
 from iris_py.federation.calling import Call, call_head, encode_outcome
 from iris_py.federation.catalogue import Offer
@@ -126,6 +127,22 @@ def run_body(data: bytes) -> None:
                 assert call_head(call) + call.payload == payload
 
 
+def run_items(data: bytes) -> None:
+    """Read what follows on a subscription and in publishing: what is taken is bounded, and says the same again."""
+    for decode in (items.decode_add, items.decode_added, items.decode_remove, items.decode_lost, items.decode_said):
+        with suppress(items.ItemError):
+            decode(data)
+    try:
+        read = items.decode_items(data)
+    except items.ItemError:
+        return
+    assert 0 < sum(len(item.payloads) for item in read) <= items.PUBLICATIONS_MAX
+    assert sum(item.payload_bytes for item in read) <= len(data) * max(len(item.payloads) for item in read)
+    again = items.encode_items(data[0], read)
+    assert len(again) == len(data)
+    assert items.decode_items(again) == read
+
+
 CONTROLS: tuple[Control, ...] = (
     Catalogue(1, (Entry(0, 0, "db", 1, 0.0, 9), Entry(1, 1, "t.>", 16, 2.5, 9))),
     Open(1, 1, 3, 0, "db", 1000, 1 << 20, b"o", b""),
@@ -133,11 +150,22 @@ CONTROLS: tuple[Control, ...] = (
 )
 BODY = b"".join(encode_message(packets.REQUEST, 1, 9, b"", (call_head(Call(name="db", identity=b"i" * 16)), b"x")))
 
+RUN = items.Item("t.a", [b"x", b"", b"yz"], 7, b"o" * 16, b"s" * 4, 1, b"h")
+SAYING = items.Item("workers", [b"x"], 8, flags=items.BROADCAST | items.ANSWERED)
+STREAMED = (
+    items.encode_items(items.ITEM, (RUN, SAYING)),
+    items.encode_items(items.SAY, (SAYING,)),
+    items.encode_add(1, ("t.>", "a")),
+    items.encode_lost("t.>", encode_outcome(b"")),
+    items.encode_said(8, encode_outcome(b"")),
+)
+
 TARGETS = (
     Target("gateway-control", run_control, Kind.DECODER, tuple(map(encode_control, CONTROLS)), 600),
     Target("gateway-body", run_body, Kind.DECODER, (BODY, BODY * 2), 600),
     Target("gateway-hello", run_hello, Kind.DECODER, (HELLO,), HELLO_BYTES_MAX + 100),
     Target("gateway-survey", run_said, Kind.DECODER, tuple(encode_said(said) for said in SAID), 200),
+    Target("gateway-items", run_items, Kind.DECODER, STREAMED, 400),
     Target("gateway-dialled", run_dialled, Kind.SIGNATURE, _preambles(), 600),
     Target("gateway-answered", run_answered, Kind.SIGNATURE, (b"\xff" + struct.pack(">H", 200) + bytes(300),), 600),
 )
