@@ -34,11 +34,15 @@ class Way:
         self._flight: deque[tuple[float, int]] = deque()
         self.most = 0
 
-    def run(self, seconds: float, *, is_urgent: bool = False) -> None:
+    def stall(self, seconds: float) -> None:
+        """Let nothing be read for a while, and then all that has arrived at once."""
+        self.run(seconds, is_read=False)
+
+    def run(self, seconds: float, *, is_urgent: bool = False, is_read: bool = True) -> None:
         until = self.now + seconds
         while self.now < until:
             self.urgent += is_urgent
-            while self._flight and self._flight[0][0] <= self.now:
+            while is_read and self._flight and self._flight[0][0] <= self.now:
                 assert self.pace.acknowledge(self._flight.popleft()[1], self.now)
             while self.pace.has_room:
                 self.pace.send(CHUNK_BYTES, self.urgent, self.now)
@@ -56,7 +60,45 @@ def test_a_long_way_is_filled_and_not_overfilled(delay_s: float, bytes_s: float)
     before, way.most = way.moved, 0
     way.run(40.0)
     assert way.moved - before > 0.9 * 40.0 * bytes_s
-    assert way.most <= 2.5 * bytes_s * (delay_s + 0.002) + UNDER_WAY_BYTES_CALM + 2 * PROBE_BYTES_MAX
+    assert way.most <= 1.4 * bytes_s * (delay_s + 0.002) + UNDER_WAY_BYTES_MIN + 2 * CHUNK_BYTES
+
+
+def test_what_waits_in_front_of_a_slow_line_passes_in_less_than_the_round_trip() -> None:
+    way = Way(0.08, 2e6)
+    way.run(3.0)
+    way.most = 0
+    way.run(20.0)
+    assert (way.most - 2e6 * 0.08) / 2e6 < 0.08
+
+
+def test_what_is_acknowledged_at_once_behind_a_stall_does_not_look_like_a_fast_way() -> None:
+    """A packet is lost, and all that has come behind it is read when it has come again."""
+    pace, chunks, limits, now = Pace(), deque[tuple[float, int]](), list[int](), 0.0
+    for step in range(400):
+        now += 0.02
+        if pace.has_room:
+            pace.send(CHUNK_BYTES, 0, now)
+            chunks.append((now + 0.08, pace.sent))
+        is_stalled = step % 50 >= 40  # for longer than the round trip
+        while not is_stalled and chunks and chunks[0][0] <= now:
+            assert pace.acknowledge(chunks.popleft()[1], now)
+        limits.append(pace.limit)
+    assert max(limits[50:]) <= 1.1 * limits[39]
+
+
+def test_a_round_trip_that_is_shorter_than_the_first_one_counts_at_once() -> None:
+    way = Way(0.08, 2e6)
+    way.stall(0.3)  # the first chunks took long
+    way.run(5.0)
+    assert way.pace.limit <= 1.4 * 2e6 * 0.08 + UNDER_WAY_BYTES_MIN + CHUNK_BYTES
+
+
+def test_a_way_that_is_not_full_yet_is_filled_within_some_round_trips() -> None:
+    way = Way(0.1, 50e6)
+    way.run(1.2)
+    before = way.moved
+    way.run(1.0)
+    assert way.moved - before > 0.8 * 50e6
 
 
 def test_a_way_with_small_messages_beside_holds_less() -> None:
