@@ -115,7 +115,8 @@ class Outlet:
             try:
                 await channel.send(items.encode_items(items.SAY, (said,)))
             except (TunnelBroken, TunnelClosed):  # it was not passed on whole, so it is lost
-                book.owe(origin, self.stream, len(said.payloads) + said.gap)
+                if not said.flags & items.ASKED:
+                    book.owe(origin, self.stream, len(said.payloads) + said.gap)
                 if answers.pop((origin, number), None) is not None:
                     tell(number, encode_outcome(MemberLost(said.topic, "")))
             self._used_at = self._node._loop.time()
@@ -424,7 +425,7 @@ class Listener:
         self._violations = 0
 
     async def take(self, item: Item) -> None:
-        """Do what is said, and answer it if that is wanted. What fails is answered in any case."""
+        """Do what is said, and answer it if that is wanted. What fails is answered in any case, each publication by itself."""
         try:
             await self._take(item)
         except (IrisError, ItemError):
@@ -447,7 +448,8 @@ class Listener:
         try:
             local, headers = await self._admit(item)
         except (Refusal, IrisError) as exc:
-            await self._answer(item, number, exc)
+            for at in range(len(item.payloads)):  # the other side counts what is lost
+                await self._answer(item, number + at, exc)
             return
         for payload in item.payloads:
             answer: int | IrisError
