@@ -183,7 +183,7 @@ def test_an_interrupt_of_the_process_in_the_middle_of_a_handler_ends_it(
         while process.returncode is None:  # two signals that are not yet handled are one, so more are sent until it ends
             process.send_signal(signal.SIGINT)
             try:
-                out, errors = process.communicate(timeout=1.0)
+                out, errors = process.communicate(timeout=1.0 if signals > 1 else PATIENCE_S)
             except subprocess.TimeoutExpired:
                 assert 1 < signals < PATIENCE_S
                 signals += 1
