@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -25,6 +24,7 @@ from iris_py.config import _VARIABLES
 from iris_py.defaults import DRAIN_TIMEOUT_S
 from tests.integration.conftest import PATIENCE_S
 from tests.integration.test_cli import read_line
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "examples" / "deploy"
@@ -117,9 +117,7 @@ def test_hadolint_has_nothing_to_say_of_the_dockerfile() -> None:
 @pytest.mark.long
 def test_the_image_runs_as_its_file_says(tmp_path: Path) -> None:
     """Its COPY and RUN lines are performed in empty folders, and the program is started with its ENV as its CMD says."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = str(sock.getsockname()[1])
+    port = str(free_port())
 
     def here(text: str) -> str:
         return (
