@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 
 import iris_py as iris
 import iris_py.sync
 from iris_py.federation.settings import parse_settings
 from iris_py.gateway.gateway import Gateway, start_gateway
 from iris_security import CloudKey, Secret
+from tests.integration.conftest import PATIENCE_S
 
 US, EU = CloudKey.generate(os.urandom), CloudKey.generate(os.urandom)
 SECRETS = {name: Secret.generate(os.urandom).text for name in ("us", "eu")}
@@ -55,7 +57,7 @@ def test_a_thread_subscribes_publishes_and_broadcasts_to_another_cloud() -> None
     thread = threading.Thread(target=asyncio.run, args=(clouds(),))
     thread.start()
     try:
-        assert ready.wait(30)
+        assert ready.wait(PATIENCE_S)
         seeds = [addresses["us"]]
         with iris_py.sync.connect(secret=SECRETS["us"], seeds=seeds, listen="127.0.0.1:0", discovery=False) as node:
             with node.subscribe("clicks.>@eu") as clicks:
@@ -65,7 +67,10 @@ def test_a_thread_subscribes_publishes_and_broadcasts_to_another_cloud() -> None
             assert node.publish("clicks.b@eu", b"from us") == 1
             assert node.publish_many("clicks.b@eu", [b"1", b"2"]) == 1
             assert node.broadcast("workers@eu", b"") == 0
+            deadline = time.monotonic() + PATIENCE_S
+            while b"2" not in published and time.monotonic() < deadline:  # else the subscriber might leave before it has come
+                time.sleep(0.005)
     finally:
         done.set()
-        thread.join(30)
+        thread.join(PATIENCE_S)
     assert [payload for payload in published if payload != b"click"] == [b"from us", b"1", b"2"]
