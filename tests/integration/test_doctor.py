@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -24,13 +26,12 @@ from iris_py.cli.doctor.examination import Examined, choose, examine
 from iris_py.cli.doctor.host import Host
 from iris_py.cli.settings import Settings
 from iris_security import Secret
-from tests.integration.conftest import until
+from tests.integration.conftest import PATIENCE_S, until
 from tests.pages import all_blocks
 from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 def new_secret() -> str:
@@ -43,9 +44,13 @@ def network_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IRIS_SECRET", new_secret())
 
 
+#: A machine that says nothing of itself: of the one that the tests run on, the processors may be withheld.
+SILENT = Path("/nowhere")
+
+
 async def look(*only: str, cluster: str | None = None, host: Host | None = None, **settings: Any) -> dict[str, Examined]:
     """Make some checks, and what they need."""
-    async with Actual(Settings(**settings), host) as surroundings:
+    async with Actual(Settings(**settings), host or Host(SILENT)) as surroundings:
         return {each.check.name: each async for each in examine(Subject(surroundings, cluster), choose(only, ()))}
 
 
@@ -165,7 +170,7 @@ def files_below(directory: Path) -> dict[Path, int]:
 @pytest.fixture(params=[socket.SOCK_STREAM, socket.SOCK_DGRAM], ids=["tcp", "udp"])
 def taken(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
     with socket.socket(socket.AF_INET, request.param) as holder:
-        holder.bind(("127.0.0.1", 0))
+        holder.bind(("127.0.0.1", free_port()))  # which nobody has in the other protocol, either
         yield ("TCP" if request.param is socket.SOCK_STREAM else "UDP"), holder.getsockname()[1]
 
 
@@ -178,7 +183,14 @@ def test_a_port_that_another_program_has(taken: tuple[str, int], monkeypatch: py
     assert found["dial-back"].because == "port"
 
 
-def test_a_port_that_a_node_of_the_network_has_is_no_fault() -> None:
+@pytest.fixture
+def may_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the event loop of this process stand still as long as a busy machine makes it: that is no fault of the network."""
+    for name in ("STALL_WARNING_S", "STALL_FAULT_S"):
+        monkeypatch.setattr(f"iris_py.cli.doctor.answered.{name}", PATIENCE_S)
+
+
+def test_a_port_that_a_node_of_the_network_has_is_no_fault(may_stand_still: None) -> None:
     async def main() -> None:
         async with Nodes([]) as nodes:
             node = await nodes.start()
@@ -290,14 +302,14 @@ def test_another_network_on_this_segment() -> None:
     asyncio.run(main())
 
 
-def test_a_healthy_network_with_a_cluster() -> None:
+def test_a_healthy_network_with_a_cluster(may_stand_still: None) -> None:
     async def main() -> None:
         async with Nodes([]) as nodes:
             for _ in range(3):
                 await (await nodes.start()).join("databases", answer)
             found = await look(cluster="databases")
             assert not faults(found), faults(found)
-            assert not {"udp", "mtu", "dial-back", "clock", "versions", "ring", "cluster"} & {
+            assert not {"udp", "mtu", "dial-back", "clock", "versions", "stalls", "ring", "cluster"} & {
                 name for name, each in found.items() if each.finding.status is not Status.OK
             }, found
 
@@ -323,9 +335,11 @@ def test_a_clock_that_is_wrong() -> None:
     async def main() -> None:
         async with Nodes([]) as nodes:
             node = await nodes.start()
-            node._read_unix_s = lambda: time.time() + 100.0
-            found = faults(await look("clock"))
-            assert "100 s ahead" in found["clock"] or "99 s ahead" in found["clock"]
+            node._read_unix_s = lambda: time.time() + 1000.0
+            found = re.search(r" is (\d+) s ahead$", faults(await look("clock"))["clock"])
+            assert found is not None
+            # When within the time of asking it was read nobody knows, so what that took is left out.
+            assert 1000 - PATIENCE_S <= int(found[1]) <= 1000
 
     asyncio.run(main())
 
@@ -427,7 +441,7 @@ def test_a_cluster_with_a_slow_member() -> None:
                 await (await nodes.start()).join("databases", handler)
             await until(lambda: len(node.members("databases")) == 2)
             while any(each.statistics().executed < 6 for each in nodes.opened[1:]):
-                await asyncio.gather(*(node.request("databases", b"") for _ in range(20)))
+                await node.request("databases", b"")  # one after the other: of many at once each waits for those before it
             assert "one is slow" in warnings(await look("cluster", cluster="databases"))["cluster"]
 
     asyncio.run(main())
