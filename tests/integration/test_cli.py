@@ -351,25 +351,36 @@ def test_leaving_finishes_what_runs(shell: Shell) -> None:
     assert error in ("", waits)  # which it says after a second
 
 
-def begin_stuck_request(shell: Shell, *options: str) -> tuple[subprocess.Popen[bytes], int]:
-    """Ask for what never ends; return the caller and the process id of the command that serves it."""
+def serve_what_never_ends(shell: Shell) -> Path:
+    """Serve a command that never ends; return the pipe into which it writes its process id."""
     fifo = Path(shell.environment["HOME"], "pid")
     shell.serve("join", "stuck", "--shell", "--exec", f"echo $$ > {fifo}; sleep 1000; true")
     os.mkfifo(fifo)
-    caller = shell.start("request", "stuck", "x", *options)
-    return caller, int(fifo.read_text())
+    return fifo
 
 
 def test_timeout_ends_the_command(shell: Shell) -> None:
-    caller, process_id = begin_stuck_request(shell, "--timeout", "1")
-    code, out, error = finish(caller)
-    assert (code, out, error.count("\n")) == (4, b"", 1)
-    assert "--timeout" in error
-    wait_until_gone(process_id)
+    """The time has to suffice for the command to begin, so a machine on which it did not is given more."""
+    descriptor = os.open(serve_what_never_ends(shell), os.O_RDWR)  # so that neither side waits for the other
+    try:
+        for timeout in ("1", "5", "25"):
+            code, out, error = shell.run("request", "stuck", "x", "--timeout", timeout)
+            assert (code, out, error.count("\n")) == (4, b"", 1)
+            assert "--timeout" in error
+            if select.select([descriptor], [], [], 0.0)[0]:
+                break
+        else:
+            pytest.fail("the command does not begin")
+        for process_id in os.read(descriptor, 1000).split():
+            wait_until_gone(int(process_id))
+    finally:
+        os.close(descriptor)
 
 
 def test_interrupted_request_ends_the_command(shell: Shell) -> None:
-    caller, process_id = begin_stuck_request(shell, "--timeout", "1000")
+    fifo = serve_what_never_ends(shell)
+    caller = shell.start("request", "stuck", "x", "--timeout", "1000")
+    process_id = int(fifo.read_text())
     assert stop(caller, signal.SIGINT) == (130, b"", "")
     wait_until_gone(process_id)
 
@@ -699,6 +710,7 @@ def test_lines_end_with_their_reader_and_with_ctrl_c(shell: Shell, is_pipe: bool
     asking.stdin.write(b"a\n")
     asking.stdin.flush()
     assert json.loads(read_line(asking.stdout))["payload"] == "a"
+    assert json.loads(read_line(asking.stdout))["kind"] == "survey"  # or the reader would go in the midst of the first answer
     if is_pipe:
         assert asking.stdout is not None
         asking.stdout.close()
