@@ -62,8 +62,16 @@ def no_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IRIS_LISTEN", "nonsense")
 
 
-@pytest.mark.usefixtures("no_settings")
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for whatever is under way at the end, also where a machine that is full delivers nothing for a while."""
+    monkeypatch.setattr("iris_py.cli.bench.measuring._SETTLED_S", WAIT_S)
+
+
+@pytest.mark.usefixtures("no_settings", "patient")
 def test_each_measurement_adds_up(tmp_path: Path) -> None:
+    # All at once, so that these take no longer than the nodes that join: a busy machine may need some of it to begin.
+    longer = SHORT | {"seconds": 1.0}
     paths = {kind: tmp_path / f"{kind}.json" for kind in ("requests", "topics", "tunnels", "join")}
     settings = Settings()
 
@@ -78,10 +86,10 @@ def test_each_measurement_adds_up(tmp_path: Path) -> None:
                 path=paths["requests"],
                 timeout_s=WAIT_S,
                 **NOTHING,
-                **SHORT | {"rate": 300.0},
+                **longer | {"rate": 300.0},
             ),
             command.bench_topics(
-                settings, policy=None, subscribers=1, path=paths["topics"], timeout_s=WAIT_S, **NOTHING, **SHORT
+                settings, policy=None, subscribers=1, path=paths["topics"], timeout_s=WAIT_S, **NOTHING, **longer
             ),
             command.bench_tunnels(
                 settings,
@@ -91,7 +99,7 @@ def test_each_measurement_adds_up(tmp_path: Path) -> None:
                 path=paths["tunnels"],
                 timeout_s=WAIT_S,
                 **NOTHING,
-                **SHORT,
+                **longer,
             ),
             command.bench_join(
                 settings,
@@ -107,7 +115,7 @@ def test_each_measurement_adds_up(tmp_path: Path) -> None:
     assert set(asyncio.run(measure_all())) == {ExitCode.OK}
     seconds, requests = read(paths["requests"], "requests")
     assert requests["replies"] == requests["begun"] == requests["round_trip"]["count"]
-    assert requests["begun"] + requests["unbegun"] == 0.4 * 300
+    assert requests["begun"] + requests["unbegun"] == 300
     assert sum(line["messages"] for line in seconds) <= requests["replies"]
     assert requests["reply_size"] == 10
     assert len(requests["receivers"]) == 2
@@ -133,6 +141,7 @@ def test_each_measurement_adds_up(tmp_path: Path) -> None:
     expect_order(joins["joining"])
 
 
+@pytest.mark.usefixtures("patient")
 def test_subscribers_who_drop_say_so(tmp_path: Path) -> None:
     """Whatever was sent is taken or dropped."""
     path = tmp_path / "topics.json"
