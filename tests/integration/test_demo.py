@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 WAIT_S = 60.0
 FILES = 200
+#: How many requests may be given to a second one, for the first is late.
+HEDGES_MAX = HEDGES_AT_FIRST + HEDGES_SHARE * FILES
 FILES_OF_A_CLOUD = ("secret", "identity", "toml")
 
 
@@ -107,7 +109,7 @@ def test_without_a_kill(environment: dict[str, str], source: Path) -> None:
     code, report = run_demo(environment, "--input", str(source), "--no-kill", "--members", "2")
     assert (code, report["equal"], report["failures"]) == (0, True, [])
     # None was lost; what a busy machine makes late is given to the other one too, within the budget.
-    assert report["retries"] <= HEDGES_AT_FIRST + HEDGES_SHARE * FILES
+    assert report["retries"] <= HEDGES_MAX
     assert [member["state"] for member in report["members"]] == ["served", "served"]
 
 
@@ -249,7 +251,8 @@ def test_two_clouds_without_a_kill(environment: dict[str, str], source: Path) ->
     code, report = run_demo(environment, "--federation", "--input", str(source), "--no-kill", "--members", "1")
     assert (code, report["equal"], report["failures"]) == (0, True, [])
     assert {one["state"] for one in report["members"] + report["gateways"]} == {"served"}
-    assert sum(one["requests"] for one in report["gateways"] if one["cloud"] == "us") == FILES
+    passed = sum(one["requests"] for one in report["gateways"] if one["cloud"] == "us")
+    assert FILES <= passed <= FILES + HEDGES_MAX + report["retries"], "what is late is given to the other gateway, too"
 
 
 def test_report_of_two_clouds_for_people(environment: dict[str, str], tmp_path: Path) -> None:
