@@ -19,6 +19,8 @@ from iris_py.testing import VirtualNetwork, run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from textual.message_pump import MessagePump
+
     from iris_py import NodeReports
 
 TARGET: Final = Path(__file__).with_name("top.svg")
@@ -35,6 +37,8 @@ CLUSTERS: Final = {
 }
 #: Seconds from one reading to the next.
 INTERVAL_S: Final = 1.0
+#: How often widgets may tell each other something that changes the screen.
+ROUNDS: Final = 3
 
 
 def handler_of(took_s: float, failing: float) -> iris.Handler:
@@ -89,11 +93,11 @@ async def record() -> list[NodeReports]:
 
 
 async def show(readings: Sequence[NodeReports]) -> str:
-    """Return the screen after the readings."""
+    """Return the screen after the readings. Whoever reads on finds that nothing has changed."""
     left = iter(readings)
 
     async def ask(*_parts: str, **_options: object) -> NodeReports:
-        return next(left)
+        return next(left, readings[-1])
 
     app = TopApp(
         ask,
@@ -107,8 +111,17 @@ async def show(readings: Sequence[NodeReports]) -> str:
     async with app.run_test(size=SIZE) as pilot:
         while app.gathering.view is None:  # the second reading follows the first one by itself
             await pilot.pause()
-        app.is_paused = True
+        for _round in range(ROUNDS):
+            for widget in (app, app.screen, *app.screen.walk_children()):
+                await refreshed(widget)
         return app.export_screenshot()
+
+
+async def refreshed(widget: MessagePump) -> None:
+    """Wait until a widget has handled what it was told, and shows it. A pause does not, where others use the processor."""
+    done = asyncio.Event()
+    widget.call_after_refresh(done.set)
+    await done.wait()
 
 
 def draw() -> str:
