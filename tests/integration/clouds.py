@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import iris_py
 from iris_py.cli.federation import ask_gateways
 from iris_py.federation.calling import Call, Op
+from iris_py.federation.names import gateway_cluster
 from iris_py.files.secrets import write_secret_file
 from iris_security import CloudKey, Secret
 from tests import warm
@@ -201,15 +202,20 @@ async def statuses(node: iris_py.Node) -> list[dict[str, Any]]:
 
 
 async def until_lines(node: iris_py.Node, alias: str, count: int) -> None:
-    """Wait until the gateways of the cloud of a node have exactly so many usable lines to another cloud, and members know."""
+    """Wait until the gateways of the cloud of a node have exactly so many usable lines to another cloud, and the node knows.
+
+    A line is usable when the other side has said what it exports, which has to be something, and the gateways that have such
+    lines are members of the cluster that leads there.
+    """
+    ways = node._members(gateway_cluster(alias))
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            bundles = [
-                bundle
-                for status in await statuses(node)
-                for bundle in status["clouds"][alias]["bundles"]
-                if not bundle["is_suspect"] and not bundle["is_going"]
-            ]
-            if len(bundles) == count:
+            clouds = [status["clouds"][alias] for status in await statuses(node)]
+            lines = [sum(map(_is_usable, cloud["bundles"])) if cloud["is_up"] else 0 for cloud in clouds]
+            if sum(lines) == count and len(await ways) == sum(map(bool, lines)):
                 return
             await asyncio.sleep(0.01)
+
+
+def _is_usable(bundle: dict[str, Any]) -> bool:
+    return bool(bundle["catalogue"]) and not (bundle["is_suspect"] or bundle["is_going"])
