@@ -10,12 +10,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 import iris_py as iris
+from iris_overlay.config import OverlayConfig
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.net.busy_poll import BUSY_POLL_S, NEXT_POLL_S, BusyPoll
 from iris_py.net.sockets import SocketNetwork
@@ -50,11 +51,16 @@ class Recorder(iris.Handler):
 # -- starting
 
 
+@pytest.fixture
+def no_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a node that waits for others at its start wait for ever, not for a second: who is ready has not waited."""
+    monkeypatch.setattr("iris_py.api.node.OverlayConfig", partial(OverlayConfig, settle_timeout_s=3600.0))
+
+
+@pytest.mark.usefixtures("no_wait_for_others")
 def test_a_lone_node_is_ready_at_once_and_can_ask_itself(loops: Loops) -> None:
     async def main() -> None:
-        started = time.monotonic()
         async with iris.connect() as node:
-            assert time.monotonic() - started < 2.0  # it took the first of its kind 3.3 s
             assert [other.id for other in node.nodes()] == [node.id]
             async with node.join("echo", echo):
                 assert await node.request("echo", b"hello") == b"hello"
@@ -65,14 +71,13 @@ def test_a_lone_node_is_ready_at_once_and_can_ask_itself(loops: Loops) -> None:
     loops.run(main())
 
 
+@pytest.mark.usefixtures("no_wait_for_others")
 def test_a_node_joins_a_running_network_of_three(loops: Loops) -> None:
     async def main() -> None:
         nodes = [await iris.connect(zone=f"zone/{number}") for number in range(3)]
         for node in nodes:
             await node.join("echo", echo)
-        started = time.monotonic()
         async with iris.connect() as fourth:
-            assert time.monotonic() - started < 2.0
             assert len(fourth.nodes()) == 4, "found before connect() returns"
             assert len(await fourth.members("echo")) == 3
             assert {node.zone for node in fourth.nodes()} == {"zone/0", "zone/1", "zone/2", ""}
@@ -265,11 +270,14 @@ def test_a_handler_runs_only_as_long_as_somebody_waits(loops: Loops) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await asking
             await loops.until(lambda: events == ["began", "cancelled"])
-            with pytest.raises(iris.RequestTimeout) as caught:
-                await node.request("slow", b"", timeout=0.1)
-            assert isinstance(caught.value, TimeoutError)
-            assert (caught.value.timeout_s, caught.value.member) == (0.1, server.id)
-            await loops.until(lambda: events == ["began", "cancelled"] * 2)
+            timeout_s = 0.1
+            while events.count("began") < 2:  # on a busy machine none may begin in so little time
+                with pytest.raises(iris.RequestTimeout) as caught:
+                    await node.request("slow", b"", timeout=timeout_s)
+                assert isinstance(caught.value, TimeoutError)
+                assert (caught.value.timeout_s, caught.value.member) == (timeout_s, server.id)
+                timeout_s *= 4
+            await loops.until(lambda: events.count("cancelled") == events.count("began"))
 
     loops.run(main())
 
@@ -374,34 +382,44 @@ def test_a_full_member_says_so_and_others_are_tried(loops: Loops) -> None:
 def test_a_thread_that_is_not_waited_for_counts_until_it_ends(loops: Loops) -> None:
     async def main() -> None:
         may_end = threading.Event()
-        ended: list[bytes] = []
+        begun: list[tuple[str, bytes]] = []
+        ended: list[tuple[str, bytes]] = []
 
         def wait(request: iris.Request) -> bytes:
+            begun.append((request.cluster, request.payload))
             may_end.wait(60.0)
-            ended.append(request.payload)
+            ended.append((request.cluster, request.payload))
             return request.payload
 
         async with iris.connect() as server, iris.connect() as node:
-            await server.join("wait", wait, concurrency=2, queue_messages=0)
-            for payload in (b"one", b"two"):
-                with pytest.raises(iris.RequestTimeout):
-                    await node.request("wait", payload, timeout=0.05)
+            cluster, timeout_s = "", 0.05
+            while (
+                len([name for name, _payload in begun if name == cluster]) < 2
+            ):  # a busy machine begins none in so little time
+                timeout_s *= 4
+                cluster = f"{timeout_s:g} s"
+                await server.join(cluster, wait, concurrency=2, queue_messages=0)
+                asking = [node.request(cluster, payload, timeout=timeout_s) for payload in (b"one", b"two")]
+                for outcome in await asyncio.gather(*asking, return_exceptions=True):
+                    assert isinstance(outcome, iris.RequestTimeout)
             with pytest.raises(iris.Overloaded):
-                await node.request("wait", b"three", on_full="raise")
+                await node.request(cluster, b"three", on_full="raise")
             may_end.set()
-            assert await node.request("wait", b"four") == b"four"
-            assert sorted(ended) == [b"four", b"one", b"two"]
+            assert await node.request(cluster, b"four") == b"four"
+            # The place of one of the others is enough for it.
+            await loops.until(lambda: sorted(ended)[-3:] == [(cluster, payload) for payload in (b"four", b"one", b"two")])
 
     loops.run(main())
 
 
 def test_a_node_does_not_wait_for_a_thread_that_never_ends(loops: Loops, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        may_end, begun = threading.Event(), threading.Event()
+        may_end, begun, ended = threading.Event(), threading.Event(), threading.Event()
 
         def wait(request: iris.Request) -> bytes:
             begun.set()
             may_end.wait(60.0)
+            ended.set()
             return b""
 
         async with iris.connect() as node:
@@ -409,9 +427,8 @@ def test_a_node_does_not_wait_for_a_thread_that_never_ends(loops: Loops, caplog:
             await server.join("wait", wait)
             asking = asyncio.create_task(node.request("wait", b""))
             await loops.until(begun.is_set)
-            started = time.monotonic()
             await server.close(timeout=0.1)
-            assert time.monotonic() - started < 30.0  # and not the 60 s of the handler
+            assert not ended.is_set()
             with pytest.raises(iris.RemoteError, match="the handler was cancelled"):
                 await asking
             may_end.set()
@@ -424,16 +441,20 @@ def test_a_program_ends_though_its_handler_does_not(loop: Loops) -> None:
     program = """
 import asyncio, threading, iris_py
 
+begun = threading.Event()
+
 def stuck(request):
+    begun.set()
     threading.Event().wait()
 
 async def main():
     async with iris_py.connect() as node:
         membership = await node.join("stuck", stuck)
-        try:
-            await node.request("stuck", b"", timeout=0.2)
-        except iris_py.RequestTimeout:
-            await membership.leave(timeout=0.1)
+        asking = asyncio.ensure_future(node.request("stuck", b"", timeout=60.0))
+        await asyncio.to_thread(begun.wait)
+        asking.cancel()
+        await asyncio.wait([asking])
+        await membership.leave(timeout=0.1)
     print("end")
 
 asyncio.run(main())
