@@ -1,6 +1,7 @@
 """Services that test_stopping.py tells to stop.
 
-Usage: stopping_programs.py NAME LOOP RELEASED. A request is answered when there is a file RELEASED.
+Usage: stopping_programs.py NAME LOOP RELEASED REPEATED_S. A request is answered when there is a file RELEASED. A signal is the
+same wish as the first one within REPEATED_S.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ import iris_py.sync
 from iris_py.api import stopping
 from iris_py.sync import stopping as sync_stopping
 
+stopping.REPEATED_S = sync_stopping.REPEATED_S = float(sys.argv[4])
+
 NAME, LOOP, RELEASED = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 
 
 def is_waiting() -> bool:
     """Tell whether the program waits for a signal."""
-    return sync_stopping._waiter is not None or any(each._waiting for each in list(stopping._stoppings.values()))
+    handler = signal.getsignal(signal.SIGINT)  # set a few steps after there is a waiter
+    return handler is sync_stopping._handle or any(each._waiting for each in list(stopping._stoppings.values()))
 
 
 def answer(_request: iris.Request) -> bytes:
