@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 HERE = "127.0.0.1:0"
 KEYS = {name: CloudKey.generate(os.urandom) for name in ("us", "eu")}
 
@@ -150,16 +150,19 @@ def test_prometheus_reads_what_has_passed(tmp_path: Path) -> None:
             assert pair.us.metrics is not None
             assert pair.eu.metrics is not None
             near, far = await scrape(pair.us.metrics.address), await scrape(pair.eu.metrics.address)
+            later = await scrape(pair.us.metrics.address)
             rule = (("cloud", "eu"), ("direction", "import"), ("kind", "cluster"), ("rule", "databases"))
             outcome = tuple(sorted((*rule, ("outcome", "done"))))
             assert near["iris_federation_requests_total", outcome] == 3
             assert near["iris_federation_up", (("cloud", "eu"),)] == 1
             assert near["iris_federation_unmatched_imports", (("cloud", "eu"),)] == 1
             assert near["iris_federation_in_flight", (("cloud", "eu"),)] == 0
-            sent = near["iris_federation_line_bytes_total", (("cloud", "eu"), ("direction", "sent"))]
+            way = (("cloud", "eu"), ("direction", "sent"))
+            sent, sent_later = (each["iris_federation_line_bytes_total", way] for each in (near, later))
             received = far["iris_federation_line_bytes_total", (("cloud", "us"), ("direction", "received"))]
             assert min(sent, received) > 300
-            assert abs(sent - received) < 1000  # handshakes, and what passed between the two scrapes
+            # What passed between the scrapes, however long that took; and handshakes, and what is on its way.
+            assert sent - 1000 < received < sent_later + 1000
             assert 0 < near["iris_federation_rule_line_bytes_total", tuple(sorted((*rule, ("way", "sent"))))] <= sent
 
     iris_py.run(main())
@@ -222,8 +225,8 @@ def test_a_full_disk_stops_no_gateway(
             await pair.caller.request("databases@eu", b"before", timeout=PATIENCE_S)
             monkeypatch.setattr("iris_py.files.audit.os.write", refuse)
             for _ in range(2):
-                await pair.caller.request("databases@eu", b"while it is full", timeout=PATIENCE_S)
                 lost = pair.eu.auditor.unwritten
+                await pair.caller.request("databases@eu", b"while it is full", timeout=PATIENCE_S)
                 await until(lambda lost=lost: pair.eu.auditor.unwritten > lost)  # type: ignore[misc]
             monkeypatch.undo()
             await pair.caller.request("databases@eu", b"after", timeout=PATIENCE_S)
