@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import pytest
 
 from iris_py.cli.app import run as run_iris
 from tests.pages import ROOT, Block, blocks_of
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,9 +57,7 @@ class Session:
         self._directory = directory
         self._capture = capture
         self._running: dict[str, subprocess.Popen[str]] = {}
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            self._port = int(listener.getsockname()[1])
+        self._port = free_port()
 
     def type(self, block: Block) -> None:
         """Do what a block says."""
