@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import pytest
 import uvloop
@@ -50,6 +50,36 @@ async def until(condition: Callable[[], object], what: str = "it", describe: Cal
         if loop.time() > deadline:
             raise AssertionError(f"{what} was not the case within {PATIENCE_S:g} s {describe()}".rstrip())
         await asyncio.sleep(0.005)
+
+
+class OwnTime:
+    """Counts the time in which this event loop had its turns: what promises times may be held to on a busy machine.
+
+    Timers are late while the process waits for the processor, or stands still, and what follows from them is as late.
+
+    Attributes:
+        passed_s: How much has passed, at most as much as by the clock.
+    """
+
+    TURN_S: Final = 0.01
+
+    def __init__(self) -> None:
+        self.passed_s = 0.0
+
+    async def __aenter__(self) -> Self:
+        self._counting = asyncio.create_task(self._count())
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        self._counting.cancel()
+        await asyncio.gather(self._counting, return_exceptions=True)
+
+    async def _count(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            await asyncio.sleep(self.TURN_S)
+            self.passed_s += min(loop.time() - began, 2 * self.TURN_S)
 
 
 def sockets_to_java() -> set[str]:
