@@ -18,7 +18,8 @@ import iris_py.sync
 from iris_py.api import stopping
 from iris_py.sync import stopping as sync_stopping
 
-stopping.REPEATED_S = sync_stopping.REPEATED_S = float(sys.argv[4])
+for module in (stopping, sync_stopping):
+    vars(module)["REPEATED_S"] = float(sys.argv[4])
 
 NAME, LOOP, RELEASED = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 
