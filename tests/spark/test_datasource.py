@@ -57,6 +57,44 @@ def reach(service: Service, until: Callable[[Callable[[], object], str], None]) 
     return wait
 
 
+class Gate:
+    """Holds a query in its first micro-batch until it is open: what is published meanwhile waits, and is in the next one.
+
+    How much a micro-batch has would depend otherwise on whether messages are published faster than micro-batches are done.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._begun, self._opened = directory / "begun", directory / "opened"
+
+    def hold(self, rows: DataFrame) -> DataFrame:
+        """Return the rows, which come when it is open."""
+        begun, opened, patience_s = self._begun, self._opened, PATIENCE_S
+
+        def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            begun.touch()
+            deadline = time.monotonic() + patience_s
+            while not opened.exists() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            yield from batches
+
+        return rows.mapInArrow(wait, rows.schema)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a micro-batch that it holds."""
+        return self._begun.exists()
+
+    def open(self) -> None:
+        """Let everything pass from now on."""
+        self._opened.touch()
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    """A gate for the query of a test."""
+    return Gate(tmp_path)
+
+
 def take(subscription: iris.Subscription, is_enough: Callable[[list[iris.Message]], bool]) -> list[iris.Message]:
     """Return the messages that come until there are enough."""
     messages: list[iris.Message] = []
@@ -88,14 +126,17 @@ def test_what_is_published_is_read_in_micro_batches(
     secret: str,
     until: Callable[[Callable[[], object], str], None],
     reach: Callable[[str, StreamingQuery], None],
+    gate: Gate,
 ) -> None:
     topic = spark.readStream.format("iris").options(topic="orders.*", maxRowsPerTrigger="40", partitions="2", **options).load()
-    rows = topic.where("length(value) > 0").select("*", F.spark_partition_id().alias("task"))
+    rows = gate.hold(topic).where("length(value) > 0").select("*", F.spark_partition_id().alias("task"))
     with stopped_after(rows.writeStream.format("memory").queryName("orders").start()) as query:
         reach("orders.none", query)
+        until(lambda: gate.has_begun, "there is a micro-batch")
         began = time.time()
         for number in range(100):
             service.node.publish(f"orders.{number % 2}", b"%d" % number, headers={"number": number})
+        gate.open()
         until(lambda: rows_read(query) >= 101, "all rows are there")
         ended = time.time()
         found = spark.table("orders").collect()
@@ -124,22 +165,18 @@ def test_what_comes_too_fast_is_dropped_and_shown(
     options: dict[str, str],
     until: Callable[[Callable[[], object], str], None],
     reach: Callable[[str, StreamingQuery], None],
+    gate: Gate,
 ) -> None:
-    rows = (
-        spark.readStream.format("iris")
-        .options(topic="flood", bufferMessages="50", failOnDataLoss="false", **options)
-        .load()
-        .where("length(value) > 0")
+    topic = (
+        spark.readStream.format("iris").options(topic="flood", bufferMessages="50", failOnDataLoss="false", **options).load()
     )
-
-    # All of them are added up below, and on a busy machine these are more than the hundred that Spark keeps.
-    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", 10_000)
-    flooded = rows.writeStream.format("memory").queryName("flood").start()
-    spark.conf.unset("spark.sql.streaming.numRecentProgressUpdates")
-    with stopped_after(flooded) as query:
+    rows = gate.hold(topic).where("length(value) > 0")
+    with stopped_after(rows.writeStream.format("memory").queryName("flood").start()) as query:
         reach("flood", query)
+        until(lambda: gate.has_begun, "there is a micro-batch")
         for number in range(2000):
             service.node.publish("flood", b"%d" % number)
+        gate.open()
         until(lambda: rows_read(query) + missing(query)["dropped"] >= 2001, "all are either read or missing")
         dropped = missing(query)["dropped"]
         progress = query.lastProgress
@@ -159,12 +196,15 @@ def test_a_query_that_loses_a_message_stops_and_says_what_to_do(
     options: dict[str, str],
     until: Callable[[Callable[[], object], str], None],
     reach: Callable[[str, StreamingQuery], None],
+    gate: Gate,
 ) -> None:
-    rows = spark.readStream.format("iris").options(topic="flood", bufferMessages="20", **options).load()
+    rows = gate.hold(spark.readStream.format("iris").options(topic="flood", bufferMessages="20", **options).load())
     with stopped_after(rows.writeStream.format("noop").start()) as query:
         reach("flood", query)
+        until(lambda: gate.has_begun, "there is a micro-batch")
         for number in range(2000):
             service.node.publish("flood", b"%d" % number)
+        gate.open()
         until(lambda: not query.isActive, "the query has stopped")
         failure = query.exception()
     assert failure is not None
@@ -197,12 +237,14 @@ def test_a_task_that_fails_reads_and_publishes_the_same_again(
     tmp_path: Path,
     until: Callable[[Callable[[], object], str], None],
     reach: Callable[[str, StreamingQuery], None],
+    gate: Gate,
 ) -> None:
     """From a topic to another one; and then the query goes on after a stop, with what is live."""
     marker, go = tmp_path / "failed", tmp_path / "go"
 
     def start(**more: str) -> StreamingQuery:
-        rows = spark.readStream.format("iris").options(topic="in", **options, **more).load().select("value", "headers")
+        topic = spark.readStream.format("iris").options(topic="in", **options, **more).load()
+        rows = gate.hold(topic).select("value", "headers")
         failing = rows.where("length(value) > 0").mapInArrow(fail_once(marker, go, 150), rows.schema)
         writer = failing.writeStream.format("iris").options(topic="out", **options)
         return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
@@ -210,10 +252,12 @@ def test_a_task_that_fails_reads_and_publishes_the_same_again(
     with closing(service.node.subscribe("out")) as out:
         with stopped_after(start()) as query:
             reach("in", query)
+            until(lambda: gate.has_begun, "there is a micro-batch")
             sent = [b"%d " % number + PADDING for number in range(400)]
             for payload in sent:
                 # What was an id elsewhere is none here: forwarding must not make two messages of one.
                 service.node.publish("in", payload, headers={"kept": "yes", "iris-message-id": "of another one"})
+            gate.open()
             messages = take(out, lambda messages: len(messages) >= 100)
             go.touch()
             messages += take(out, lambda more: {each.payload for each in messages + more} == set(sent))
