@@ -44,10 +44,10 @@ def test_rows_are_published_in_the_order_of_their_partition(spark: SparkSession,
         messages = take(orders, ROWS)
 
     assert sent == Notified(messages=ROWS, receivers=ROWS)
-    by_source: dict[str, list[int]] = {}
-    for message in messages:
-        by_source.setdefault(message.source, []).append(int(message.payload))
-    assert sorted(by_source.values()) == [list(range(ROWS // 2)), list(range(ROWS // 2, ROWS))]
+    # Not by their sources: a task that begins when the other one has ended may get its process, and the node of that.
+    found = [int(message.payload) for message in messages]
+    assert [number for number in found if number < ROWS // 2] == list(range(ROWS // 2))
+    assert [number for number in found if number >= ROWS // 2] == list(range(ROWS // 2, ROWS))
 
 
 class Receiver(iris.Handler):
