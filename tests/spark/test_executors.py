@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -92,6 +93,11 @@ def wait(state: State) -> dict[str, Executor]:
     return state.cluster.wait(2, timeout=90.0)
 
 
+def expect_agents(driver: Driver, pids: list[int]) -> None:
+    """See that there are these agents and no others. A process that has found that there is one may just be ending."""
+    until(lambda: sorted(driver.agents()) == sorted(pids))
+
+
 def occupy(state: State, marks: Path, count: int = SLOTS) -> None:
     """Let tasks take every slot until a file is there; return when they run."""
     import threading
@@ -127,7 +133,7 @@ def test_every_executor_becomes_a_member(driver: Driver) -> None:
     members = driver(wait)
 
     assert sorted(members) == ["0", "1"]
-    assert sorted(driver.agents()) == sorted(member.pid for member in members.values())
+    expect_agents(driver, [member.pid for member in members.values()])
     assert {member.generation for member in members.values()} == {1}
     assert len({member.node for member in members.values()}) == 2
 
@@ -181,11 +187,12 @@ def test_racing_tasks_get_one_agent_for_each_executor(driver: Driver) -> None:
         killed = driver.agents()
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
+        until(lambda: not set(killed) & set(driver.agents()))  # noqa: B023
         pids = driver(race)
-        members = driver(wait)
-        assert {executor: [member.pid] for executor, member in members.items()} == pids
-        assert sorted(driver.agents()) == sorted(member.pid for member in members.values())
-        assert not set(killed) & set(driver.agents())
+        assert sorted(map(len, pids.values())) == [1, 1]
+        # The driver may hear of a new agent before it hears that the old one is gone.
+        until(lambda: {executor: [member.pid] for executor, member in driver(wait).items()} == pids)  # noqa: B023
+        expect_agents(driver, [pid for (pid,) in pids.values()])
 
 
 def test_handlers_are_replaced_everywhere_at_once(driver: Driver) -> None:
@@ -225,7 +232,7 @@ def test_a_handler_that_executors_cannot_load_is_an_error_and_the_old_one_stays(
 def test_a_killed_executor_leaves_and_its_replacement_joins(driver: Driver) -> None:
     java = next(pid for pid, command in driver.processes().items() if "--executor-id 0 " in command)
 
-    def lose(state: State) -> tuple[float, float]:
+    def lose(state: State) -> tuple[int, float, float]:
         import time
 
         from tests.spark.driving import until
@@ -236,10 +243,10 @@ def test_a_killed_executor_leaves_and_its_replacement_joins(driver: Driver) -> N
         until(lambda: "2" in state.cluster._application.executors())
         began = time.monotonic()
         wait(state)
-        assert not Path(f"/proc/{victim.pid}/cmdline").exists() or not Path(f"/proc/{victim.pid}/cmdline").read_bytes()
-        return gone, time.monotonic() - began
+        return victim.pid, gone, time.monotonic() - began
 
-    gone, joined = driver(lose)
+    victim, gone, joined = driver(lose)
+    until(lambda: victim not in driver.processes())
     print(f"out of the view {gone:.3f} s after SIGKILL; its replacement has joined {joined:.2f} s after it was registered")
     members = driver(wait)
     assert sorted(members) == ["1", "2"]
@@ -291,10 +298,12 @@ def test_no_secret_is_shown_anywhere(driver: Driver, home: Path) -> None:
     shown = {"settings": settings.encode()}
     for pid in driver.processes():
         for name in ("cmdline", "environ"):
-            shown[f"{pid} {name}"] = Path(f"/proc/{pid}/{name}").read_bytes()
+            with contextlib.suppress(OSError):  # a Python worker may end just now
+                shown[f"{pid} {name}"] = Path(f"/proc/{pid}/{name}").read_bytes()
     logs = [path for root in (home / "events", work_directory(application)) for path in root.rglob("*") if path.is_file()]
     shown.update({str(path): path.read_bytes() for path in logs})
 
+    assert any(b"spark_connector.executors.agent" in content for name, content in shown.items() if name.endswith("cmdline"))
     assert any("iris-agent.log" in name for name in shown)
     assert any(b"SparkListenerTaskEnd" in content for content in shown.values())
     secrets = (SECRET.encode(), token, token.hex().encode(), repr(token)[2:-1].encode())
@@ -411,7 +420,7 @@ def test_with_fair_scheduling_agents_start_beside_a_long_job(fair: Driver) -> No
         return job.is_alive() and len(members) == 2
 
     assert driver(begin)
-    assert len(driver.agents()) == 2
+    until(lambda: len(driver.agents()) == 2)  # what has found that there is one may just be ending
 
     driver.process.kill()
     took = until(lambda: not driver.processes())
