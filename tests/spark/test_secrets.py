@@ -7,6 +7,7 @@ everything is searched. What has to hold a secret is in docs/security.md.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -136,6 +137,11 @@ def work(state: State, network: Network, options: dict[str, str]) -> dict[str, s
     }
 
 
+def settle(state: State) -> None:
+    """Wait until the user interface knows what has happened: Spark tells it of that in another thread."""
+    state.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(60_000)
+
+
 def pages(state: State) -> dict[str, str]:
     """Return the pages of the user interface, and what its REST interface tells, by their addresses."""
     root = state.spark.sparkContext.uiWebUrl
@@ -175,10 +181,13 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[st
         try:
             application = driver(lambda state: begin(state, home))
             told = driver(lambda state: work(state, network, options))
+            driver(settle)
             found = {"driver": told, **shown_by_processes(driver), "pages": driver(pages)}
             directories = {"home": home, "work": work_directory(application), "temporary": driver.temporary}
             driver(lambda state: state.spark.stop())
             until(lambda: not any((home / "events").rglob("*.inprogress")))
+            # An executor removes its directories as it ends, and what is removed while it is looked for cannot be searched.
+            until(lambda: not any("CoarseGrainedExecutorBackend" in command for command in driver.processes().values()))
             yield {**found, "files": {str(each): text for name in directories.values() for each, text in files_below(name)}}
         finally:
             driver.close()
@@ -194,7 +203,8 @@ def shown_by_processes(driver: Driver) -> dict[str, dict[str, str]]:
     processes = driver.processes()
     variables: dict[str, str] = {}
     for process, command in processes.items():
-        variables[f"{process} {command[:40]}"] = "\n".join(f"{name}={value}" for name, value in variables_of(process))
+        with contextlib.suppress(OSError):  # a Python worker may end just now
+            variables[f"{process} {command[:40]}"] = "\n".join(f"{name}={value}" for name, value in variables_of(process))
     return {"command lines": {str(process): command for process, command in processes.items()}, "environments": variables}
 
 
