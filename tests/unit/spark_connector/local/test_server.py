@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import socket
@@ -9,6 +10,7 @@ import stat
 import tempfile
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 
 import iris_py
 from spark_connector import AgentUnavailable, LocalAgent
-from spark_connector.local import frames, server
+from spark_connector.local import frames, handshake, server
 from spark_connector.local.frames import FrameReader, MalformedFrame, encode_frame, header_of
 from tests.spark.agents import Agent
 
@@ -189,13 +191,18 @@ def test_another_version_is_told_on_both_sides(agent: Agent, monkeypatch: pytest
         (HELLO + encode_frame(0, b"\xc1", 0), "does not say what it is"),
         (HELLO + encode_frame(0, header_of(frames.Returned()), 0), "does not say what it is"),
         (HELLO + frames.PREFIX.pack(0, 2**31, 0), "does not say what it is"),
-        (b"", "nobody answers at its socket"),
+        (b"", "nobody answers at its socket after 30 s"),
         (None, r"does not answer within 0\.2 s"),
     ],
     ids=["version", "stranger", "garbage", "no welcome", "large", "end", "silence"],
 )
-def test_a_task_is_told_what_is_wrong_with_its_agent(path: Path, answer: bytes | None, reason: str) -> None:
+def test_a_task_is_told_what_is_wrong_with_its_agent(
+    path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | None, reason: str
+) -> None:
     over = threading.Event()
+    if answer == b"":  # it is asked again until the time is over: here each look at the clock takes a while, and nothing waits
+        clock = itertools.count(0.0, 20.0)
+        monkeypatch.setattr(handshake, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _seconds: None))
 
     def serve(listener: socket.socket) -> None:
         while not over.is_set():
@@ -216,8 +223,9 @@ def test_a_task_is_told_what_is_wrong_with_its_agent(path: Path, answer: bytes |
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
         try:
+            limit_s = 0.2 if answer is None else 30.0
             with pytest.raises(AgentUnavailable, match=reason):
-                LocalAgent(path, timeout=0.2).nodes()
+                LocalAgent(path, timeout=limit_s).request("echo", b"", timeout=limit_s)
         finally:
             over.set()
             listener.shutdown(socket.SHUT_RDWR)
