@@ -202,9 +202,9 @@ def test_a_cluster_that_nobody_has_ever_served_fails_the_task_before_any_request
     worker_node: FakeWorkerNode, is_strict: bool
 ) -> None:
     worker_node.node.answer, worker_node.node.served = lambda _key, _attempt: asyncio.Event().wait(), False
-    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as answering:
+    with socket.socket() as silent, socket.create_server(("127.0.0.1", 0)) as answering:
+        silent.bind(("127.0.0.1", 0))  # and does not listen: nobody else gets the port meanwhile
         dead, alive = (f"127.0.0.1:{each.getsockname()[1]}" for each in (silent, answering))
-        silent.close()
         worker_node.seeds = (dead, alive, "host.invalid:1")
         with pytest.raises(DispatchError, match=r"key '0-0' to the cluster 'echo' .*: nobody serves that cluster") as caught:
             list(window(worker_node, retries=3, is_strict=is_strict, wait_for_members=0.1).run(iter(groups(3))))
