@@ -451,8 +451,14 @@ def test_an_interrupt_ends_what_waits_and_what_it_waits_for(agent: Agent, task: 
         for _ in others:
             agent.wait_until("b'other' in services.asked")
 
-        def interrupt(payload: bytes = payload) -> None:
+        def waits(is_led: bool = is_led) -> bool:
+            """Tell whether the request waits for its answer: an interrupt while it is sent ends the connection."""
+            under_way = task._connect()
+            return bool(under_way._followers) if is_led else under_way._leading.locked()
+
+        def interrupt(payload: bytes = payload, waits: Callable[[], bool] = waits) -> None:
             agent.wait_until(f"{payload!r} in services.asked")
+            until(waits)
             os.kill(os.getpid(), signal.SIGINT)
 
         thread = threading.Thread(target=interrupt)
