@@ -45,12 +45,13 @@ def main() -> None:
         executors.wait(timeout=90.0)
         with ThreadPoolExecutor(1) as thread:
             job = thread.submit(squares.sum)
-            count = 0
-            while not job.done():
+            count, is_over = 0, False
+            while not is_over:
+                time.sleep(0.5)
+                is_over = job.done()  # before the look, so that the last look is behind the end
                 count += len(done.take(timeout=0.5))
                 answers = [json.loads(answer.payload) for answer in executors.survey(b"", timeout=10.0)]
                 print(f"{count} of {ROWS} rows,", *(f"executor {name}: {mib} MiB" for name, mib in answers))
-                time.sleep(0.5)
             print(f"total {job.result()}")
     spark.stop()
 
