@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,9 +71,22 @@ def sleep(state: State, tasks: int, seconds: float) -> None:
     state.spark.sparkContext.parallelize(range(tasks), tasks).foreach(lambda _: time.sleep(seconds))
 
 
-def work(state: State) -> list[str]:
-    """Run a job of two tasks that last until two executors are members; return which these are."""
-    thread = threading.Thread(target=sleep, args=(state, 2, 6.0))
+def meet(state: State, marks: Path) -> None:
+    """Run two tasks that last until both have begun, so on two executors, however long it takes to start these."""
+
+    def begin_and_wait(number: int) -> None:
+        (marks / str(number)).touch()
+        deadline = time.monotonic() + 100
+        while len(list(marks.iterdir())) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    marks.mkdir()
+    state.spark.sparkContext.parallelize(range(2), 2).foreach(begin_and_wait)
+
+
+def work(state: State, marks: Path) -> list[str]:
+    """Run a job of two tasks; return which executors are members behind it, when they have slots for their agents."""
+    thread = threading.Thread(target=meet, args=(state, marks))
     thread.start()
     members = state.cluster.wait(2, timeout=90.0)
     thread.join(60)
@@ -90,11 +104,11 @@ def watch(state: State) -> int:
     return most
 
 
-def test_without_a_job_no_executor_stays_and_none_is_started(driver: Driver) -> None:
-    first = driver(work)
+def test_without_a_job_no_executor_stays_and_none_is_started(driver: Driver, tmp_path: Path) -> None:
+    first = driver(partial(work, marks=tmp_path / "first"))
     assert driver(watch) == 0
     # Spark numbers executors as they come: so there was none between.
-    assert (first, driver(work)) == (["0", "1"], ["2", "3"])
+    assert (first, driver(partial(work, marks=tmp_path / "second"))) == (["0", "1"], ["2", "3"])
 
 
 def test_an_agent_that_waits_for_the_slot_of_its_executor_starts_no_other_executor(driver: Driver) -> None:
