@@ -56,6 +56,16 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def open_files(pid: int) -> set[str]:
+    """Return how the kernel calls the files that a process has open."""
+    found = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it has just closed that one
+            found.add(os.readlink(path))
+    assert found
+    return found
+
+
 class Executor:
     """A process that looks as the Java of executor 7 does, and runs a command as it runs its daemon.
 
@@ -138,7 +148,7 @@ def test_the_daemon_is_that_of_spark_and_the_first_task_adopts_the_agent(
     assert 0 < executor.read_port() < 1 << 16
     pid = executor.wait_for_agent()
     assert os.getsid(pid) != os.getsid(executor.process.pid)
-    assert not executor.pipes() & {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    assert not executor.pipes() & open_files(pid)
     assert b"the secret of Spark" not in Path(f"/proc/{pid}/environ").read_bytes()
     assert json.loads((executor.directory / "info.json").read_bytes())["waiting"] is True
     with monkeypatch.context() as patch:
