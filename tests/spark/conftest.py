@@ -27,8 +27,20 @@ __all__ = ["JAVA_OPTIONS", "environment", "options", "secret", "service", "spark
 
 #: Rows of an Arrow batch: few, so that a partition of a test has several.
 BATCH_ROWS = 100
+#: For a test with the session, and what it starts: long enough on a machine that is busy with other tests.
+TIMEOUT_S = 300
 #: For every Java here: quick to start, as none of them lives long.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests with the session more time: one of them starts it, and runs the first job, which starts all else.
+
+    A test whose time is over leaves the answer of Java to its last call unread, so all later ones would fail, too.
+    """
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")
