@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from tests.wire.client import PING, PONG, REPLY, REQUEST, WireClient
 
@@ -72,13 +72,6 @@ class Recorder(WireClient):
         writer.write = record  # type: ignore[assignment,method-assign]
         reader.readexactly = hear  # type: ignore[assignment,method-assign]
         return reader, writer
-
-    async def next_body(self) -> tuple[Any, ...]:
-        """Return the next message between members, as `next_message` does."""
-        while True:
-            message = await self.next_message()
-            if message[0] != "control":
-                return message
 
     async def ask(self, cluster: str, payload: bytes) -> bytes:
         """Ask the peer something, as a member that it is linked to."""

@@ -116,7 +116,7 @@ def test_a_body_without_the_proof_of_its_group_on_its_link_is_dropped(
             assert work.requests == []
             # The link goes on, and what is sealed as it has to be is taken.
             client.send(group, REQUEST, 2, 5_000, b"sealed")
-            kind, _group, id_, *_rest = await client.next_message()
+            kind, _group, id_, *_rest = await client.next_body()
             assert (kind, id_, work.requests) == (REPLY, 2, [b"sealed"])
 
     loop.run(main())
@@ -134,7 +134,7 @@ def test_who_lacks_the_secret_of_a_cluster_shares_it_with_nobody(loop: Loops) ->
                 member.groups[vault.id] = vault
                 member.offer(vault)
                 member.send(vault, REQUEST, 1, 5_000, b"a member")
-                assert (await member.next_message())[:1] == (REPLY,)
+                assert (await member.next_body())[:1] == (REPLY,)
                 overheard = share(member, vault)[17:]
             for proof in (forged, overheard):
                 for is_answer in (b"\0", b"\1"):
@@ -162,7 +162,7 @@ def test_both_forms_may_be_mixed_and_each_message_counts_once(loop: Loops) -> No
                 client.send_frame(BODY, body)  # and in that form: it is no message
             answered: set[int] = set()
             while len(answered) < 6:
-                kind, _group, id_, _argument, _head, payload, _flags = await client.next_message()
+                kind, _group, id_, _argument, _head, payload, _flags = await client.next_body()
                 assert (kind, payload) == (REPLY, b"re:%d" % id_)
                 answered.add(id_)
             await let_read(client)

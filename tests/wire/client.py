@@ -391,7 +391,7 @@ class WireClient:
         noise.set_as_initiator()
         noise.start_handshake()
         self.send(group, TUNNEL_OPEN, id_, 5_000, struct.pack(">Q", window) + bytes(noise.write_message()))
-        kind, _group, of, _argument, _head, payload, _flags = await self.next_message()
+        kind, _group, of, _argument, _head, payload, _flags = await self.next_body()
         assert (kind, of) == (TUNNEL_ACCEPT, id_)
         assert noise.read_message(payload[16:]) == b""
         return Tunnel(self, id_, noise)
@@ -420,6 +420,13 @@ class WireClient:
                 (epoch,) = struct.unpack(">I", nonce[:4])
                 self._read_body(group, group.body_key(sender, epoch).decrypt(nonce, sealed, associated))
         return self._messages.pop(0)
+
+    async def next_body(self) -> tuple[Any, ...]:
+        """Return the next message between members; the root may say something again meanwhile, if it had no answer in time."""
+        while True:
+            message = await self.next_message()
+            if message[0] != "control":
+                return message
 
     def _read_body(self, group: Group, body: bytes) -> None:
         while body:
