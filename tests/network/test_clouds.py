@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.network.clouds import Clouds
 
 PORT = 7000
-ANSWER_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 60.0
 #: What Linux waits before it dials again: a dial that is answered takes less, and one that hangs takes more.
 RETRY_S = 1.0
 #: Headers of IP and UDP.
@@ -94,7 +94,10 @@ def test_each_pair_has_its_delay_and_it_can_change(clouds: Clouds) -> None:
     for pair, delay_s in DELAYS_S.items():
         here, there = (f"{site}1" for site in pair)
         assert 2 * delay_s <= round_trip_s(clouds, here, there)
-    assert round_trip_s(clouds, "eu1", "us2") < 2 * DELAYS_S[frozenset(("us", "asia"))]
+    # The quickest of some, for the machine may be late, and a line is never early.
+    clouds.until(
+        lambda: round_trip_s(clouds, "eu1", "us2") < 2 * DELAYS_S[frozenset(("us", "asia"))], "the shorter line is quicker"
+    )
     clouds.change_line("us", "eu", delay_s=0.2)
     assert round_trip_s(clouds, "eu3", "us1") >= 0.4
 

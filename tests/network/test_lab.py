@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 GROUP = "239.77.0.1"
 PORT = 7000
-ANSWER_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 60.0
 #: Linux's default; one less for each of the two routers on the way.
 TTL_FIRST = 64
 #: The option with which Linux tells the TTL of what arrives; the module socket has no name for it.

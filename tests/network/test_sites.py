@@ -122,11 +122,12 @@ def test_the_other_site_answers_when_the_own_members_are_gone(lab: Lab) -> None:
 def test_a_lossy_line_loses_no_request(lab: Lab) -> None:
     lab.populate({CLUSTER: B}, watch=CLUSTER)
     before = lab.set_wire(FAR)
-    result = lab.members["a2"].request(CLUSTER, 1000, lanes=10)
-    after = lab.set_wire(FAR)
-    assert result["failures"] == {}
-    assert sum(result["answers"].values()) == 1000
-    assert after.lost > before.lost
+    while True:  # once nearly always; how many packets requests are depends on how many come together
+        result = lab.members["a2"].request(CLUSTER, 1000, lanes=10)
+        assert result["failures"] == {}
+        assert sum(result["answers"].values()) == 1000
+        if lab.set_wire(FAR).lost > before.lost:
+            break
 
 
 @pytest.mark.timeout(300)
@@ -140,10 +141,11 @@ def test_sites_that_are_parted_serve_themselves_and_heal(lab: Lab) -> None:
     for side in (A, B):
         check_views(lab, (lab.members[name] for name in side), side, parted, DETECTION_S + MARGIN_S)
 
+    served = time.monotonic()  # from when on each asks its own side alone, for each has seen that the other is gone
     over = parted + PARTITION_S
     lab.until(lambda: has_asked_since(members, over), "the partition has lasted", within_s=PARTITION_S + DETECTION_S + MARGIN_S)
     for member in members:
-        check_served(member, sides[member.name], parted + DETECTION_S, over)
+        check_served(member, sides[member.name], served, over)
         assert member.view(CLUSTER) == frozenset(sides[member.name])
 
     healed = time.monotonic()
@@ -151,7 +153,7 @@ def test_sites_that_are_parted_serve_themselves_and_heal(lab: Lab) -> None:
     check_views(lab, members, ALL, healed, HEALING_S)
     stop_asking(members)
     for member in members:
-        check_served(member, ALL, parted + DETECTION_S, time.monotonic())
+        check_served(member, ALL, served, time.monotonic())
         left = healed + HEALING_S - time.monotonic()
         lab.until(partial(_knows_all, lab, member), f"{member.name} knows all nodes", within_s=left)
     print("requests that failed:", count_failures(members))

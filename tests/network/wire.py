@@ -74,7 +74,6 @@ class Wire:
 
     def receive(self, device: int) -> None:
         """Take what a site has sent."""
-        now = time.monotonic()
         condition, counts, queue = self.condition, self.counts, self._queues[self._other[device]]
         rate = condition.rate_bytes_s
         while True:
@@ -84,6 +83,7 @@ class Wire:
                 return
             if packet[0] >> 4 != 4:
                 continue  # the kernel's own IPv6 announcements
+            now = time.monotonic()  # of each: it may have been sent since the one before it was read, and is never early
             if condition.is_cut:
                 counts.cut += 1
             elif self._rng.random() < condition.loss or len(queue) >= _QUEUE_MAX:
