@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 SECRET, OWN = bytes(range(32)), bytes(range(32, 64))
 #: How often each attack is made at each node.
 TIMES = 20
-#: Everything is whole again after so long (seconds), of the event loop.
-WHOLE_S = 30.0
+#: Everything is whole again after so long (seconds), of the event loop; nothing takes a tenth of it on a quiet machine. A test
+#: that waits for it has this as its patience, and as its limit so much.
+WHOLE_S, WHOLE_PATIENCE_S, WHOLE_LIMIT_S = 60.0, 150.0, 180.0
 #: What all repetitions of an attack together may cause: connections that the honest nodes make, and entries that stay in the
 #: tables of a node. Some attacks name thousands of nodes, and each costs a few entries where it is believed.
 DIALS_MAX, ENTRIES_MAX = 400, 600
@@ -338,12 +339,13 @@ class Honest:
         assert await asyncio.wait_for(caller.publish("numbers.x", payload), timeout) >= 1
         assert [each.id for each in caller.members("vault")] == [member.id]
 
-    async def check_broadcasts(self, loop: Loops, caller: iris.Node) -> None:
+    async def check_broadcasts(self, loop: Loops, caller: iris.Node, *, timeout: float) -> None:
         """Let a broadcast come to each cluster."""
         for cluster in ("vault", "echo"):
             payload = os.urandom(8)
             assert await caller.broadcast(cluster, payload) >= 1
-            await loop.until(partial(self.broadcasts.__contains__, payload), "the broadcast came")
+            async with asyncio.timeout(timeout):  # one may go to a root that was made up; the next one need not
+                await loop.until(partial(self.broadcasts.__contains__, payload), "the broadcast came")
 
     async def become_whole(self, loop: Loops, member: iris.Node, caller: iris.Node) -> None:
         """Work until everything is as it was before the attack, for at most `WHOLE_S`. Whoever is not there is found by use."""
@@ -351,7 +353,7 @@ class Honest:
         while True:
             try:
                 await self.check(member, caller, timeout=5.0)
-                await self.check_broadcasts(loop, caller)
+                await self.check_broadcasts(loop, caller, timeout=5.0)
                 assert [each.id for each in caller.members("echo")] == [member.id]
             except (iris.IrisError, AssertionError, TimeoutError):
                 if asyncio.get_running_loop().time() > deadline:

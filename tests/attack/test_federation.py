@@ -28,7 +28,7 @@ from iris_py.wire import packets
 from iris_py.wire.headers import encode_headers
 from iris_security import pair_id
 from tests.attack.hostile import Reply, standing
-from tests.integration.conftest import until
+from tests.integration.conftest import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,8 +142,12 @@ def test_a_gateway_says_nothing_of_its_cloud_to_a_neighbour(loop: Loops, home: P
             line.chunk(8, (LAST, items.encode_add(1, ["clicks.>"])))
             await line.flush()
             await until(lambda: len(line.chunks) >= 3, "streams are served")
-            await stand.own.publish("clicks.now", b"shown", headers={"size": 1})
-            await until(lambda: any(b"shown" in data for _, data in line.chunks), "the topic comes through")
+
+            async def comes_through() -> bool:  # no word says when the gateway has subscribed in its own cloud
+                await stand.own.publish("clicks.now", b"shown", headers={"size": 1})
+                return any(b"shown" in data for _, data in line.chunks)
+
+            await until_async(comes_through, "the topic comes through")
             with pytest.raises(iris.IrisError):
                 await stand.own.request("x@mallory", b"ours", timeout=1.0)
             await line.ask("hidden")
@@ -181,7 +185,7 @@ def test_floods_of_requests_end_at_the_limits(loop: Loops, home: Path) -> None:
             line = await stand.join()
             before = stand.memory_bytes()
             stand.works.holds.clear()
-            numbers = [line.request("works", b"hold") for _ in range(count)]
+            numbers = [line.request("works", b"hold", left_ms=60_000) for _ in range(count)]
             await line.flush()
             await until(lambda: len(line.replies) >= count - 64, "all but a few are answered", lambda: str(len(line.replies)))
             await stand.check()
@@ -393,7 +397,7 @@ def test_lies_in_a_hello_open_nothing(loop: Loops, home: Path) -> None:
             # More bundles than a cloud has gateways.
             lines = [await stand.dial() for _ in range(80)]
             await check(stand)
-            assert sum(line.is_over for line in lines) >= 80 - 64
+            await until(lambda: sum(line.is_over for line in lines) >= 80 - 64, "those that are too many have ended")
             text = stand.log.read_text()
             assert "\x1b[31m" not in text
             assert "x" * 65 not in text
@@ -480,7 +484,7 @@ async def _has_no_channels(stand: Stand) -> bool:
 
 async def until_async(condition: Any, what: str) -> None:
     """Poll a question until it is answered by yes."""
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + PATIENCE_S
     while not await condition():
         assert time.monotonic() < deadline, what
         await asyncio.sleep(0.05)
@@ -550,11 +554,12 @@ def test_hostile_catalogues_cost_little(loop: Loops, home: Path) -> None:
             await line.flush()
             await check(stand, before)
             assert not line.is_over
-            began = time.monotonic()
+            # Of processor time, of the gateway and of this process: how long it took is a matter of what else runs.
+            began_s = stand.cpu_s() + time.process_time()
             for _ in range(100):
                 with pytest.raises(iris.NotExported):
                     await stand.own.request(f"{name}@mallory", b"")
-            assert time.monotonic() - began < 5.0
+            assert stand.cpu_s() + time.process_time() - began_s < 5.0
             for _ in range(10):  # and new lines do not give new chances
                 for version in range(20, 60):
                     line.control(_raw(1, [version, [[n, 0, pattern, 127, 0.0, 1] for n, pattern in enumerate(deep)]]))

@@ -18,6 +18,8 @@ from tests.attack.insider import (
     FRAGMENT,
     FRAGMENT_BYTES,
     FRAGMENT_END,
+    WHOLE_LIMIT_S,
+    WHOLE_PATIENCE_S,
     Attack,
     Honest,
     Insider,
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from tests.integration.conftest import Loops
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(WHOLE_LIMIT_S)
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
 def test_an_insider_breaks_nothing_for_good(loop: Loops, dials: Callable[[], int], attack: Attack) -> None:
     async def main() -> None:
@@ -57,9 +59,10 @@ def test_an_insider_breaks_nothing_for_good(loop: Loops, dials: Callable[[], int
                 for node in (member, caller):
                     assert sizes_of(node) - before[node] <= ENTRIES_MAX, node._core.overlay.table_sizes()
 
-    loop.run(main(), patience_s=150)
+    loop.run(main(), patience_s=WHOLE_PATIENCE_S)
 
 
+@pytest.mark.timeout(WHOLE_LIMIT_S)
 @pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "left unfinished"])
 def test_the_largest_body_full_of_empty_messages_stops_nobody(loop: Loops, is_finished: bool) -> None:
     async def main() -> None:
@@ -86,4 +89,4 @@ def test_the_largest_body_full_of_empty_messages_stops_nobody(loop: Loops, is_fi
                     assert member.statistics().drops == {"malformed": 1}, "none of the messages was handled"
             await honest.become_whole(loop, member, caller)
 
-    loop.run(main())
+    loop.run(main(), patience_s=WHOLE_PATIENCE_S)

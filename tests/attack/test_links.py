@@ -7,9 +7,11 @@ import contextlib
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+import pytest
+
 import iris_py as iris
 from iris_py.peers.peers import LEAF_LINKS_SHARE
-from tests.attack.insider import ENTRIES_MAX, SECRET, WHOLE_S, sizes_of
+from tests.attack.insider import ENTRIES_MAX, SECRET, WHOLE_LIMIT_S, WHOLE_PATIENCE_S, WHOLE_S, sizes_of
 from tests.attack.recorder import address_of
 from tests.wire.client import CONTROL, LEAF_PROBE, REQUEST, WireClient, pack
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
     from iris_py.api.opening import Opening
     from tests.integration.conftest import Loops
+
+pytestmark = pytest.mark.timeout(WHOLE_LIMIT_S)
 
 LINKS = 300
 #: Fewer than the attacker wants, and more than the honest nodes need.
@@ -117,7 +121,7 @@ def test_hundreds_of_links_of_one_insider_keep_nobody_out(loop: Loops) -> None:
             await loop.until(lambda: links_of(member) == links, "everything is whole")
             assert await caller.request("echo", b"after") == b"after"
 
-    loop.run(main())
+    loop.run(main(), patience_s=WHOLE_PATIENCE_S)
 
 
 def test_hundreds_of_neighbours_that_never_answer_are_forgotten_when_they_are_gone(loop: Loops) -> None:
@@ -140,7 +144,7 @@ def test_hundreds_of_neighbours_that_never_answer_are_forgotten_when_they_are_go
             assert sizes_of(member) - sizes <= ENTRIES_MAX
             assert await caller.request("echo", b"after") == b"after"
 
-    loop.run(main())
+    loop.run(main(), patience_s=WHOLE_PATIENCE_S)
 
 
 def test_links_that_nobody_may_close_stay_within_the_bound_and_newcomers_are_served(loop: Loops) -> None:
@@ -172,4 +176,4 @@ def test_links_that_nobody_may_close_stay_within_the_bound_and_newcomers_are_ser
             await loop.until(lambda: links_of(member) == links, "everything is whole")
             assert await caller.request("echo", b"after") == b"after"
 
-    loop.run(main())
+    loop.run(main(), patience_s=WHOLE_PATIENCE_S)

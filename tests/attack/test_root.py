@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.attack.insider import EXTREME, Honest, Insider, Work
+from tests.attack.insider import EXTREME, WHOLE_LIMIT_S, WHOLE_PATIENCE_S, Honest, Insider, Work
 from tests.wire.client import CONTROL, DIRECT, LEAF_ACK, LEAF_PROBE, PING, PONG, REGISTER, VIEW, WATCH, Signer, unpack
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class Usurper(Insider):
                 self.tell([VIEW, self.hello, group, EXTREME, 0, True, []])
 
 
+@pytest.mark.timeout(WHOLE_LIMIT_S)
 @pytest.mark.parametrize("is_liar", [False, True], ids=["silent", "lying"])
 def test_a_root_that_keeps_all_to_itself_is_forgotten_when_it_is_gone(loop: Loops, is_liar: bool) -> None:
     async def main() -> None:
@@ -116,7 +117,7 @@ def test_a_root_that_keeps_all_to_itself_is_forgotten_when_it_is_gone(loop: Loop
                 for link in links:
                     link._writer.close()
 
-    loop.run(main())
+    loop.run(main(), patience_s=WHOLE_PATIENCE_S)
 
 
 def _sees(caller: iris.Node, member: iris.Node) -> bool:
