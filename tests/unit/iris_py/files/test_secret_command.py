@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -110,11 +111,21 @@ def test_a_helper_that_it_leaves_behind_holds_nothing_up(path: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("text", ["exec sleep 1000", "cat $1; exec sleep 1000", "cat $1; exec sleep 1000 >&- 2>&-"])
-def test_one_that_takes_too_long_is_killed(path: Path, tmp_path: Path, text: str) -> None:
-    kept = tmp_path / "pid"
-    assert "has not ended after 1 s, and was killed" in refusal(shell(f"echo $$ > {kept}; {text}", path), 1.0)
+def test_one_that_takes_too_long_is_killed(path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    started: list[int] = []
+
+    class Noted(subprocess.Popen[bytes]):
+        """A process whose number is known, also if it had no time to say it."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self.pid)
+
+    monkeypatch.setattr(subprocess, "Popen", Noted)
+    assert "has not ended after 1 s, and was killed" in refusal(shell(text, path), 1.0)
+    (pid,) = started
     with pytest.raises(ProcessLookupError):
-        os.kill(int(kept.read_text()), 0)
+        os.kill(pid, 0)
 
 
 # -- what is said of one that fails

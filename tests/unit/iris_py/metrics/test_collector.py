@@ -28,18 +28,22 @@ def nodes_in(registry: CollectorRegistry) -> float | None:
 
 
 def test_another_thread_asks_the_loop_and_gets_what_was_last_if_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "WAIT_S", 0.1)
+    def wait(seconds: float) -> None:
+        monkeypatch.setattr(reading, "WAIT_S", seconds)
 
     async def main() -> CollectorRegistry:
         registry = CollectorRegistry(auto_describe=False)
         async with iris_py.connect(**connect()) as node:  # type: ignore[arg-type]
             registry.register(NodeCollector(node))
             answers: list[float | None] = []
+            wait(0.1)
             still = threading.Thread(target=lambda: answers.append(nodes_in(registry)))
             still.start()
             still.join()  # the loop stands still, and nothing was read before
             assert answers == [None]
+            wait(60.0)  # the loop turns, and may be late
             assert await asyncio.to_thread(nodes_in, registry) == 1
+            wait(0.1)
             again = threading.Thread(target=lambda: answers.append(nodes_in(registry)))
             again.start()
             again.join()

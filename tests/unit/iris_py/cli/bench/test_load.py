@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from iris_py.cli.bench.messages import Report
 
 MS = 1_000_000
+#: How long a load goes on.
+LENGTH_NS = 60 * MS
 
 
 class Service:
@@ -27,6 +29,7 @@ class Service:
 
     def __init__(self, still_ns: int = 0, *, is_failing: bool = False) -> None:
         self.begin_ns = 0
+        self.started_ns = 0
         self.asked: list[tuple[int, int]] = []
         self.stood_ns = 0
         self._still_ns = still_ns
@@ -35,16 +38,16 @@ class Service:
     async def operate(self, number: int, began_ns: int) -> int:
         self.asked.append((number, began_ns))
         if self._still_ns and len(self.asked) == 1:
-            started_ns = time.monotonic_ns()
+            self.started_ns = time.monotonic_ns()
             await asyncio.sleep(self._still_ns / 1e9)
-            self.stood_ns = time.monotonic_ns() - started_ns
+            self.stood_ns = time.monotonic_ns() - self.started_ns
         elif self._is_failing:
             raise RequestTimeout("cluster", 1.0, "")
         await asyncio.sleep(0)
         return time.monotonic_ns()
 
 
-def run(service: Service, *, callers: int, interval_ns: int, warm_up_ns: int = 0, length_ns: int = 60 * MS) -> Report:
+def run(service: Service, *, callers: int, interval_ns: int, warm_up_ns: int = 0, length_ns: int = LENGTH_NS) -> Report:
     tally = Tally()
 
     async def main() -> None:
@@ -73,8 +76,11 @@ def test_who_was_to_begin_while_all_stood_still_has_waited() -> None:
     taken = report.durations["operation"]
     assert taken.max_ns >= service.stood_ns
     late = sum(count for bucket, count in taken.buckets if bucket > bucket_of(5 * MS))
-    assert late + report.counts["unbegun"] >= service.stood_ns // MS - 7, "those that were due while it stood still waited, too"
-    assert report.durations["lateness"].max_ns > 20 * MS
+    # It stands still for longer on a busy machine, and nothing is due any more after the end.
+    due_ns = min(service.stood_ns, service.begin_ns + LENGTH_NS - service.started_ns)
+    assert late + report.counts["unbegun"] >= due_ns // MS - 7, "those that were due while it stood still waited, too"
+    if report.counts["begun"] > 1:  # or all the others came too late to be begun
+        assert report.durations["lateness"].max_ns > 20 * MS
 
 
 def test_what_nobody_came_to_is_counted() -> None:

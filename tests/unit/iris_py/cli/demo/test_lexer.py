@@ -102,10 +102,10 @@ def test_what_is_no_utf8_is_latin1() -> None:
     ],
 )
 def test_hostile_text_takes_linear_time(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()  # not what others on this machine take
     count(text.encode())
     # Measured 0.01 to 0.15 s; what is quadratic takes minutes.
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
 
 
 def count_with_tokenize(content: bytes) -> dict[str, int]:
