@@ -30,7 +30,7 @@ DETECTION_S = 3.0
 HEALING_S = 30.0
 PARTITION_S = 60.0
 #: For processes that share a busy machine, and for looking at views only now and then. It is not part of the promise.
-MARGIN_S = 2.0
+MARGIN_S = 4.0
 #: Requests that an idle cluster is asked, and which part of them members of the own site have to answer.
 REQUESTS = 400
 OWN_SHARE_MIN = 0.95
