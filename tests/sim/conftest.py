@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,19 @@ from iris_security.signature import verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+
+#: A long simulation takes half a minute of the processor, and a machine that is busy with other things has less of it to give.
+LONG_LIMIT_S = 600
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give long simulations more time: they see none of it, so that it only bounds one that never ends."""
+    for item in items:
+        is_long = "long" in item.keywords and item.path.is_relative_to(HERE)
+        if is_long and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONG_LIMIT_S))
 
 
 @pytest.fixture(autouse=True, scope="session")
