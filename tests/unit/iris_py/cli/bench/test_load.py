@@ -59,14 +59,24 @@ def run(service: Service, *, callers: int, interval_ns: int, warm_up_ns: int = 0
     return tally.take(is_last=True)
 
 
+def count_of(report: Report, name: str) -> int:
+    """Return a count, which is left out where it is nothing: a pause of the machine may be longer than a load goes on."""
+    return report.counts.get(name, 0)
+
+
+def measured(report: Report, name: str) -> int:
+    """Return how many durations there are of a kind."""
+    return report.durations[name].count if name in report.durations else 0
+
+
 def test_a_rhythm_begins_each_once_and_when_it_is_due() -> None:
     service = Service()
     report = run(service, callers=8, interval_ns=2 * MS)
     due = [began_ns for _, began_ns in service.asked]
     assert sorted(due) == [due[0] + place * 2 * MS for place in range(len(due))]
-    counts = report.counts
-    assert counts["begun"] + counts["unbegun"] == 30
-    assert counts["done"] == counts["begun"] == report.durations["operation"].count == report.durations["lateness"].count
+    assert count_of(report, "begun") + count_of(report, "unbegun") == 30
+    found = count_of(report, "done"), measured(report, "operation"), measured(report, "lateness")
+    assert set(found) == {count_of(report, "begun")}
 
 
 def test_who_was_to_begin_while_all_stood_still_has_waited() -> None:
@@ -78,7 +88,7 @@ def test_who_was_to_begin_while_all_stood_still_has_waited() -> None:
     late = sum(count for bucket, count in taken.buckets if bucket > bucket_of(5 * MS))
     # It stands still for longer on a busy machine, and nothing is due any more after the end.
     due_ns = min(service.stood_ns, service.begin_ns + LENGTH_NS - service.started_ns)
-    assert late + report.counts["unbegun"] >= due_ns // MS - 7, "those that were due while it stood still waited, too"
+    assert late + count_of(report, "unbegun") >= due_ns // MS - 7, "those that were due while it stood still waited, too"
     if report.counts["begun"] > 1:  # or all the others came too late to be begun
         assert report.durations["lateness"].max_ns > 20 * MS
 
@@ -93,8 +103,8 @@ def test_the_warm_up_does_not_count() -> None:
     for interval_ns in (0, 2 * MS):
         service = Service()
         report = run(service, callers=2, interval_ns=interval_ns, warm_up_ns=20 * MS, length_ns=20 * MS)
-        assert report.counts["begun"] == sum(began_ns >= service.begin_ns for _, began_ns in service.asked)
-        assert report.durations["operation"].count == report.counts["done"] == report.counts["begun"]
+        assert count_of(report, "begun") == sum(began_ns >= service.begin_ns for _, began_ns in service.asked)
+        assert measured(report, "operation") == count_of(report, "done") == count_of(report, "begun")
 
 
 def test_a_loop_has_as_many_under_way_as_there_are_callers() -> None:
