@@ -46,7 +46,7 @@ ROUND_TRIP_PERIOD_S = 10.0
 
 
 class _Mark(NamedTuple):
-    """What was sent at one time, and how it was then."""
+    """Bytes that were sent at one time, and how the link was then."""
 
     sent: int  # bytes up to here
     at: float
