@@ -3,8 +3,8 @@
 Whatever was handed to the system can no longer be overtaken: it waits in the buffers of two kernels, which take megabytes, in
 front of the slowest line of the way, or in front of a receiver that may be slower than the network. So the receiving link
 acknowledges chunks as it reads them, and the sending link keeps no more under way than the way needs: its rate times its
-round-trip time, a quarter more, for room to grow; and ``UNDER_WAY_BYTES_MIN``. Where the round trip is too short for the
-clock, it is a little more, as long as nobody sends anything small: that keeps both processes busy.
+round-trip time, and a quarter more, for room to grow; but at least ``UNDER_WAY_BYTES_MIN``. On a way that is too short for the
+clock it is more as long as nobody sends anything small: that keeps both processes busy.
 
 The idea is BBR's (Cardwell et al., ACM Queue 2016): the largest recent rate, the smallest recent round trip, and from time to
 time a moment with little under way, in which the round trip is measured without the queue that the link itself makes. Rates are
@@ -14,8 +14,8 @@ look like a fast way.
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from typing import NamedTuple
 
 #: Always allowed under way, while small messages use the link too. Too small: both sides wait for each other; too large: so
 #: much is always in front of a small request.
@@ -37,6 +37,8 @@ STARTUP_GAIN = 2.0
 #: needed waits in front of its slowest line. Too small: it is filled late when it gets wider; too large: what is small waits.
 GAIN = 1.25
 FULL_ROUNDS = 3
+#: Or once even the shortest round trip of one round is longer by a quarter and this (seconds), which no busy process explains.
+QUEUE_S = 0.01
 #: Event loops tell the time in milliseconds: round trips below it are taken for none.
 CLOCK_S = 0.001
 #: How long a rate counts (seconds): the largest of this and the last period holds.
@@ -45,14 +47,25 @@ RATE_PERIOD_S = 1.0
 ROUND_TRIP_PERIOD_S = 10.0
 
 
-class _Mark(NamedTuple):
-    """Bytes that were sent at one time, and how the link was then."""
+class _Mark:
+    """Bytes that were sent at one time, and how the link was then.
 
-    sent: int  # bytes up to here
-    at: float
-    acknowledged: int
-    acknowledged_at: float
-    answered_at: float  # when that was sent which was acknowledged last
+    Attributes:
+        sent: How many were sent, with them.
+        at: When.
+        acknowledged: How many of those before them were read.
+        acknowledged_at: When that was heard.
+        answered_at: When the last one of those was sent.
+    """
+
+    __slots__ = ("acknowledged", "acknowledged_at", "answered_at", "at", "sent")
+
+    def __init__(self, sent: int, at: float, acknowledged: int, acknowledged_at: float, answered_at: float) -> None:
+        self.sent = sent
+        self.at = at
+        self.acknowledged = acknowledged
+        self.acknowledged_at = acknowledged_at
+        self.answered_at = answered_at
 
 
 class Pace:
@@ -79,11 +92,12 @@ class Pace:
         self._round_trip_s = 0.0
         self._round_trip_until = 0.0
         self._is_probing = True  # little is to be under way, until a round trip of such a moment was measured
-        # Whether the way is full: rounds in which the limit was reached and the rate did not grow.
-        self._round_end = 0  # what has to be acknowledged for the end of this one
-        self._is_limited = False
+        # Whether the way is full: rounds in which the limit was reached and the rate did not grow, or one with a queue.
         self._full_rounds = 0
         self._full_rate = 0.0
+        self._round_end = 0  # what has to be acknowledged for the end of this round
+        self._is_limited = False  # in this round, like the next one
+        self._least_round_trip_s = math.inf
 
     @property
     def has_room(self) -> bool:
@@ -108,10 +122,10 @@ class Pace:
             self._acknowledged_at = self._answered_at = now
         self.sent += size
         if self._marks and self._marks[-1].at == now:
-            self._marks[-1] = self._marks[-1]._replace(sent=self.sent)
+            self._marks[-1].sent = self.sent
         else:
             self._marks.append(_Mark(self.sent, now, self.acknowledged, self._acknowledged_at, self._answered_at))
-        if not self.has_room:
+        if self.sent - self.acknowledged >= self.limit:
             self._is_limited = True
 
     def acknowledge(self, total: int, now: float) -> bool:
@@ -141,6 +155,7 @@ class Pace:
         self._rate = max(self._rate, (total - mark.acknowledged) / elapsed_s)
         self._acknowledged_at, self._answered_at = now, mark.at
         rate = max(self._rate, self._last_rate)
+        self._least_round_trip_s = min(self._least_round_trip_s, round_trip_s)
         if total >= self._round_end:
             self._end_round(rate)
         gain = GAIN if self._full_rounds >= FULL_ROUNDS else STARTUP_GAIN
@@ -148,11 +163,13 @@ class Pace:
         self._set_limit(now)
 
     def _end_round(self, rate: float) -> None:
-        if rate >= GAIN * self._full_rate or rate < self._full_rate / 2:  # it grows, or little was sent for a while
+        if self._is_limited and self._least_round_trip_s > GAIN * self._round_trip_s + QUEUE_S:
+            self._full_rounds, self._full_rate = FULL_ROUNDS, rate
+        elif rate >= GAIN * self._full_rate or rate < self._full_rate / 2:  # it grows, or little was sent for a while
             self._full_rounds, self._full_rate = 0, rate
         elif self._is_limited:
             self._full_rounds += 1
-        self._round_end, self._is_limited = self.sent, False
+        self._round_end, self._is_limited, self._least_round_trip_s = self.sent, False, math.inf
 
     def _set_limit(self, now: float) -> None:
         if self._is_probing:
@@ -160,4 +177,4 @@ class Pace:
         else:
             is_calm = now >= self._urgent_until and self._round_trip_s <= CALM_ROUND_TRIP_S
             least = UNDER_WAY_BYTES_CALM if is_calm else UNDER_WAY_BYTES_MIN
-            self.limit = min(UNDER_WAY_BYTES_MAX, least + self._needed)
+            self.limit = min(UNDER_WAY_BYTES_MAX, max(least, self._needed))

@@ -68,6 +68,14 @@ def test_what_waits_in_front_of_a_slow_line_passes_in_less_than_the_round_trip()
     way.run(3.0)
     way.most = 0
     way.run(20.0)
+    assert (way.most - 2e6 * 0.08) / 2e6 < 0.8 * 0.08
+
+
+def test_the_queue_of_the_beginning_is_gone_after_a_few_round_trips() -> None:
+    way = Way(0.08, 2e6)
+    way.run(0.9)
+    way.most = 0
+    way.run(0.3)
     assert (way.most - 2e6 * 0.08) / 2e6 < 0.08
 
 
