@@ -36,17 +36,16 @@ once as gateways. `make bench-federation DOCS=1` writes this part.
 * All contenders take turns within each round. A value is the median of the rounds, with the least and the most;
   "ratio" is the median of the ratios within the rounds. Payloads are random, for NATS compresses what goes to
   leafnodes over long lines.
-* A gateway is one process of Python, a server of NATS one of Go. **Between clouds NATS is faster** as long as nothing
-  else happens: lone requests and bulk near by, and with a leafnode also requests and publications per second, at half
-  the processor time for a request. Of servers joined as gateways, more than one request at a time and publications are
-  not faster than with Iris, and over the long line bulk is faster with Iris than with either. Within one cloud Iris has
-  no server between, and is ahead.
-* Iris gives more for it, as the other tables show. **Small requests pass beside bulk**: on a slow line that bulk
-  fills, they wait for the queue of the line, which TCP keeps full, and not for that of a server; at p99 that is still
-  several times the round trip, with one connection as with four. **A subscription that has returned is true**: its
-  first message comes. **A gateway that dies costs milliseconds** and no idempotent request, and of the others at most
-  those that were under way. **Nothing came twice**, and no request was executed twice. NATS hands everything over twice
-  where a leafnode has two connections for redundancy, and of the requests that a program repeats it executes some again.
+* A gateway is one process of Python, a server of NATS one of Go. **Between clouds NATS is faster** at lone requests and at
+  bulk near by, and with a leafnode at requests per second, at half the processor time for each. Publications per second
+  are more with Iris, and so are requests than between servers joined as gateways; over the long line bulk is as fast.
+  Within one cloud Iris has no server between, and is ahead.
+* Iris gives more for it, as the other tables show. **Small requests pass beside bulk**: on a slow line that bulk fills,
+  they take half a round trip more, for bulk keeps hardly more under way than the line needs, and with NATS they wait for
+  two seconds of it. **A subscription that has returned is true**: its first message comes. **A gateway that dies costs
+  milliseconds** and no idempotent request, and of the others at most those that were under way. **Nothing came twice**,
+  and no request was executed twice. NATS hands everything over twice where a leafnode has two connections for
+  redundancy, and of the requests that a program repeats it executes some again.
 * Where the server of NATS with the leafnode is killed, callers are refused at once until there is a way again, and
   ask again after 10 ms here: most of its failures are such.
 * These processes share two processors with each other; a request between clouds passes three other processes each way.
