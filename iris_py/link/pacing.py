@@ -138,6 +138,7 @@ class Pace:
             mark = self._marks.popleft()
         if mark is not None:
             self._measure(mark, total, now)
+        self._acknowledged_at = now
         return True
 
     def _measure(self, mark: _Mark, total: int, now: float) -> None:
@@ -153,7 +154,7 @@ class Pace:
             self._rate_until = now + RATE_PERIOD_S
         elapsed_s = max(now - mark.acknowledged_at, mark.at - mark.answered_at, CLOCK_S)
         self._rate = max(self._rate, (total - mark.acknowledged) / elapsed_s)
-        self._acknowledged_at, self._answered_at = now, mark.at
+        self._answered_at = mark.at
         rate = max(self._rate, self._last_rate)
         self._least_round_trip_s = min(self._least_round_trip_s, round_trip_s)
         if total >= self._round_end:
