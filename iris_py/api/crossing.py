@@ -163,10 +163,11 @@ class Crossing(Publishing):
 
         Args:
             pattern: A topic, or a pattern.
-            sink: Called in the event loop with what has arrived in a turn, run by run: messages of one publisher and one topic,
-                in their order, and the first 4 bytes of the id of the group that they came under; ``message.source`` is the
-                publisher, ``message.sequence`` the number within both, ``message.gap`` how many were lost before. It must not
-                change the list. Messages from other clouds are left out, and counted as ``imported_not_exported``.
+            sink: Called in the event loop with what has arrived in a turn, run by run: messages of one publisher and one topic
+                with the same headers, whose numbers follow one another, and the first 4 bytes of the id of the group that
+                they came under. ``message.source`` is the publisher, ``message.sequence`` the number within both,
+                ``message.gap`` how many were lost before the first one, and 0 of the others. It must not change the list.
+                Messages from other clouds are left out, and counted as ``imported_not_exported``.
             prefix: Of the pattern's literal prefix, the part whose group they shall come under; None for all of it. All
                 gateways are to give the same: otherwise the numbers are of different groups.
             blocks: Whether publishers wait while :meth:`Export.hold` says so.

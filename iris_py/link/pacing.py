@@ -8,8 +8,8 @@ clock it is more as long as nobody sends anything small: that keeps both process
 
 The idea is BBR's (Cardwell et al., ACM Queue 2016): the largest recent rate, the smallest recent round trip, and from time to
 time a moment with little under way, in which the round trip is measured without the queue that the link itself makes. Rates are
-measured as in draft-ietf-ccwg-bbr-04, section 4.1: acknowledgements that come at once behind a packet that was lost must not
-look like a fast way.
+measured as in draft-cheng-iccrg-delivery-rate-estimation-02: acknowledgements that come at once behind a packet that was lost
+must not look like a fast way.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ STARTUP_GAIN = 2.0
 #: needed waits in front of its slowest line. Too small: it is filled late when it gets wider; too large: what is small waits.
 GAIN = 1.25
 FULL_ROUNDS = 3
-#: Or once even the shortest round trip of one round is longer by a quarter and this (seconds), which no busy process explains.
+#: Or once even the shortest round trip of one round is longer by a quarter and this (seconds). Too small: a process that is
+#: late looks like a queue, and the way is filled more slowly; too large: a queue in front of a slow line is seen late.
 QUEUE_S = 0.01
 #: Event loops tell the time in milliseconds: round trips below it are taken for none.
 CLOCK_S = 0.001

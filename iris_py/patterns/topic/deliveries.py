@@ -216,7 +216,7 @@ class Deliveries:
         """Give messages of one publisher to subscriptions.
 
         Args:
-            run: The messages, in order; at least one.
+            run: The messages, with the same headers and with numbers that follow one another; at least one.
             size: Of their payloads together, in bytes.
             queues: The subscriptions.
             group: Under which they came.
