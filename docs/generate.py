@@ -98,6 +98,11 @@ Every error of Iris is an `IrisError`, says what happened, and says what to do. 
 [the reference of the package](python.md#errors). A command of `iris` prints the error in one line on standard error, and ends
 with the exit code of the table.
 
+An error can be pickled and copied, so it passes from a process of `multiprocessing.Pool`, `ProcessPoolExecutor` or Spark to
+another. It keeps its type, text, attributes, notes and cause. A cause that cannot be pickled, or that cannot be loaded in the
+other process, is replaced by an `iris_py.errors.UnpicklableCause` with its type and text. The traceback stays behind, as with
+every Python exception; the pools of the standard library put its text in place of the cause.
+
 | error | what it says | exit code of a command |
 |---|---|---|
 """

@@ -25,15 +25,21 @@
   * :exc:`NodeClosed`: this node was closed, by you.
 
 Facts are attributes; the text is built from them and ends with what to do.
+
+Errors can be pickled and copied, so they also cross process pools. The copy has the type, text, attributes, notes and cause of
+the original. As with every Python exception, the traceback and the context stay behind. A cause that cannot be pickled, or that
+cannot be loaded where the error arrives, is replaced by an :exc:`UnpicklableCause`.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
 
 __all__ = [
     "CloudUnavailable",
@@ -56,11 +62,31 @@ __all__ = [
     "SlowSubscriber",
     "TunnelBroken",
     "TunnelClosed",
+    "UnpicklableCause",
 ]
 
 
 class IrisError(Exception):
     """Base of all errors that Iris raises."""
+
+    def __reduce__(self) -> tuple[Callable[..., IrisError], tuple[type[IrisError], tuple[Any, ...]], dict[str, Any]]:
+        # Exception.__reduce__ calls the class with the text, but subclasses build the text from other arguments.
+        cause = None if self.__cause__ is None else _CauseCarrier(self.__cause__)
+        return _new_error, (type(self), self.args), {**vars(self), "__cause__": cause}
+
+    def __setstate__(self, state: dict[str, Any] | None) -> None:
+        attributes = dict(state or {})
+        carrier: _CauseCarrier | None = attributes.pop("__cause__", None)
+        vars(self).update(attributes)
+        if carrier is not None:
+            self.__cause__ = carrier.cause
+
+
+def _new_error(kind: type[IrisError], arguments: tuple[Any, ...]) -> IrisError:
+    """Make an error whose text is already known, without ``__init__``, which would build the text again."""
+    error = kind.__new__(kind)
+    error.args = arguments
+    return error
 
 
 class ConfigurationError(IrisError):
@@ -552,3 +578,73 @@ class NodeClosed(IrisError):
 
     def __init__(self) -> None:
         super().__init__("this node is closed. Make a new one with iris_py.connect().")
+
+
+# -- the cause of an error, in a pickle
+
+
+class UnpicklableCause(Exception):
+    """Stands for the cause of an unpickled error where the cause itself could not be pickled or loaded.
+
+    Attributes:
+        type: The name of the class of the cause.
+        text: The text of the cause.
+    """
+
+    def __init__(self, type: str, text: str) -> None:  # noqa: A002 - as RemoteError
+        self.type = type
+        self.text = text
+        super().__init__(type, text)
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.text}"
+
+
+class _CauseCarrier:
+    """Carries the cause of an error through pickle, in a pickle of its own.
+
+    Any exception can be a cause, also one that cannot be pickled, or that pickles and then cannot be loaded. Neither may make
+    the error itself unusable: a ``multiprocessing.Pool`` waits forever for a result that it cannot load.
+
+    A copy carries the cause as it is.
+
+    Attributes:
+        cause: The cause.
+    """
+
+    def __init__(self, cause: BaseException) -> None:
+        self.cause = cause
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[[bytes, str, str], _CauseCarrier], tuple[bytes, str, str]]:
+        import pickle  # hardly any process needs it
+
+        further = self.cause.__cause__ if not isinstance(self.cause, IrisError) else None  # an IrisError carries its own
+        try:
+            content = pickle.dumps((self.cause, further and _CauseCarrier(further)))
+        except Exception:  # the cause is any object; in a cycle of causes RecursionError ends the chain
+            content = b""
+        return _load_cause, (content, type(self.cause).__qualname__, _text_of(self.cause))
+
+
+def _load_cause(content: bytes, kind: str, text: str) -> _CauseCarrier:
+    """Load what a :class:`_CauseCarrier` has pickled, or an :exc:`UnpicklableCause` if that fails."""
+    import pickle
+
+    cause, further = None, None
+    with suppress(Exception):  # its module may be missing here, or its class may want other arguments
+        cause, further = pickle.loads(content)  # noqa: S301 - part of a pickle that is being loaded already
+    if not isinstance(cause, BaseException):
+        return _CauseCarrier(UnpicklableCause(kind, text))
+    if further is not None:
+        cause.__cause__ = further.cause
+    return _CauseCarrier(cause)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # the class may be anybody's
+        return "its text cannot be shown"

@@ -56,6 +56,9 @@ class OwnAddressError(ConnectionError):
     def __init__(self) -> None:
         super().__init__(errno.ECONNREFUSED, "leads to this node itself, and to no other")
 
+    def __reduce__(self) -> tuple[type[OwnAddressError], tuple[()], dict[str, object]]:
+        return type(self), (), vars(self)
+
 
 class Listener(Protocol):
     """An open door for streams."""

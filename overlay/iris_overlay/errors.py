@@ -11,9 +11,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 class OverlayError(Exception):
-    """Base of every error of this package."""
+    """Base of every error of this package. A pickle or a copy has the same text and attributes."""
+
+    def __reduce__(self) -> tuple[Callable[..., OverlayError], tuple[type[OverlayError], tuple[Any, ...]], dict[str, Any]]:
+        # Exception.__reduce__ calls the class with the text, but subclasses build the text from other arguments.
+        return _new_error, (type(self), self.args), vars(self)
+
+
+def _new_error(kind: type[OverlayError], arguments: tuple[Any, ...]) -> OverlayError:
+    error = kind.__new__(kind)
+    error.args = arguments
+    return error
 
 
 class MessageError(OverlayError):

@@ -28,6 +28,9 @@ class ForeignPeer(Exception):
         self.user = user
         super().__init__(f"its socket belongs to user {user}, and this process to {os.getuid()}")
 
+    def __reduce__(self) -> tuple[type[ForeignPeer], tuple[int], dict[str, object]]:
+        return type(self), (self.user,), vars(self)
+
 
 class Connected(Protocol):
     """A connected Unix socket, or what an event loop shows of it."""
