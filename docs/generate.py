@@ -19,7 +19,7 @@ import msgspec
 import iris_py
 from iris_py.cli.outcome import EXIT_CODES_HELP, ExitCode, exit_code
 from iris_py.cli.settings import Settings
-from iris_py.config import _ENVIRONMENT, _FILE_KEYS, Config
+from iris_py.config import Config
 from iris_py.metrics.families import BUCKETS, Families
 from iris_py.metrics.labels import NAMES_MAX
 from iris_py.observe import histogram as histogram_module
@@ -28,6 +28,7 @@ from iris_py.observe import statistics as statistics_module
 from iris_py.observe.histogram import upper_s
 from iris_py.observe.journal import KINDS
 from iris_py.observe.statistics import Statistics
+from iris_py.settings.table import FILE_KEYS, VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,9 +50,20 @@ ways, and the first one that says something counts:
 3. a key of the file `iris.toml`, in `$XDG_CONFIG_HOME/iris` or `~/.config/iris` (`config=` or `IRIS_CONFIG` names another),
 4. the default.
 
-`secret`, `secret_file`, `secret_command` and `keyring` answer one question, and only one of them may be given. A variable that
-is set but empty counts as not set, except for the secret: an empty one is an error. A variable `IRIS_*` that does not exist is
-named in a warning, an unknown key of the file in an error.
+`iris config show` prints each setting and its source: the option, the variable, or the file and the line. A `Config` given as
+`config=` takes the place of 2 and 3: the other arguments count before it, and neither variables nor the file are looked at.
+
+`secret`, `secret_file`, `secret_command` and `keyring` answer one question: the first source that gives one of them decides,
+and one source may give only one of them. A keyring also brings the network's name, the secrets of clusters, `strict` and
+`administrator`: lower sources of these do not count, and the same source may not contradict it. Secrets of clusters are
+collected from all sources, and for each cluster the first source counts; a function leaves a cluster to the next source if it
+returns None. A variable that is set but empty counts as not set, except for the secret: an empty one is an error. A variable
+`IRIS_*` that does not exist is named in a warning, an unknown key of the file in an error.
+
+With a secret, a node needs no directory: it runs also where `HOME` is not set, cannot be written, or belongs to another user,
+as in containers. Such a node does not remember peers, and finds others by seeds and beacons. With an administrator, set
+`XDG_STATE_HOME` to a directory that outlives the process: what the administrator has signed is kept there.
+
 [More than one machine](../how-to/machines.md) shows the usual ones at work.
 
 | argument | variable | key of the file | option | default |
@@ -117,8 +129,8 @@ def settings_page() -> str:
     page = SETTINGS_HEAD.format(made=MADE)
     details = []
     for name, text in about.items():
-        variable = f"IRIS_{name.upper()}" if name in _ENVIRONMENT or name == "config" else ""
-        key = f"`{name}`" if name in _FILE_KEYS else ""
+        variable = VARIABLES.get(name, "")
+        key = f"`{name}`" if name in FILE_KEYS else ""
         default = defaults.get(name, MISSING)
         shown = "" if default is MISSING or default is None or default == () else f"`{shown_default(default)}`"
         page += f"| [`{name}`](#{name}) | {variable and f'`{variable}`'} | {key} | {options.get(variable, '')} | {shown} |\n"

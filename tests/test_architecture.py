@@ -66,6 +66,7 @@ FLOORS = {
         "net",
         "files",
         "tracing",
+        "settings",
         "config",
         "api",
         "sync",

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from iris_py.config import FindSecret, SecretLike
     from iris_py.observe.desk import Observe
+    from iris_py.settings.keys import FindSecret, SecretLike
     from iris_py.tracing import TracingSetting
     from iris_security import Keyring
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from iris_py.api.asking import Asking, name_of
 from iris_py.api.request import check_timeout
-from iris_py.config import check_zone
 from iris_py.defaults import ASK_TIMEOUT_S
 from iris_py.observe.reports import Candidate, Trace
 from iris_py.peers.balancer import is_less_loaded
 from iris_py.peers.member import Placement
+from iris_py.settings.values import check_zone
 
 if TYPE_CHECKING:
     from iris_py.peers.group import Group

@@ -229,11 +229,13 @@ class Rekeying(NodeBase):
 
     def _remember(self) -> bool:
         """Leave a file for others of this machine and user; returns whether they find it."""
-        if not self._is_remembered:
+        directory = self._config.state_directory
+        if not self._is_remembered or directory is None:
             return False
         if self._remembered is not None:
             self._remembered.remove(self._core.info.id.hex())
-        self._remembered = RememberedPeers(self._config.state_directory, self._keyring.primary.key_id.hex())
+        tag, needed = self._keyring.primary.key_id.hex(), self._config.is_zero_configuration
+        self._remembered = RememberedPeers(directory, tag, is_needed=needed)
         return self._remembered.add(self._core.info.id.hex(), [self._listened])  # they are on this machine, as it is
 
     def _handle_signed(self, event: GenerationsSigned) -> None:

@@ -13,13 +13,13 @@ from iris_py.api.codec import Codec, as_codec, decode, encode
 from iris_py.api.handler import handled_cluster
 from iris_py.api.options import OnFull
 from iris_py.api.sealed import SealedCall, as_seal
-from iris_py.config import check_zone
 from iris_py.defaults import REQUEST_TIMEOUT_S
 from iris_py.errors import ConfigurationError, Overloaded, RequestTimeout
 from iris_py.federation.names import CLOUD_MARK
 from iris_py.patterns.request.pending import Ticket
 from iris_py.patterns.request.retry import Retry
 from iris_py.peers.member import Placement
+from iris_py.settings.values import check_zone
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
 

@@ -9,10 +9,14 @@ from msgspec import UNSET, Meta, UnsetType
 
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Column, Line, Lines, Output
-from iris_py.config import MESSAGE_BYTES_MIN, SEEDS_MAX, check_file, config_path, find_origins
+from iris_py.config import check_file, config_path, find_origins
+from iris_py.errors import ConfigurationError
+from iris_py.files.secrets import is_present
+from iris_py.settings.values import MESSAGE_BYTES_MIN, SEEDS_MAX
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from iris_py.cli.settings import Settings
@@ -38,7 +42,7 @@ class SettingLine(Line, tag="setting"):
     source: str
     """`argument`, `variable`, `file` or `default`."""
     place: str | UnsetType = UNSET
-    """The option, variable, or file and line; of a default nothing."""
+    """The option, variable, or file and line; of a default nothing. If several give secrets of clusters, each of them."""
 
 
 class ShowSummary(Line, tag="summary"):
@@ -112,12 +116,12 @@ class ConfigurationFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     busy_poll: Annotated[bool, Meta(description="Whether to wait for quick replies without sleeping.")] = True
 
 
-async def show(settings: Settings, *, has_origins: bool, as_json: bool) -> int:
-    """Print each setting that a node would have if it were started with these options."""
+async def show(settings: Settings, *, as_json: bool) -> int:
+    """Print each setting that a node would have if it were started with these options, and the source of each."""
     config = settings.load()
     arguments = dict(settings.connect_arguments())
     origins = find_origins(**arguments)  # type: ignore[arg-type]
-    lines = [_line(name, _value(config, name), origin) for name, origin in origins.items()]
+    lines = [_line(name, _value(config, name), found) for name, found in origins.items()]
     columns = (
         Column[SettingLine]("setting", lambda line: line.name),
         Column[SettingLine]("value", lambda line: _shown(line.value)),
@@ -125,8 +129,8 @@ async def show(settings: Settings, *, has_origins: bool, as_json: bool) -> int:
     )
     path = config_path(settings.config_file())
     output = Output(as_json=as_json)
-    output.table(lines, columns if has_origins else columns[:2])
-    output.line(ShowSummary(str(path) if path.exists() else None, len(lines)))
+    output.table(lines, columns)
+    output.line(ShowSummary(str(path) if path is not None and is_present(path) else None, len(lines)))
     return ExitCode.OK
 
 
@@ -134,7 +138,9 @@ async def check(settings: Settings, file: Path | None, *, as_json: bool) -> int:
     """Print every mistake in a configuration file with its line, on standard error as a compiler does."""
     path = config_path(file if file is not None else settings.config_file())
     output = Output(as_json=as_json)
-    if file is None and settings.config_file() is None and not path.exists():
+    if path is None:
+        raise ConfigurationError("this user has no home directory, and so no configuration file. Name one, or set HOME.")
+    if file is None and settings.config_file() is None and not is_present(path):
         output.line(CheckSummary(str(path), 0), f"there is no {path}: a node here has defaults")
         return ExitCode.OK
     mistakes = check_file(path)
@@ -165,15 +171,15 @@ def _value(config: Config, name: str) -> Value:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _line(name: str, value: Value, origin: Origin) -> SettingLine:
-    place: str | UnsetType = UNSET
+def _line(name: str, value: Value, origins: Sequence[Origin]) -> SettingLine:
+    places = ", ".join(filter(None, map(_place_of, origins)))
+    return SettingLine(name, value, origins[0].source, places or UNSET)
+
+
+def _place_of(origin: Origin) -> str:
     if origin.source == "argument":
-        place = _OPTIONS.get(origin.key, f"--{origin.key.replace('_', '-')}")
-    elif origin.source == "variable":
-        place = origin.variable
-    elif origin.path is not None:
-        place = f"{origin.path}:{origin.line}"
-    return SettingLine(name, value, origin.source, place)
+        return _OPTIONS.get(origin.key, f"--{origin.key.replace('_', '-')}")
+    return origin.variable if origin.path is None else f"{origin.path}:{origin.line}"
 
 
 def _shown(value: Value) -> str:

@@ -19,6 +19,8 @@ SUFFIX: Final = ".toml"
 def context_names() -> list[str]:
     """Return the names of the contexts that there are, in their order."""
     folder = _folder()
+    if folder is None:
+        return []
     try:
         return sorted(path.stem for path in folder.iterdir() if path.suffix == SUFFIX and not path.name.startswith("."))
     except OSError:
@@ -31,7 +33,12 @@ def context_file(name: str) -> Path:
     Raises:
         ConfigurationError: There is no context of that name.
     """
-    path = _folder() / f"{name}{SUFFIX}"
+    folder = _folder()
+    if folder is None:
+        raise ConfigurationError(
+            "--context: contexts are files in the home directory, and this user has none. Set HOME, or use --config."
+        )
+    path = folder / f"{name}{SUFFIX}"
     known = context_names()
     if name in known:
         return path
@@ -39,8 +46,9 @@ def context_file(name: str) -> Path:
     raise ConfigurationError(f"--context: there is no {path}. {advice} A context is a configuration file in that folder.")
 
 
-def _folder() -> Path:
-    return config_path(environ=_without_config()).parent
+def _folder() -> Path | None:
+    path = config_path(environ=_without_config())
+    return None if path is None else path.parent
 
 
 def _without_config() -> dict[str, str]:

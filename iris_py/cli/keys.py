@@ -17,6 +17,7 @@ from iris_py.config import load_config
 from iris_py.errors import ConfigurationError
 from iris_py.files.generations import GenerationsFile
 from iris_py.files.secrets import (
+    is_present,
     read_administration_key,
     read_cloud_key,
     read_secret_file,
@@ -147,15 +148,19 @@ async def new(output: Path | None, *, as_json: bool) -> int:
 
 async def path(*, as_json: bool) -> int:
     """Print where the per-user secret is."""
-    location = load_config().config_directory / "secret"
-    Output(as_json=as_json).line(PathLine(str(location), location.exists()), str(location))
+    directory = load_config().config_directory
+    if directory is None:
+        raise ConfigurationError("this user has no home directory, and so no secret there. Set HOME, or set IRIS_SECRET_FILE.")
+    location = directory / "secret"
+    Output(as_json=as_json).line(PathLine(str(location), is_present(location)), str(location))
     return 0
 
 
 async def list_generations(settings: Settings, file: Path | None, *, as_json: bool) -> int:
     """Print the key id of each generation in a file, or of all secrets that a node here would use; never a secret."""
     config = settings.load()
-    if file is None and config.is_zero_configuration and not (config.config_directory / "secret").exists():
+    own = None if config.config_directory is None else config.config_directory / "secret"
+    if file is None and config.is_zero_configuration and (own is None or not is_present(own)):
         raise ConfigurationError("no secret is configured, and your own is made when it is first needed. See `iris keys path`.")
     keyring = await _keyring_in_use(config) if file is None else _keyring_of(read_secret_file(file, "FILE"), config.network)
     generations = {"": tuple(keys.key_id for keys in keyring.generations), **keyring.own_secrets}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from iris_py.errors import ConfigurationError
 from iris_py.federation.settings import FILE_BYTES_MAX, parse_settings
-from iris_py.files.secrets import Exposure, check_path, read_cloud_key, read_exposed
+from iris_py.files.secrets import Exposure, check_path, expand_home, read_cloud_key, read_exposed
 
 if TYPE_CHECKING:
     from iris_py.federation.settings import FederationSettings
@@ -48,4 +48,4 @@ def read_identity(settings: FederationSettings, path: Path) -> CloudKey:
     Raises:
         ConfigurationError: The file is missing, can be written by others, or holds no such key.
     """
-    return read_cloud_key(path.parent / Path(settings.gateway.identity_file).expanduser(), "identity_file")
+    return read_cloud_key(path.parent / expand_home(Path(settings.gateway.identity_file), "identity_file"), "identity_file")

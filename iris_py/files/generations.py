@@ -43,21 +43,21 @@ class GenerationsFile:
     """The file in which the nodes of this user with the same settings keep what counted last.
 
     Args:
-        state_directory: The user's state directory for Iris.
+        state_directory: The user's state directory for Iris. None keeps nothing, and says so.
         configured: The keyring that the settings say.
     """
 
-    def __init__(self, state_directory: Path, configured: Keyring) -> None:
-        self._path = state_directory / "generations" / fingerprint(configured)
+    def __init__(self, state_directory: Path | None, configured: Keyring) -> None:
+        self._path = None if state_directory is None else state_directory / "generations" / fingerprint(configured)
         self._network = configured.network
         self._administrator = configured.administrator
 
     def load(self) -> SignedGenerations | None:
         """Return what was kept, if there is an administrator and it has signed that."""
-        if self._administrator is None:
+        if self._administrator is None or self._path is None:
             return None
         try:
-            encoded = self._read()
+            encoded = self._read(self._path)
         except FileNotFoundError:
             return None
         except OSError as exc:
@@ -74,6 +74,9 @@ class GenerationsFile:
 
     def save(self, signed: SignedGenerations) -> None:
         """Keep what counts now, if nothing newer is kept."""
+        if self._path is None:
+            self._warn("kept", "this user has no home directory; set XDG_STATE_HOME to a directory")
+            return
         kept = self.load()
         if kept is not None and kept.rank >= signed.rank:
             return
@@ -83,9 +86,10 @@ class GenerationsFile:
         except OSError as exc:
             self._warn("written", exc.strerror)
 
-    def _read(self) -> bytes | None:
+    @staticmethod
+    def _read(path: Path) -> bytes | None:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with open(os.open(self._path, flags), "rb") as file:
+        with open(os.open(path, flags), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
                 return None
@@ -94,9 +98,9 @@ class GenerationsFile:
     def _warn(self, what: str, reason: str | None) -> None:
         logger.warning(
             "generations_unusable",
-            "the secrets that count now cannot be %s at %s (%s): after a restart this node may hold none that others accept",
+            "the secrets that count now cannot be %s in %s (%s): after a restart this node may hold none that others accept",
             what,
-            self._path,
+            self._path or "the state directory",
             reason,
-            path=str(self._path),
+            path=str(self._path or ""),
         )

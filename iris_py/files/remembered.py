@@ -43,19 +43,22 @@ class RememberedPeers:
 
     Attributes:
         malformed: How many files were ignored so far because they hold no addresses, or are not a plain file of ours.
-        is_available: False from the first failure on; the warning in the log says which.
+        is_available: False from the first failure on; a line in the log says which.
     """
 
-    def __init__(self, state_directory: Path, network_tag: str) -> None:
+    def __init__(self, state_directory: Path, network_tag: str, *, is_needed: bool = True) -> None:
         """Prepare; nothing is read or written yet.
 
         Args:
             state_directory: The user's state directory for Iris.
             network_tag: A name for the network that tells a reader nothing, such as a hash; letters, digits, ``_`` and ``-``.
+            is_needed: Whether the log warns of a directory that cannot be used. A node with a secret of its own has seeds or
+                beacons, and often runs in a container without a directory to write to: it only notes that.
         """
         if not _TAG.fullmatch(network_tag):
             raise ValueError(f"{network_tag!r} cannot name a directory")
         self._path = state_directory / "peers" / network_tag
+        self._is_needed = is_needed
         # Who handed out an address. A fresh node has another id, so forgetting a dead one cannot hit it, even at the same port.
         self._handed_out: dict[str, list[str]] = {}
         self.malformed = 0
@@ -181,16 +184,28 @@ class RememberedPeers:
         return lines
 
     def _degrade(self, what: str, exc: OSError) -> None:
-        if self.is_available:
-            self.is_available = False
+        if not self.is_available:
+            return
+        self.is_available = False
+        path = str(self._path)
+        if self._is_needed:
             _logger.warning(
                 "remembered_unusable",
                 "remembered peers in %s cannot be %s (%s): nodes of this machine are found by beacons and seeds only. "
                 "Make it a directory of yours, or set XDG_STATE_HOME to one.",
-                self._path,
+                path,
                 what,
                 exc.strerror,
-                path=str(self._path),
+                path=path,
+            )
+        else:
+            _logger.info(
+                "remembered_unused",
+                "remembered peers in %s cannot be %s (%s): other nodes are found by beacons and seeds",
+                path,
+                what,
+                exc.strerror,
+                path=path,
             )
 
 

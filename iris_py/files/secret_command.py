@@ -14,14 +14,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iris_py.errors import ConfigurationError
-from iris_py.files.secrets import SECRET_FILE_BYTES_MAX, check_path, parse_content
+from iris_py.files.secrets import SECRET_FILE_BYTES_MAX, check_path, expand_home, parse_content
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from iris_security.secret import Secret
 
 __all__ = ["SECRET_COMMAND_TIMEOUT_S", "check_command", "run_secret_command", "split_command"]
@@ -79,7 +78,7 @@ def check_command(value: object, origin: str, directory: Path | None = None) -> 
         raise ConfigurationError(f"{origin} names no command. Write it as {_EXAMPLE}.")
     for word in words:
         check_path(word, origin)
-    program = os.path.expanduser(words[0])
+    program = str(expand_home(Path(words[0]), origin)) if words[0].startswith("~") else words[0]
     if "/" in program and directory is not None:
         program = str(directory / program)
     return program, *words[1:]

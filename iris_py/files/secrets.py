@@ -34,6 +34,8 @@ __all__ = [
     "Exposure",
     "check_exposure",
     "check_path",
+    "expand_home",
+    "is_present",
     "parse_content",
     "parse_secrets",
     "read_administration_key",
@@ -167,6 +169,30 @@ def check_path(path: str | Path, origin: str) -> None:
             f"{origin} is a secret, and the path of a file belongs there. Write the secret into a file that only its user can "
             "read, and name that file. If it stood on a command line, others may have seen it: make a new one."
         )
+
+
+def is_present(path: Path) -> bool:
+    """Return whether there is such a file; no also where this user may not look."""
+    return os.path.exists(path)
+
+
+def expand_home(path: Path, origin: str) -> Path:
+    """Return a path with the home directory in place of ``~``.
+
+    Args:
+        path: The path.
+        origin: What named it, for errors: a setting, a variable or an option.
+
+    Raises:
+        ConfigurationError: There is no such home directory.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ConfigurationError(
+            f"{origin}: {path} begins with {path.parts[0]}, and that home directory is unknown here. "
+            "Write the whole path, or set HOME."
+        ) from None
 
 
 def read_secret_file(path: Path, origin: str) -> tuple[Secret, ...]:

@@ -39,6 +39,7 @@ from iris_py.federation.lines import HandshakeRefused
 from iris_py.federation.names import gateway_cluster
 from iris_py.federation.settings import check_identity
 from iris_py.files.audit import AuditFile
+from iris_py.files.secrets import expand_home
 from iris_py.gateway.auditor import Auditor
 from iris_py.gateway.counts import Counts
 from iris_py.gateway.exports import Exports, Pseudonyms
@@ -278,7 +279,7 @@ class Gateway(Closable):
 
     def _open_audit(self, settings: FederationSettings) -> AuditFile | None:
         path = settings.gateway.audit_file
-        return None if path is None else AuditFile(self._folder / Path(path).expanduser())
+        return None if path is None else AuditFile(self._folder / expand_home(Path(path), "audit_file"))
 
     # -- names
 

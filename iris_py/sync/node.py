@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from iris_py.api.rekeying import RotationStatus, RotationStep
     from iris_py.api.sealed import SealLike
     from iris_py.api.subscription import Callback
-    from iris_py.config import Config, FindSecret, SecretLike
+    from iris_py.config import Config
     from iris_py.observe.desk import Observe
     from iris_py.observe.journal import EventRecord
     from iris_py.observe.reports import NodeName, NodeReports, Route, Trace
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.request.retry import Retry
     from iris_py.patterns.topic.queue import OverflowPolicy
     from iris_py.payloads import Answer, Payload, Question
+    from iris_py.settings.keys import FindSecret, SecretLike
     from iris_py.sync.background import Background
     from iris_py.sync.handlers import AnyHandler
     from iris_py.tracing import TracingSetting

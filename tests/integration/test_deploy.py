@@ -20,8 +20,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from iris_py.config import _VARIABLES
 from iris_py.defaults import DRAIN_TIMEOUT_S
+from iris_py.settings.table import VARIABLES
 from tests.integration.conftest import PATIENCE_S
 from tests.integration.test_cli import read_line
 from tests.ports import free_port
@@ -70,7 +70,7 @@ def check_command(words: list[str]) -> None:
 
 
 def check_variables(names: list[str]) -> None:
-    assert [name for name in names if name.startswith("IRIS_") and name not in _VARIABLES] == []
+    assert [name for name in names if name.startswith("IRIS_") and name not in VARIABLES.values()] == []
 
 
 # -- systemd

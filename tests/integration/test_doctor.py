@@ -25,7 +25,7 @@ from iris_py.cli.doctor.check import Status, Subject
 from iris_py.cli.doctor.examination import Examined, choose, examine
 from iris_py.cli.doctor.host import Host
 from iris_py.cli.settings import Settings
-from iris_security import Secret
+from iris_security import AdministrationKey, Secret
 from tests.integration.conftest import PATIENCE_S, until
 from tests.pages import all_blocks
 from tests.ports import free_port
@@ -108,7 +108,7 @@ def test_a_contradiction_in_the_settings(home: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_variable_that_sets_nothing_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris_py.config._warned", set())
+    monkeypatch.setattr("iris_py.settings.layers._warned", set())
     monkeypatch.setenv("IRIS_LISTNE", "127.0.0.1:0")
     assert "IRIS_LISTNE" in warnings(asyncio.run(look("config")))["config"]
 
@@ -143,10 +143,13 @@ def test_a_user_without_a_secret_gets_none(home: Path, monkeypatch: pytest.Monke
     assert not list(home.rglob("*secret*"))
 
 
-def test_a_file_in_place_of_the_state_directory(home: Path) -> None:
+def test_a_file_in_place_of_the_state_directory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "state").write_text("")
-    found = asyncio.run(look("state"))
-    assert "is no directory" in faults(found)["state"]
+    assert "is no directory" in warnings(asyncio.run(look("state")))["state"]
+    monkeypatch.setenv("IRIS_ADMINISTRATOR", AdministrationKey(bytes(32)).administrator_text)
+    cause = faults(asyncio.run(look("state")))["state"]
+    assert "is no directory" in cause
+    assert "a secret that is exchanged while they run is not kept" in cause
 
 
 def test_peers_that_are_gone_are_found_and_left(home: Path) -> None:

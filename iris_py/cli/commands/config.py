@@ -12,20 +12,16 @@ from iris_py.cli.settings import Settings, with_settings
 app = make_group("config", "Show the settings that a node here would have, and check configuration files.")
 
 
-@app.command(epilog=end_of_help("iris config show --origin", "iris config show --context staging --json"))
+@app.command(epilog=end_of_help("iris config show --zone eu", "iris config show --context staging --json"))
 @with_settings
-def show(
-    settings: Settings,
-    origin: Annotated[
-        bool,
-        typer.Option("--origin", metavar="", help="Say where each comes from: option, variable, line of a file, default."),
-    ] = False,
-    json: Json = False,
-) -> int:
-    """Show each setting that a node would have if it were started with these options. Secrets are shown as `set`."""
+def show(settings: Settings, json: Json = False) -> int:
+    """Show each setting that a node would have if it were started with these options, and where it comes from.
+
+    That is an option, a variable, a line of a file, or the default. Secrets are shown as `set`.
+    """
     from iris_py.cli import configuring
 
-    return execute(lambda: configuring.show(settings, has_origins=origin, as_json=json), verbosity=settings.verbose)
+    return execute(lambda: configuring.show(settings, as_json=json), verbosity=settings.verbose)
 
 
 @app.command(epilog=end_of_help("iris config check iris.toml"))

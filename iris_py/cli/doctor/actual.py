@@ -31,7 +31,7 @@ from iris_py.cli.doctor.surroundings import (
 )
 from iris_py.config import Config, load_config, make_keyring, secret_paths
 from iris_py.errors import ConfigurationError
-from iris_py.files.secrets import read_exposed
+from iris_py.files.secrets import is_present, read_exposed
 from iris_py.net.addresses import format_address, is_loopback, parse_address
 from iris_py.net.soundings import find_interfaces, hears_itself, resolve, try_port
 from iris_py.observe.reports import NodeName
@@ -121,9 +121,9 @@ class Actual:
         if config.secret_command is not None:
             await self._keyring()
             return f"the command {config.secret_command[0]}"
-        own = config.config_directory / "secret"
         if config.secret is None and config.keyring is None:
-            if not own.exists():
+            own = None if config.config_directory is None else config.config_directory / "secret"
+            if own is None or not is_present(own):
                 return ""
             await self._keyring()
             return str(own)

@@ -27,7 +27,7 @@ async def settings(subject: Subject) -> Finding:
     try:
         config = subject.surroundings.settings()
     except ConfigurationError as exc:
-        return fault(*split_error(exc), "iris config show --origin", is_blocking=True)
+        return fault(*split_error(exc), "iris config show", is_blocking=True)
     ignored = subject.surroundings.ignored()
     if ignored:
         return warning("; ".join(text.rstrip(".") for text in ignored), "Correct the name, or remove it.")
@@ -84,13 +84,20 @@ async def secret(subject: Subject) -> Finding:
 async def state(subject: Subject) -> Finding:
     """Look whether nodes of this machine can remember each other."""
     found = await subject.surroundings.state()
+    settings = subject.surroundings.settings()
     path = shlex.quote(str(found.directory))
-    if found.problem:
-        return fault(
-            f"{found.directory} cannot be used ({found.problem}): nodes of this machine are found by beacons and seeds only, "
-            "and a secret that is exchanged while they run is not kept",
+    consequence = "nodes of this machine are found by beacons and seeds only"
+    if found.directory is None and settings.administrator is None:
+        return ok(f"this user has no home directory: {consequence}")
+    if found.problem or found.directory is None:
+        reason = f"{found.directory} cannot be used ({found.problem})" if found.problem else "this user has no home directory"
+        if settings.administrator is not None:
+            consequence += ", and a secret that is exchanged while they run is not kept"
+        is_needed = settings.administrator is not None or settings.is_zero_configuration
+        return (fault if is_needed else warning)(
+            f"{reason}: {consequence}",
             "Make it a directory of yours, or set XDG_STATE_HOME to one.",
-            f"ls -ld {path}",
+            f"ls -ld {path}" if found.problem else "",
         )
     if found.stale:
         return warning(

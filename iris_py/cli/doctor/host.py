@@ -136,8 +136,10 @@ class PeersRead(RememberedPeers):
         """Forget nothing."""
 
 
-async def look_at_state(directory: Path, network_tag: str) -> State:
+async def look_at_state(directory: Path | None, network_tag: str) -> State:
     """Return what can be said of a state directory: whether a node could use it, and who is remembered there."""
+    if directory is None:
+        return State(None)
     problem = _problem_of(directory, network_tag)
     if problem:
         return State(directory, problem)

@@ -232,8 +232,9 @@ class Prober(Node):
 
     def _remember(self) -> bool:
         """Read who is remembered on this machine, and be remembered by nobody."""
-        if self._is_remembered:
-            self._remembered = PeersRead(self._config.state_directory, self._keyring.primary.key_id.hex())
+        directory = self._config.state_directory
+        if self._is_remembered and directory is not None:
+            self._remembered = PeersRead(directory, self._keyring.primary.key_id.hex())
         return False
 
     def _handle_signed(self, event: GenerationsSigned) -> None:

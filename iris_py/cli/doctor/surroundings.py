@@ -32,7 +32,8 @@ class SecretFile:
 class State:
     """The directory where a node remembers the others of this machine."""
 
-    directory: Path
+    directory: Path | None
+    """None if this user has no home directory, and the environment names no directory."""
     problem: str = ""
     """The reason why a node could not use it; empty if it can."""
     remembered: int = 0

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from iris_py.config import CLUSTERS_MAX, Config, default_secret, load_config, make_keyring, secret_paths
+from iris_py.config import Config, config_path, default_secret, load_config, make_keyring, secret_paths
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import read_secret_file, user_secret, write_secret_file
 from iris_py.net.addresses import format_address, is_loopback, parse_address
+from iris_py.settings.keys import CLUSTERS_MAX
 from iris_security import AdministrationKey
 from iris_security.keyring import GENERATIONS_MAX, Keyring
 from iris_security.secret import Secret
@@ -419,12 +420,55 @@ def test_with_a_home_the_secret_is_made(environ: dict[str, str]) -> None:
     assert default_secret(config, environ) == default_secret(config, environ)
 
 
-def test_a_user_without_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(uid: int) -> None:
-        raise KeyError(uid)
+@pytest.mark.parametrize("home", [None, "", "relative"], ids=["unknown user", "empty", "relative"])
+def test_a_user_without_home_needs_a_secret_and_nothing_else(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None:
+    def look_up(uid: int) -> SimpleNamespace:
+        if home is None:
+            raise KeyError(uid)
+        return SimpleNamespace(pw_dir=home)
 
-    monkeypatch.setattr(pwd, "getpwuid", unknown)
-    assert "this user has no home directory. Set XDG_STATE_HOME" in refusal(environ={})
+    monkeypatch.setattr(pwd, "getpwuid", look_up)
+    for name in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    config = load_config(secret=SECRET, environ={})
+    assert (config.state_directory, config.config_directory) == (None, None)
+    assert config == load_config(config=Config(secret=SECRET), environ={})
+    assert make_keyring(config).primary == Keyring(SECRET).primary
+    assert secret_paths(environ={}) == ()
+    assert config_path(environ={}) is None
+    with pytest.raises(
+        ConfigurationError, match=r"no secret is set, and this user has no home directory for one\. Set IRIS_SECRET"
+    ):
+        default_secret(load_config(environ={}), {})
+
+
+def test_a_home_of_another_user_is_as_none(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The image of a container says HOME=/root, and its process runs under another number."""
+    path = write_file(environ, 'zone = "file"\n')
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("iris_py.settings.layers.read_exposed", refuse)
+    assert "cannot be read: Permission denied" in refusal(environ=environ), "the file itself is meant to be read"
+    monkeypatch.setattr(os, "access", lambda tried, mode: (tried, mode) != (path.parent, os.X_OK))
+    assert load_config(secret=SECRET, environ=environ).zone == ""
+    assert "cannot be read: Permission denied" in refusal(config=path, environ=environ), "somebody has named it"
+
+
+@pytest.mark.parametrize("setting", ["secret_file", "clusters_directory", "config", "secret_command"])
+def test_a_path_in_a_home_that_is_unknown_is_refused(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    value = "~nobody-of-this-name/x"
+    for way, origin in (
+        ({setting: [value] if setting == "secret_command" else value}, setting),
+        ({"environ": {f"IRIS_{setting.upper()}": value}}, f"IRIS_{setting.upper()}"),
+    ):
+        text = refusal(**({"environ": {}} | way))
+        assert text == (
+            f"{origin}: {value} begins with ~nobody-of-this-name, and that home directory is unknown here. "
+            "Write the whole path, or set HOME."
+        )
 
 
 def test_variables_that_set_nothing_are_warned_of_once(environ: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from iris_py import config
 from iris_py.cli.app import run
 from iris_py.cli.configuring import ConfigurationFile
 from iris_py.cli.contexts import context_names
+from iris_py.cli.settings import Settings
 from iris_py.config import Config
+from iris_py.settings.table import FILE_KEYS
 from iris_security import Secret
 from tests.leaks import find_secrets
 
@@ -51,6 +53,9 @@ def test_each_setting_with_its_origin(
         folder / "staging.toml",
         f'network = "file"\nlisten = "127.0.0.1:7400"\nsecret = "{SECRET}"\nzone = "file"\n[clusters]\ndb = "{SECRET}"\n',
     )
+    (folder / "more").mkdir()
+    write(folder / "more" / "logs", SECRET)
+    monkeypatch.setenv("IRIS_CLUSTERS_DIRECTORY", str(folder / "more"))
     monkeypatch.setenv("IRIS_ZONE", "variable")
     monkeypatch.setenv("IRIS_NETWORK", "variable")
     options = ["config", "show", "--context", "staging", "--network", "argument", "--seed", "a:1", "--seed", "b:2"]
@@ -66,22 +71,57 @@ def test_each_setting_with_its_origin(
             "zone": ("variable", "variable", "IRIS_ZONE"),
             "listen": ("127.0.0.1:7400", "file", f"{path}:2"),
             "secret": ("set", "file", f"{path}:3"),
-            "clusters": (["db"], "file", f"{path}:5"),
+            "clusters": (["db", "logs"], "variable", f"IRIS_CLUSTERS_DIRECTORY, {path}:5"),
             "discovery": (True, "default", None),
         }.items()
     )
     hidden = {"keyring", "secret_command", "state_directory", "config_directory"}
     assert found.keys() == {field.name for field in fields(Config)} - hidden
     assert summary == {"kind": "summary", "file": str(path), "settings": len(found)}
-    assert run([*options, "--origin"]) == 0
+    assert run(options) == 0
     plain, _ = capsys.readouterr()
     assert f"listen             127.0.0.1:7400  file {path}:2\n" in plain
+    assert "discovery          true            default\n" in plain
     assert find_secrets([out, plain, error]) == []
+
+
+def test_an_option_counts_before_the_variable_that_it_names(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each option whose help names a variable; a new one needs values here."""
+    secrets = [str(write(folder / name, SECRET)) for name in ("one", "two")]
+    files = [str(write(folder / f"{name}.toml", f'zone = "{name}"\n')) for name in ("one", "two")]
+    values = {
+        "network": ("network", "option", "variable"),
+        "secret_file": ("secret", *secrets),
+        "secret_command": ("secret", "one", "two"),
+        "listen": ("listen", "127.0.0.1:1", "127.0.0.1:2"),
+        "advertise": ("advertise", "127.0.0.1", "127.0.0.2"),
+        "seed": ("seeds", "a:1", "b:2"),
+        "zone": ("zone", "option", "variable"),
+        "no_discovery": ("discovery", None, "yes"),
+        "config": ("zone", *files),
+    }
+    named = {}
+    for field in fields(Settings):
+        match = re.search(r"\[(IRIS_\w+)", getattr(getattr(field.type, "__metadata__", [None])[0], "help", None) or "")
+        if match is not None:
+            named[field.name] = match[1]
+    assert named.keys() == values.keys()
+    for option, variable in named.items():
+        setting, given, other = values[option]
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, str(other))
+            assert run(["config", "show", "--json", f"--{option.replace('_', '-')}", *filter(None, [given])]) == 0
+        lines = map(json.loads, capsys.readouterr().out.splitlines())
+        (line,) = [each for each in lines if each.get("name") == setting]
+        expected = f"{files[0]}:1" if option == "config" else f"--{option.replace('_', '-')}"
+        assert line["place"] == expected
 
 
 def test_defaults_need_no_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "show"]) == 0
-    assert "secret             the per-user secret\n" in capsys.readouterr().out
+    assert "secret             the per-user secret  default\n" in capsys.readouterr().out
     assert run(["config", "check"]) == 0
     assert capsys.readouterr().out == f"there is no {folder}/iris.toml: a node here has defaults\n"
 
@@ -162,7 +202,7 @@ def test_contexts(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
     monkeypatch.setenv("IRIS_CONFIG", "/nowhere")
     assert context_names() == ["iris", "production"]
     assert run(["config", "show", "--context", "production"]) == 0
-    assert "zone               p\n" in capsys.readouterr().out
+    assert re.search(r"^zone +p +file .*/production.toml:1$", capsys.readouterr().out, re.MULTILINE)
     for wrong, words in ((["--context", "producton"], "Did you mean 'production'?"), (["--context", "../iris/iris"], "no /")):
         assert run(["config", "show", *wrong]) == 2
         assert words in capsys.readouterr().err
@@ -174,7 +214,7 @@ def test_the_schema_knows_every_key(folder: Path, capsys: pytest.CaptureFixture[
     assert run(["config", "schema"]) == 0
     document = json.loads(capsys.readouterr().out)
     found = document["$defs"]["ConfigurationFile"]
-    assert found["properties"].keys() == set(config._FILE_KEYS)
+    assert found["properties"].keys() == set(FILE_KEYS)
     assert found["additionalProperties"] is False
     assert {name: value.get("default") for name, value in found["properties"].items() if name in ("listen", "zone")} == {
         "listen": Config().listen,

@@ -33,7 +33,7 @@ from iris_py.config import Config
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import Exposure
 from iris_py.net.soundings import Interface
-from iris_security import Secret
+from iris_security import AdministrationKey, Secret
 
 IDS: Final = tuple(f"{number:02x}" * 16 for number in (0x10, 0x40, 0x80, 0xC0))
 PEERS: Final = tuple(Peer(peer, f"10.0.0.{number}:7400") for number, peer in enumerate(IDS[1:], 2))
@@ -186,6 +186,13 @@ def leave_alone(made_up: MadeUp, *, is_multicast: bool = True, discovery: bool =
 
 Inject = Callable[[MadeUp], None]
 
+
+def _break_state(it: MadeUp, found: State) -> None:
+    """Take the state directory from a node that keeps there what the administrator has signed."""
+    change(it, state_found=found)
+    settings(it, administrator=AdministrationKey(bytes(32)).administrator_text)
+
+
 #: What puts each fault in, by the check that has to name it. The first of each check is the one that is combined with others.
 FAULTS: Final[dict[str, dict[str, Inject]]] = {
     "config": {
@@ -197,7 +204,10 @@ FAULTS: Final[dict[str, dict[str, Inject]]] = {
         "writable": lambda it: change(it, files=(SecretFile(Path("/s"), Exposure.WRITABLE),)),
     },
     "secret": {"mistyped": lambda it: change(it, secret_error="IRIS_SECRET is not a secret: its checksum differs. Correct.")},
-    "state": {"a file in its place": lambda it: change(it, state_found=State(Path("/state"), "it is no directory"))},
+    "state": {
+        "a file in its place": lambda it: _break_state(it, State(Path("/state"), "it is no directory")),
+        "no home directory": lambda it: _break_state(it, State(None)),
+    },
     "port": {
         "TCP": lambda it: change(it, port_found=Port(Listening.OTHER, tcp_error="Address already in use")),
         "UDP alone": lambda it: change(it, port_found=Port(udp_error="Address already in use")),

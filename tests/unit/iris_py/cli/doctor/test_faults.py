@@ -86,6 +86,21 @@ def test_each_fault_alone_is_named_and_no_other(name: str, kind: str) -> None:
         assert (each.finding.status is Status.SKIPPED) <= (each.because == name or bool(each.finding.cause))
 
 
+@pytest.mark.parametrize(
+    ("state", "is_own", "status"),
+    [
+        (State(None), True, Status.OK),
+        (State(Path("/state"), "Read-only file system"), True, Status.WARNING),
+        (State(Path("/state"), "Read-only file system"), False, Status.FAULT),
+    ],
+)
+def test_a_node_with_a_secret_of_its_own_needs_no_state_directory(state: State, is_own: bool, status: Status) -> None:
+    made_up = MadeUp(state_found=state)
+    if not is_own:  # the network of one user on one machine, whose nodes find each other there
+        made_up.config = Config(state_directory=Path("/state"))
+    assert statuses(made_up)["state"] is status
+
+
 PAIRS = [pair for pair in combinations(NAMES, 2) if frozenset(pair) not in IMPOSSIBLE]
 
 

@@ -1,0 +1,58 @@
+"""The table of settings: the name of each one, and the sources that can give it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["ARGUMENTS", "FILE_KEYS", "KEYS_CHOICE", "SETTINGS", "VARIABLES", "Setting", "variable_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting. Every one is an argument of :func:`iris_py.connect`."""
+
+    name: str
+    is_variable: bool = True
+    """Whether a variable of the environment gives it: ``IRIS_`` and the name in capitals."""
+    is_key: bool = True
+    """Whether a key of the file gives it."""
+
+
+SETTINGS: Final = (
+    Setting("network"),
+    Setting("secret"),
+    Setting("secret_file"),
+    Setting("secret_command"),
+    Setting("keyring", is_variable=False, is_key=False),
+    Setting("listen"),
+    Setting("advertise"),
+    Setting("seeds"),
+    Setting("zone"),
+    Setting("discovery"),
+    Setting("max_message_bytes"),
+    Setting("tracing"),
+    Setting("observe"),
+    Setting("busy_poll"),
+    Setting("clusters", is_variable=False),
+    Setting("clusters_directory"),
+    Setting("strict"),
+    Setting("administrator"),
+)
+
+
+def variable_of(name: str) -> str:
+    """Return the variable of the environment that gives a setting."""
+    return f"IRIS_{name.upper()}"
+
+
+#: The arguments of :func:`iris_py.connect`, apart from ``config``.
+ARGUMENTS: Final = tuple(setting.name for setting in SETTINGS)
+#: The keys of the file.
+FILE_KEYS: Final = tuple(setting.name for setting in SETTINGS if setting.is_key)
+#: The variables of the environment, by the setting that each gives; ``IRIS_CONFIG`` names the file.
+VARIABLES: Final = {setting.name: variable_of(setting.name) for setting in SETTINGS if setting.is_variable} | {
+    "config": variable_of("config")
+}
+#: The settings that say where the keys come from. One source gives at most one of them.
+KEYS_CHOICE: Final = ("keyring", "secret", "secret_file", "secret_command")

@@ -1,0 +1,176 @@
+"""The check of each value of a setting. An error names the setting and its source, and shows no secret."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, cast, get_args
+
+from iris_overlay.messages import ADDRESSES_MAX
+from iris_py.errors import ConfigurationError
+from iris_py.logs import EventLogger
+from iris_py.net.addresses import LISTENED, is_loopback, parse_address, parse_advertised
+from iris_py.observe.desk import Observe
+from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
+from iris_security import SecretFormatError, parse_administrator
+from iris_security.keyring import NAME_BYTES_MAX
+from iris_security.secret import TEXT_PREFIX
+
+if TYPE_CHECKING:
+    from iris_py.tracing import TracingSetting
+
+__all__ = [
+    "MESSAGE_BYTES_MIN",
+    "SEEDS_MAX",
+    "check_zone",
+    "looks_secret",
+    "parse_administrator_setting",
+    "parse_advertise",
+    "parse_boolean",
+    "parse_message_bytes",
+    "parse_name",
+    "parse_observe",
+    "parse_seeds",
+    "parse_text",
+    "parse_tracing",
+    "parse_zone",
+]
+
+logger = EventLogger("iris_py.config")
+
+ZONE_BYTES_MAX: Final = 64
+SEEDS_MAX: Final = 64  # as many as the overlay takes: dialled at every start; more is a mistake, and one that answers suffices
+MESSAGE_BYTES_MIN: Final = 1024  # less is a mistake in the unit
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_FALSE: Final = frozenset({"0", "false", "no", "off"})
+
+
+def parse_text(value: object, origin: str) -> str:
+    """Return a value that has to be text."""
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{origin} must be text, not {type(value).__name__}. Correct it.")
+    return value
+
+
+def parse_name(value: object, origin: str, bytes_max: int = NAME_BYTES_MAX, *, may_be_empty: bool = False) -> str:
+    """Return the name of a network, a cluster or a zone."""
+    text = parse_text(value, origin)
+    if not text and not may_be_empty:
+        raise ConfigurationError(f"{origin} is empty. Give it a name, or leave it out.")
+    if not text.isprintable() or text != text.strip():  # a lone surrogate, which UTF-8 cannot say, is not printable either
+        raise ConfigurationError(f"{origin} {text!r} has blanks at its ends or unprintable characters. Remove them.")
+    if len(text.encode()) > bytes_max:
+        raise ConfigurationError(f"{origin} is {len(text.encode())} bytes long, and {bytes_max} are allowed. Shorten it.")
+    return text
+
+
+def parse_zone(value: object, origin: str) -> str:
+    """Return the zone of a node; it may be empty."""
+    return parse_name(value, origin, ZONE_BYTES_MAX, may_be_empty=True)
+
+
+def check_zone(zone: str | None, origin: str) -> str:
+    """Return a zone that somebody asks for; empty if it is None.
+
+    Raises:
+        ConfigurationError: It is not one that a node could be in.
+    """
+    return "" if zone is None else parse_name(zone, origin, ZONE_BYTES_MAX)
+
+
+def parse_tracing(value: object, origin: str) -> TracingSetting:
+    """Return whether spans are made, or the provider of tracers."""
+    if value is None:
+        return None
+    if hasattr(value, "get_tracer"):
+        return cast("TracingSetting", value)
+    return parse_boolean(value, origin)
+
+
+def parse_observe(value: object, origin: str) -> Observe:
+    """Return how much a node tells others."""
+    for known in get_args(Observe):
+        if value == known:
+            return cast("Observe", known)
+    raise ConfigurationError(f"{origin} is {value!r}. Use one of {', '.join(get_args(Observe))}.")
+
+
+def parse_boolean(value: object, origin: str) -> bool:
+    """Accept a truth value, or a word for one: the form of the environment."""
+    if isinstance(value, bool):
+        return value
+    word = value.lower() if isinstance(value, str) else ""
+    if word not in _TRUE | _FALSE:
+        raise ConfigurationError(f"{origin} is {value!r}, neither yes nor no. Use true or false.")
+    return word in _TRUE
+
+
+def parse_message_bytes(value: object, origin: str) -> int:
+    """Accept a whole number, or the text of one: the form of the environment."""
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not MESSAGE_BYTES_MIN <= value <= MESSAGE_BYTES_LIMIT:
+        raise ConfigurationError(
+            f"{origin} is {value!r}, not a number of bytes from {MESSAGE_BYTES_MIN} to {MESSAGE_BYTES_LIMIT}. Correct it."
+        )
+    return value
+
+
+def parse_advertise(value: object, origin: str, listen: str) -> tuple[str, ...]:
+    """Return the addresses that others are told to dial; warn if they cannot lead to ``listen``."""
+    advertised = _addresses(value, origin, ADDRESSES_MAX, "Each is one more to dial for who looks for a dead node.")
+    host, listen_port = parse_address(listen)
+    is_distant = False
+    for text in advertised:
+        if text == LISTENED:
+            continue
+        name, port = parse_advertised(text, origin)
+        is_distant |= not is_loopback(name)
+        if port is not None and listen_port == 0:
+            raise ConfigurationError(
+                f"{origin}: {text} says where connections come in, and listen={listen} takes any free port, which nothing can "
+                "pass them on to. Give listen a port, or leave out the one in what is advertised."
+            )
+    if is_distant and is_loopback(host):
+        logger.warning(
+            "address_unreachable",
+            "%s tells other machines to dial this node, and it listens on %s, which they cannot reach unless something on this "
+            "machine passes their connections on. Listen on 0.0.0.0 and a port of your choice, for example",
+            origin,
+            listen,
+        )
+    return advertised
+
+
+def parse_seeds(value: object, origin: str) -> tuple[str, ...]:
+    """Return the addresses of nodes to dial at the start."""
+    seeds = _addresses(value, origin, SEEDS_MAX, "A few that answer suffice.")
+    for seed in seeds:
+        parse_address(seed, origin, port_min=1)
+    return seeds
+
+
+def parse_administrator_setting(value: object, origin: str) -> str | None:
+    """Return the public half of an administration key, or None if there is no administrator."""
+    if value is None:
+        return None
+    text = parse_text(value, origin)
+    try:
+        parse_administrator(text)
+    except SecretFormatError as exc:
+        raise ConfigurationError(f"{origin}: {exc}. `iris keys administrator` makes both halves.") from None
+    return text.strip()
+
+
+def looks_secret(text: str) -> bool:
+    """Tell whether a text that is about to be shown may be a secret."""
+    return TEXT_PREFIX in text
+
+
+def _addresses(value: object, origin: str, entries_max: int, advice: str) -> tuple[str, ...]:
+    """Accept a sequence, or one text separated by commas: the form of the environment."""
+    parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    if not isinstance(parts, Sequence) or isinstance(parts, bytes):
+        raise ConfigurationError(f"{origin} must be a list of host:port, not {type(value).__name__}. Correct it.")
+    if len(parts) > entries_max:
+        raise ConfigurationError(f"{origin} has {len(parts)} entries, and {entries_max} are allowed. {advice}")
+    return tuple(dict.fromkeys(parse_text(part, origin) for part in parts))
