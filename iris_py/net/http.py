@@ -16,6 +16,7 @@ import h11
 
 from iris_py.logs import EventLogger
 from iris_py.net.addresses import format_address, is_loopback
+from iris_py.peers.crowd import network_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -24,8 +25,8 @@ __all__ = ["Answer", "HttpServer", "Question"]
 
 logger = EventLogger("iris_py.net")
 
-#: Connections at once. If one more comes, the one that has been idle longest ends; if none is idle, the new one. Too small:
-#: two Prometheus servers, a balancer and a probe meet; too large: strangers hold descriptors that the node needs.
+#: Connections at once. For one more, another one makes room (``HttpServer.admit``). Too small: two Prometheus servers, a
+#: balancer and a probe push each other out; too large: strangers hold descriptors that the node needs.
 CONNECTIONS_MAX: Final = 32
 #: Bytes of the head of a request, of which only the path, the host and the method count. Too small: proxies add headers; too
 #: large: memory for strangers.
@@ -78,7 +79,7 @@ class HttpServer:
     def __init__(self, answer: Callable[[Question], Awaitable[Answer]]) -> None:
         self.address = ""
         self.answer: Final = answer
-        self.connections: dict[Connection, None] = {}  # the one that ended its last answer longest ago comes first
+        self.connections: dict[Connection, None] = {}  # the connection that has waited for its next request longest comes first
         self.is_local = True
         self.is_closing = False
         self._server: asyncio.Server | None = None
@@ -119,17 +120,36 @@ class HttpServer:
             connection.abort()
 
     def admit(self, connection: Connection) -> bool:
-        """Take a connection, unless there are too many; the longest idle one makes room for it."""
+        """Add a connection; if the server is full, another one makes room.
+
+        Returns:
+            False if the server is closing, or if it is full and all other connections wait for an answer of this process.
+        """
         if self.is_closing:
             return False
         if len(self.connections) >= CONNECTIONS_MAX:
-            idle = next((each for each in self.connections if each.is_idle), None)
-            if idle is None:
+            dispensable = self._find_dispensable()
+            if dispensable is None:
                 return False
-            idle.abort()
-            del self.connections[idle]
+            dispensable.abort()
+            del self.connections[dispensable]
         self.connections[connection] = None
         return True
+
+    def _find_dispensable(self) -> Connection | None:
+        """Return the connection that makes room: of the host with the most, the one that has waited longest.
+
+        Connections without a complete request go first, then connections that are slow to take their answer. A client that
+        holds many connections competes with itself, and a probe that sends its request at once keeps its place.
+        """
+        for can_end in (lambda each: not each.is_answering, lambda each: each.is_sent):
+            by_host: dict[str, list[Connection]] = {}
+            for each in self.connections:
+                if can_end(each):
+                    by_host.setdefault(each.host, []).append(each)
+            if by_host:
+                return max(by_host.values(), key=len)[0]
+        return None
 
 
 class Connection(asyncio.Protocol):
@@ -139,12 +159,16 @@ class Connection(asyncio.Protocol):
         server: The server.
 
     Attributes:
+        host: The host at the other end, as :func:`iris_py.peers.crowd.network_of` tells hosts apart.
         is_idle: Whether nothing has come since the last answer.
+        is_sent: Whether the answer was given to the transport, and not all of it has left.
         lost: Done when the connection has ended.
     """
 
     def __init__(self, server: HttpServer) -> None:
+        self.host = ""
         self.is_idle = False
+        self.is_sent = False
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._server = server
         self._loop = asyncio.get_running_loop()
@@ -152,13 +176,14 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._request: h11.Request | None = None
         self._answering: asyncio.Task[None] | None = None
-        self._is_sent = False  # the answer was given to the transport, and not all of it has left
         self._timer: asyncio.TimerHandle | None = None
 
     # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass
+        peer = transport.get_extra_info("peername")  # None if the connection has ended already
+        self.host = network_of(peer[0]) if peer else ""
         if not self._server.admit(self):
             transport.abort()
             return
@@ -182,7 +207,7 @@ class Connection(asyncio.Protocol):
         """Not all of the answer has left yet."""
 
     def resume_writing(self) -> None:
-        if self._is_sent:
+        if self.is_sent:
             self._end_answer()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -199,7 +224,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_answering(self) -> bool:
         """Whether there is a question, and its answer has not left yet."""
-        return self._answering is not None or self._is_sent
+        return self._answering is not None or self.is_sent
 
     def abort(self) -> None:
         """End at once."""
@@ -282,7 +307,7 @@ class Connection(asyncio.Protocol):
         if not is_head:
             parts.append(self._parser.send(h11.Data(data=answer.content)))
         parts.append(self._parser.send(h11.EndOfMessage()))
-        self._is_sent = True
+        self.is_sent = True
         self._limit(ANSWER_TIMEOUT_S)
         transport.write(b"".join(part for part in parts if part))
         if not transport.get_write_buffer_size():
@@ -291,7 +316,7 @@ class Connection(asyncio.Protocol):
     def _end_answer(self) -> None:
         """The answer has left: end, or be ready for the next question."""
         assert self._transport is not None
-        self._is_sent, self._request = False, None
+        self.is_sent, self._request = False, None
         if self._parser.our_state is not h11.DONE or self._parser.their_state is not h11.DONE or self._server.is_closing:
             self._transport.close()
             return

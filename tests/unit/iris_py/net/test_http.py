@@ -16,7 +16,7 @@ from iris_py.net import http
 from iris_py.net.http import Answer, HttpServer, Question
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 PATIENCE_S = 20.0
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -171,30 +171,93 @@ def test_whoever_is_slow_loses_the_connection(name: str, monkeypatch: pytest.Mon
     asyncio.run(main())
 
 
-def test_one_connection_too_many_takes_the_place_of_an_idle_one_and_else_none() -> None:
+async def connect_from(host: str, server: HttpServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(*server.address.rsplit(":", 1), local_addr=(host, 0))
+
+
+@asynccontextmanager
+async def held(
+    server: HttpServer, count: int, sent: bytes, *, host: str = "127.0.0.1"
+) -> AsyncIterator[list[asyncio.StreamReader]]:
+    """Hold connections that have each sent the beginning of a request, or a request, and send nothing more."""
+    before = len(server.connections)
+    streams = [await connect_from(host, server) for _ in range(count)]
+    for _reader, writer in streams:
+        writer.write(sent)
+    await until(lambda: len(server.connections) == min(http.CONNECTIONS_MAX, before + count))
+    try:
+        yield [reader for reader, _writer in streams]
+    finally:
+        for _reader, writer in streams:
+            writer.transport.abort()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110 - no event says so
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET", GET[:-1], GET + GET[:-1]], ids=["nothing", "a word", "half a head", "a second half"]
+)
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
+def test_connections_without_a_request_make_room_for_requests(sent: bytes, host: str) -> None:
+    async def main() -> None:
+        async with serving() as server, held(server, http.CONNECTIONS_MAX, sent, host=host):
+            for _ in range(3):
+                assert (await ask(server, GET))[0] == 200
+            for _ in range(3):  # also while the slow client comes again and again
+                async with held(server, 2 * http.CONNECTIONS_MAX, sent, host=host):
+                    assert (await ask(server, GET))[0] == 200
+                    assert len(server.connections) <= http.CONNECTIONS_MAX
+
+    asyncio.run(main())
+
+
+def test_the_host_with_the_most_connections_makes_room_and_others_keep_theirs() -> None:
     async def main() -> None:
         async with serving() as server:
-            idle_reader, idle = await connect(server)
-            idle.write(GET)
-            await read_answer(idle_reader)
-            holders = [await connect(server) for _ in range(http.CONNECTIONS_MAX - 1)]
-            for _reader, writer in holders:
-                writer.write(GET[:-1])
-            async with asyncio.timeout(PATIENCE_S):
-                while len(server.connections) < http.CONNECTIONS_MAX:  # noqa: ASYNC110 - no event says so
-                    await asyncio.sleep(0.01)
-            assert (await ask(server, GET))[0] == 200, "the idle one made room"
-            assert await is_ended(idle_reader)
-            for _reader, writer in holders:
-                writer.write(GET[:-1])
-            reader, last = await connect(server)
-            last.write(GET[:-1])
+            reader, writer = await connect_from("127.0.0.3", server)
+            writer.write(GET)
+            await read_answer(reader)  # idle for longer than all others, as a Prometheus between two scrapes
+            async with held(server, http.CONNECTIONS_MAX - 1, GET[:-1], host="127.0.0.2") as holders:
+                for _ in range(3 * http.CONNECTIONS_MAX):
+                    assert (await ask(server, GET))[0] == 200
+                assert await is_ended(holders[0]), "of that host the one that has waited longest made room"
+                writer.write(GET)
+                assert (await read_answer(reader))[0] == 200
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_clients_that_do_not_take_their_answers_make_room() -> None:
+    async def main() -> None:
+        large = GET.replace(b" / ", b" /large ")
+        async with serving() as server, held(server, http.CONNECTIONS_MAX, large, host="127.0.0.2"):
+            await until(lambda: all(each.is_sent for each in server.connections))
+            assert (await ask(server, GET))[0] == 200
+
+    asyncio.run(main())
+
+
+def test_a_request_whose_answer_is_being_made_makes_no_room() -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+
+        async def wait(_question: Question) -> Answer:
+            await go.wait()
+            return Answer(HTTPStatus.OK, b"late")
+
+        async with serving(wait) as server, held(server, http.CONNECTIONS_MAX, GET) as askers:
+            await until(lambda: all(each.is_answering for each in server.connections))
             turned_away, writer = await connect(server)
             assert await is_ended(turned_away)
-            last.write(GET[-1:])
-            assert (await read_answer(reader))[0] == 200
-            for each in (idle, last, writer, *(writer for _reader, writer in holders)):
-                each.transport.abort()
+            writer.close()
+            go.set()
+            for reader in askers:
+                assert (await read_answer(reader))[0] == 200
 
     asyncio.run(main())
 
