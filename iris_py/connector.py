@@ -15,6 +15,7 @@ with the connectors of this repository: programs use :mod:`iris_py`. Names are i
 * Payloads that are values: :func:`as_codec`, and :func:`encode`, :func:`decode` and :func:`decode_message`, which tell in their
   errors what it was for; the arguments that overloads share, as :class:`RequestOptions`; the type variables :data:`Payload`,
   :data:`Question` and :data:`Answer`.
+* :class:`EventLogger`, whose lines report events and fill no disk.
 * :class:`Fingerprinter`, by which two contents are told apart; :func:`install_command`, the advice for what is not installed.
 """
 
@@ -43,6 +44,7 @@ if typing.TYPE_CHECKING:
     from iris_py.extras import install_command
     from iris_py.files.secret_command import check_command
     from iris_py.files.secrets import check_path, read_secret_file
+    from iris_py.logs import EventLogger
     from iris_py.payloads import Answer, Payload, Question
     from iris_py.sync.background import Background, background
     from iris_py.sync.handlers import AnyHandler, adapt, default_concurrency
@@ -67,6 +69,7 @@ __all__ = [
     "Asker",
     "Background",
     "DaemonThreads",
+    "EventLogger",
     "Fingerprinter",
     "HeaderValue",
     "OnFull",
@@ -111,6 +114,7 @@ _MODULES = {
     "Asker": "api.bulk",
     "Background": "sync.background",
     "DaemonThreads": "api.threads",
+    "EventLogger": "logs",
     "Fingerprinter": "wire.fingerprint",
     "HeaderValue": "wire.headers",
     "OnFull": "api.options",

@@ -1,22 +1,34 @@
 """The log: each line says which event it reports, and one that comes again and again does not fill a disk (docs/metrics.md).
 
 A record has what programs read in ``record.iris``: ``{"event": "link_lost", ...}``. Of each event ten lines are logged in a
-minute; the next one after that says how many were not. Lines of the level DEBUG are not counted: whoever wants them wants all.
+minute; the next one after that says how many were not. An event that concerns one object of the program, such as a handler, a
+subscription or a seed, has ten lines for each object, so a noisy handler does not hide the first failure of another one. Lines
+of the level DEBUG are not counted: whoever wants them wants all.
+
+Texts of exceptions and of other processes go into lines. Such a text cannot begin a line of its own, and cannot steer a
+terminal: characters that are not printable are escaped, and tracebacks are indented.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from typing import Final
+import traceback
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["EventLogger", "forget_lines", "suppressed_lines"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-#: Lines of one event in a minute, in the whole process. Too small: of twenty seeds that are silent not all are named; too
-#: large: whatever repeats itself, as strangers can make it do, fills the disk.
+__all__ = ["EventLogger", "escape", "forget_lines", "indented_traceback", "suppressed_lines"]
+
+#: Lines of one event, or of one object of an event, in a minute, in the whole process. Too small: the log does not show how a
+#: fault goes on; too large: whatever repeats itself, as strangers can make it do, fills the disk.
 LINES_MAX: Final = 10
 #: The length of that minute (seconds).
 WINDOW_S: Final = 60.0
+#: Objects of events that have lines of their own; any more share those of their event. Too small: in a large program a noisy
+#: handler hides another one; too large: a program whose handlers all fail fills the disk, with ten lines for each of them.
+OBJECTS_MAX: Final = 1024
 
 Fact = str | int | float | bool | None
 
@@ -31,9 +43,12 @@ class _Window:
         self.logged = 0
         self.suppressed = 0
 
+    def is_over(self, now: float) -> bool:
+        return now - self.began_at >= WINDOW_S
+
     def admit(self, now: float) -> int | None:
         """Return how many lines were suppressed before one that is to be logged; None if it is suppressed, too."""
-        if now - self.began_at >= WINDOW_S:
+        if self.is_over(now):
             self.began_at, self.logged = now, 0
         if self.logged >= LINES_MAX:
             self.suppressed += 1
@@ -44,7 +59,7 @@ class _Window:
 
 
 # Without a lock, which a fork could leave held: a line too many, or one that is not counted, harms nobody.
-_windows: dict[str, _Window] = {}
+_windows: dict[tuple[str, str], _Window] = {}  # by the event, and the object that it concerns
 _suppressed = 0
 
 
@@ -58,11 +73,57 @@ def forget_lines() -> None:
     _windows.clear()
 
 
+def _window_of(event: str, about: str, now: float) -> _Window:
+    if (event, about) not in _windows and about and len(_windows) >= OBJECTS_MAX:
+        for key, window in list(_windows.items()):
+            if window.is_over(now):
+                _windows.pop(key, None)
+        if len(_windows) >= OBJECTS_MAX:
+            about = ""
+    return _windows.setdefault((event, about), _Window())
+
+
+def escape(text: str) -> str:
+    """Return a text with every character escaped that is not printable, such as line ends and escape sequences of terminals."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def indented_traceback(error: BaseException) -> str:
+    """Return the traceback of an error with each line indented: texts of exceptions and notes may have lines of their own."""
+    text = "".join(traceback.format_exception(error))
+    return "\n".join(f"  {escape(line)}" for line in text.rstrip("\n").split("\n"))
+
+
+class _Escaped:
+    """An argument of a message, which shows its text escaped."""
+
+    __slots__ = ("_argument",)
+
+    def __init__(self, argument: object) -> None:
+        self._argument = argument
+
+    def __str__(self) -> str:
+        return self._show(str)
+
+    def __repr__(self) -> str:
+        return self._show(repr)
+
+    def _show(self, form: Callable[[object], str]) -> str:
+        try:
+            return escape(form(self._argument))
+        except Exception:  # the class of an exception may be anybody's
+            return f"({type(self._argument).__name__} cannot be shown)"
+
+
 class EventLogger:
     """Logs events of Iris.
 
     Each method takes the name of the event, the message with its arguments as :mod:`logging` does, and as keywords facts that
-    programs read: they are values of JSON.
+    programs read: they are values of JSON, as they came. ``about`` names the object of the program that the event concerns,
+    such as a cluster that it serves or a seed that it was given. A name that only other processes give must not stand there, or
+    they could fill the log.
 
     Args:
         name: The name of the logger.
@@ -73,19 +134,21 @@ class EventLogger:
 
     def debug(self, event: str, message: str, *arguments: object, error: BaseException | None = None, **facts: Fact) -> None:
         """Log a detail; with the traceback of an error."""
-        self._log(logging.DEBUG, event, message, arguments, facts, error)
+        self._log(logging.DEBUG, event, message, arguments, facts, "", error)
 
-    def info(self, event: str, message: str, *arguments: object, **facts: Fact) -> None:
+    def info(self, event: str, message: str, *arguments: object, about: str = "", **facts: Fact) -> None:
         """Log what an operator may want to know."""
-        self._log(logging.INFO, event, message, arguments, facts, None)
+        self._log(logging.INFO, event, message, arguments, facts, about, None)
 
-    def warning(self, event: str, message: str, *arguments: object, **facts: Fact) -> None:
+    def warning(self, event: str, message: str, *arguments: object, about: str = "", **facts: Fact) -> None:
         """Log what is not as it should be."""
-        self._log(logging.WARNING, event, message, arguments, facts, None)
+        self._log(logging.WARNING, event, message, arguments, facts, about, None)
 
-    def error(self, event: str, message: str, *arguments: object, error: BaseException | None = None, **facts: Fact) -> None:
+    def error(
+        self, event: str, message: str, *arguments: object, about: str = "", error: BaseException | None = None, **facts: Fact
+    ) -> None:
         """Log what has failed; with the traceback of an error."""
-        self._log(logging.ERROR, event, message, arguments, facts, error)
+        self._log(logging.ERROR, event, message, arguments, facts, about, error)
 
     def _log(
         self,
@@ -94,6 +157,7 @@ class EventLogger:
         message: str,
         arguments: tuple[object, ...],
         facts: dict[str, Fact],
+        about: str,
         error: BaseException | None,
     ) -> None:
         global _suppressed
@@ -101,7 +165,8 @@ class EventLogger:
             return
         found: dict[str, Fact] = {"event": event, **facts}
         if level > logging.DEBUG:
-            suppressed = _windows.setdefault(event, _Window()).admit(time.monotonic())
+            now = time.monotonic()
+            suppressed = _window_of(event, about, now).admit(now)
             if suppressed is None:
                 _suppressed += 1
                 return
@@ -109,6 +174,13 @@ class EventLogger:
                 found["suppressed"] = suppressed
                 message += " (suppressed=%d)"
                 arguments = (*arguments, suppressed)
+        arguments = tuple(each if isinstance(each, int | float) else _Escaped(each) for each in arguments)
+        path, line, function, _stack = self._logger.findCaller(stacklevel=3)
+        failed = None if error is None else (type(error), error, error.__traceback__)
+        record = self._logger.makeRecord(
+            self._logger.name, level, path, line, message, arguments, failed, function, {"iris": found}
+        )
         if error is not None:
             found["error"] = type(error).__name__
-        self._logger.log(level, message, *arguments, exc_info=error, extra={"iris": found}, stacklevel=3)
+            record.exc_text = indented_traceback(error)  # formatters take it as it is
+        self._logger.handle(record)

@@ -191,10 +191,12 @@ class BroadcastQueue:
 
     def _drop(self, event: BroadcastReceived) -> None:
         event.registration.counts.broadcasts_dropped += 1
-        if self._core.count_drop("broadcast_queue_full") == 1:
+        self._core.count_drop("broadcast_queue_full")
+        if event.registration.counts.broadcasts_dropped == 1:
             logger.warning(
                 "broadcasts_dropped",
                 "broadcasts to %r come faster than the handler takes them; dropping the newest",
                 event.registration.group.name,
+                about=event.registration.group.name,
                 cluster=event.registration.group.name,
             )

@@ -86,7 +86,17 @@ class FailureLog:
         if len(self._logged) > PLACES_MAX:
             del self._logged[next(iter(self._logged))]
         again = f"; {repeated} more like it in the {now - logged_at:.0f} s before" if repeated else ""
-        logger.error("handler_failed", "%s failed: %s: %s%s%s", self._what, kind, error, place, again, error=error)
+        logger.error(
+            "handler_failed",
+            "%s failed: %s: %s%s%s",
+            self._what,
+            kind,
+            error,
+            place,
+            again,
+            about=f"{self._what}{place}",
+            error=error,
+        )
 
 
 def _place_of(error: BaseException) -> str:

@@ -287,7 +287,12 @@ class Line:
         except BaseException as exc:
             if not is_cancelled(exc):
                 logger.error(
-                    "gateway_failed", "subscribing to topics of the cloud %r failed", self._alias, error=exc, cloud=self._alias
+                    "gateway_failed",
+                    "subscribing to topics of the cloud %r failed",
+                    self._alias,
+                    about=self._alias,
+                    error=exc,
+                    cloud=self._alias,
                 )
                 self._fail_waiting(CloudUnavailable("topics@" + self._alias))
             raise
@@ -319,6 +324,7 @@ class Line:
                 "gateway_lost",
                 "subscriptions to topics of the cloud %r have lost their gateway, and look for another one",
                 self._alias,
+                about=self._alias,
                 cloud=self._alias,
             )
 
@@ -371,7 +377,13 @@ class Line:
             pass
         except ItemError as exc:
             self._node._core.count_drop("malformed")
-            logger.warning("gateway_malformed", "a gateway has sent what is none of its messages: %s", exc, reason=str(exc))
+            logger.warning(
+                "gateway_malformed",
+                "a gateway has sent what is none of its messages: %s",
+                exc,
+                about=self._alias,
+                reason=str(exc),
+            )
 
     def _handle_added(self, name: str, outcome: bytes) -> None:
         want = self._wants.get(name)
@@ -414,7 +426,11 @@ class Line:
             queue = subscription._queue
             if queue.is_cut:
                 logger.warning(
-                    "subscription_cut", "the subscription to %r was too slow and is cut off", queue.name, pattern=queue.name
+                    "subscription_cut",
+                    "the subscription to %r was too slow and is cut off",
+                    queue.name,
+                    about=queue.name,
+                    pattern=queue.name,
                 )
                 self.remove(subscription)
             elif queue.dropped:

@@ -599,6 +599,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
                 membership.cluster,
                 registration.describe_work() or "broadcasts that are handled",
                 timeout - LEAVING_TOLD_S,
+                about=membership.cluster,
                 cluster=membership.cluster,
             )
             _done, waiting = await asyncio.wait(waiting, timeout=timeout - LEAVING_TOLD_S)
@@ -608,6 +609,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
                 "handlers of %r still run after %g s; cancelling them",
                 membership.cluster,
                 timeout,
+                about=membership.cluster,
                 cluster=membership.cluster,
             )
             broadcasts.cancel()

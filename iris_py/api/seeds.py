@@ -71,7 +71,7 @@ class Seeds:
         """A node of the network answers there."""
         self._forget(address)
         if self._outcomes.pop(address, _UNTRIED) is not _UNTRIED:
-            logger.info("seed_reached", "the seed %s is reached", address, seed=address)
+            logger.info("seed_reached", "the seed %s is reached", address, about=address, seed=address)
 
     def refused(self, address: str, reason: str, *, is_end: bool) -> None:
         """Somebody answers there who could not be authenticated.
@@ -113,6 +113,12 @@ class Seeds:
     def _note(self, address: str, reason: str) -> None:
         if self._outcomes.get(address) != reason:
             logger.warning(
-                "seed_unreached", "the seed %s %s. It is tried again and again.", address, reason, seed=address, reason=reason
+                "seed_unreached",
+                "the seed %s %s. It is tried again and again.",
+                address,
+                reason,
+                about=address,
+                seed=address,
+                reason=reason,
             )
         self._outcomes[address] = reason

@@ -198,6 +198,7 @@ class Server:
                 "handlers_deaf",
                 "%d handlers go on although they were cancelled; leaving them behind",
                 len(deaf),
+                about=self._cluster,
                 count=len(deaf),
             )
 

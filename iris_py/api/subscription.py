@@ -187,6 +187,7 @@ class Subscription(Closable, Generic[Payload]):
                 queue.policy,
                 queue.messages_max,
                 queue.bytes_max,
+                about=queue.name,
                 pattern=queue.name,
                 drops=drops,
             )
@@ -202,6 +203,7 @@ class Subscription(Closable, Generic[Payload]):
                 "the subscription to %r has ended: %s",
                 self.pattern,
                 error,
+                about=self.pattern,
                 pattern=self.pattern,
                 reason=str(error),
             )
@@ -295,6 +297,7 @@ class Subscription(Closable, Generic[Payload]):
                     "the callback of %r still runs after %g s; cancelling it",
                     self.pattern,
                     timeout,
+                    about=self.pattern,
                     pattern=self.pattern,
                 )
                 consumer.cancel()

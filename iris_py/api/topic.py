@@ -410,7 +410,11 @@ class Publishing(NodeBase):
             return
         if queue.is_cut:
             logger.warning(
-                "subscription_cut", "the subscription to %r was too slow and is cut off", queue.name, pattern=queue.name
+                "subscription_cut",
+                "the subscription to %r was too slow and is cut off",
+                queue.name,
+                about=queue.name,
+                pattern=queue.name,
             )
             self._core.unsubscribe(queue, self._loop.time())
         elif queue.dropped:

@@ -7,6 +7,8 @@ import sys
 import time
 from typing import Final
 
+from iris_py.logs import escape, indented_traceback
+
 __all__ = ["complain", "log_to_stderr", "one_line", "tell", "use_json"]
 
 LINE_CHARACTERS_MAX: Final = 2000  # of an error: it may carry text from another process
@@ -43,7 +45,7 @@ def complain(text: str) -> None:
 def one_line(text: str) -> str:
     """Make one harmless line of a text that may come from another process: no line ends, and nothing that steers a terminal."""
     words = " ".join(text.split())
-    shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in words[: LINE_CHARACTERS_MAX + 1])
+    shown = escape(words[: LINE_CHARACTERS_MAX + 1])
     return shown if len(words) <= LINE_CHARACTERS_MAX else shown[:LINE_CHARACTERS_MAX] + "..."
 
 
@@ -65,8 +67,9 @@ class _LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         line = f"iris: {level}{one_line(record.getMessage())}"
-        if record.exc_info and logging.getLogger("iris_py").isEnabledFor(logging.DEBUG):
-            line += "\n" + self.formatException(record.exc_info)
+        error = record.exc_info and record.exc_info[1]
+        if error and logging.getLogger("iris_py").isEnabledFor(logging.DEBUG):
+            line += "\n" + (record.exc_text or indented_traceback(error))
         return line
 
 

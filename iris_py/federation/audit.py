@@ -36,6 +36,8 @@ _OTHERS: Final = ""
 class Once:
     """Lets the first event of a subject through, and counts the next ones.
 
+    Each cloud has subjects of its own, so no neighbour and no stranger can hide what another one does.
+
     Args:
         quiet_s: How long after it the next one is let through (seconds).
         is_burst: Whether that time begins anew with each event.
@@ -44,31 +46,42 @@ class Once:
     def __init__(self, quiet_s: float, *, is_burst: bool = False) -> None:
         self._quiet_s = quiet_s
         self._is_burst = is_burst
-        self._subjects: dict[Hashable, tuple[float, int]] = {}  # until when it is quiet, and how many were counted
+        # By cloud and subject: until when it is quiet, and how many were counted.
+        self._clouds: dict[str, dict[Hashable, tuple[float, int]]] = {}
 
-    def admit(self, subject: Hashable, now: float) -> int | None:
+    def admit(self, subject: Hashable, now: float, cloud: str = "") -> int | None:
         """Tell whether an event is to be told.
 
         Args:
             subject: Events with equal ones count together.
             now: The time.
+            cloud: The alias of the neighbour that the event concerns; empty for strangers.
 
         Returns:
             How many were not told before; None if this one is not.
         """
-        if subject not in self._subjects and len(self._subjects) >= SUBJECTS_MAX - 1:
-            self._forget(now)
-            if len(self._subjects) >= SUBJECTS_MAX - 1:
+        subjects = self._clouds.get(cloud)
+        if subjects is None:
+            self._forget_quiet_clouds(now)
+            subjects = self._clouds[cloud] = {}
+        if subject not in subjects and len(subjects) >= SUBJECTS_MAX - 1:
+            subjects = self._clouds[cloud] = _without_quiet(subjects, now)
+            if len(subjects) >= SUBJECTS_MAX - 1:
                 subject = _OTHERS
-        until, count = self._subjects.get(subject, (0.0, 0))
+        until, count = subjects.get(subject, (0.0, 0))
         if now < until:
-            self._subjects[subject] = (now + self._quiet_s if self._is_burst else until, count + 1)
+            subjects[subject] = (now + self._quiet_s if self._is_burst else until, count + 1)
             return None
-        self._subjects[subject] = (now + self._quiet_s, 0)
+        subjects[subject] = (now + self._quiet_s, 0)
         return count
 
-    def _forget(self, now: float) -> None:
-        self._subjects = {subject: entry for subject, entry in self._subjects.items() if entry[0] > now}
+    def _forget_quiet_clouds(self, now: float) -> None:
+        """Forget clouds that may have been removed from the settings."""
+        self._clouds = {cloud: subjects for cloud, subjects in self._clouds.items() if _without_quiet(subjects, now)}
+
+
+def _without_quiet(subjects: Mapping[Hashable, tuple[float, int]], now: float) -> dict[Hashable, tuple[float, int]]:
+    return {subject: entry for subject, entry in subjects.items() if entry[0] > now}
 
 
 class Audit:
@@ -128,7 +141,7 @@ class Audit:
             reason: What was wrong.
             now: The time.
         """
-        self._add_once(self._refusals, (host, reason), now, "handshake_refused", host=host, reason=reason)
+        self._add_once(self._refusals, "", (host, reason), now, "handshake_refused", host=host, reason=reason)
 
     def catalogue(self, cloud: str, gateway: str, version: int, rules: int) -> None:
         """Tell of a catalogue that came.
@@ -151,7 +164,7 @@ class Audit:
             reason: What was wrong.
             now: The time.
         """
-        self._add_once(self._uses, (cloud, name, use), now, "use_refused", cloud=cloud, name=name, use=use, reason=reason)
+        self._add_once(self._uses, cloud, (name, use), now, "use_refused", cloud=cloud, name=name, use=use, reason=reason)
 
     def limited(self, cloud: str, pattern: str, limit: str, now: float) -> None:
         """Tell of what is over a limit: once in a burst.
@@ -162,7 +175,7 @@ class Audit:
             limit: The limit: "requests_per_s", ...
             now: The time.
         """
-        self._add_once(self._limits, (cloud, pattern, limit), now, "limited", cloud=cloud, rule=pattern, limit=limit)
+        self._add_once(self._limits, cloud, (pattern, limit), now, "limited", cloud=cloud, rule=pattern, limit=limit)
 
     def reload(self, changes: Mapping[str, object], error: str = "") -> None:
         """Tell that the file was loaded anew, or why it was not.
@@ -229,8 +242,8 @@ class Audit:
         """Forget the totals of a neighbour that is none any more, or whose accounts begin anew."""
         self._told = {key: numbers for key, numbers in self._told.items() if key[0] != cloud}
 
-    def _add_once(self, once: Once, subject: Hashable, now: float, event: str, **values: object) -> None:
-        untold = once.admit(subject, now)
+    def _add_once(self, once: Once, owner: str, subject: Hashable, now: float, event: str, **values: object) -> None:
+        untold = once.admit(subject, now, owner)
         if untold is not None:
             self._add(event, **values, untold=untold)
 

@@ -102,5 +102,6 @@ class GenerationsFile:
             what,
             self._path or "the state directory",
             reason,
+            about=str(self._path or ""),
             path=str(self._path or ""),
         )

@@ -196,6 +196,7 @@ class RememberedPeers:
                 path,
                 what,
                 exc.strerror,
+                about=path,
                 path=path,
             )
         else:
@@ -205,6 +206,7 @@ class RememberedPeers:
                 path,
                 what,
                 exc.strerror,
+                about=path,
                 path=path,
             )
 

@@ -231,6 +231,7 @@ def check_exposure(exposure: Exposure, path: Path, prefix: str = "") -> None:
             prefix,
             path,
             path,
+            about=str(path),
             path=str(path),
         )
 

@@ -176,6 +176,7 @@ class Flow:
                     "following topics of %r under %r failed",
                     self.alias,
                     self.rule,
+                    about=self.alias,
                     error=exc,
                     cloud=self.alias,
                 )

@@ -160,6 +160,7 @@ class Gateway(Closable):
         self._leaving: set[asyncio.Task[None]] = set()
         self._origin_keys: dict[str, bytes] = {}
         self._refusals = Once(REFUSAL_LOG_S)
+        self._dial_failures = Once(REFUSAL_LOG_S)
         self._unmatched: dict[str, set[tuple[str, str]]] = {}  # imports that were warned of, by neighbour
         self._closing: asyncio.Task[None] | None = None
         self.address: str = ""
@@ -359,6 +360,7 @@ class Gateway(Closable):
                     "the cloud %r can%s be reached",
                     event.alias,
                     "" if event.is_usable else "not",
+                    about=event.alias,
                     cloud=event.alias,
                 )
                 if event.is_usable:
@@ -402,6 +404,7 @@ class Gateway(Closable):
             bundle.alias,
             bundle.address or bundle.host,
             what,
+            about=bundle.alias,
             cloud=bundle.alias,
             reason=event.reason,
         )
@@ -414,13 +417,14 @@ class Gateway(Closable):
                 bundle.address or bundle.host,
                 abs(bundle.clock_ahead_s),
                 "ahead of" if bundle.clock_ahead_s > 0 else "behind",
+                about=bundle.alias,
                 cloud=bundle.alias,
                 ahead_s=bundle.clock_ahead_s,
             )
 
     def _log_refused(self, event: HandshakeRefused) -> None:
         """Say once in a while that a handshake has failed, and what the operator of either cloud can do."""
-        untold = self._refusals.admit((event.address, event.reason), self._loop.time())
+        untold = self._refusals.admit((event.address, event.reason), self._loop.time(), event.alias)
         if untold is None:
             return
         often = f" ({untold} more since the last line like this)" if untold else ""
@@ -437,7 +441,15 @@ class Gateway(Closable):
             what = f"{who} at {event.address} has dialled this gateway, and gets no line: {event.reason}"
             advice = "If it is a neighbour, compare `keys` on each side with what `iris keys public` prints on the other one"
         logger.warning(
-            "handshake_refused", "%s. %s%s", what, advice, often, cloud=event.alias, address=event.address, reason=event.reason
+            "handshake_refused",
+            "%s. %s%s",
+            what,
+            advice,
+            often,
+            about=event.alias,
+            cloud=event.alias,
+            address=event.address,
+            reason=event.reason,
         )
 
     def _warn_of_unmatched(self, alias: str) -> None:
@@ -457,6 +469,7 @@ class Gateway(Closable):
                     rule.kind,
                     rule.outside,
                     alias,
+                    about=f"{rule.outside}@{alias}",
                     cloud=alias,
                     name=rule.outside,
                 )
@@ -464,12 +477,13 @@ class Gateway(Closable):
 
     def _handle_dial_failed(self, address: str, error: OSError | IrisError) -> None:
         why = describe_dial_error(error)
-        if self._refusals.admit((address, why), self._loop.time()) is not None:
+        if self._dial_failures.admit((address, why), self._loop.time()) is not None:
             logger.warning(
                 "dial_failed",
                 "the gateway at %s cannot be dialled: it %s. It is tried again until it answers",
                 address,
                 why,
+                about=address,
                 address=address,
                 reason=why,
             )

@@ -437,6 +437,7 @@ class Listener:
                     "publishing %r for %r failed",
                     item.topic,
                     self._bundle.alias,
+                    about=self._bundle.alias,
                     error=exc,
                     cloud=self._bundle.alias,
                     name=item.topic,

@@ -85,13 +85,20 @@ class Republished(Feed):
                 rule.outside,
                 self.alias,
                 exc,
+                about=f"{rule.outside}@{self.alias}",
                 cloud=self.alias,
                 reason=str(exc),
             )
         except BaseException as exc:
             if not is_cancelled(exc):
                 logger.error(
-                    "gateway_failed", "publishing %r of %r here failed", rule.outside, self.alias, error=exc, cloud=self.alias
+                    "gateway_failed",
+                    "publishing %r of %r here failed",
+                    rule.outside,
+                    self.alias,
+                    about=f"{rule.outside}@{self.alias}",
+                    error=exc,
+                    cloud=self.alias,
                 )
             raise
         finally:

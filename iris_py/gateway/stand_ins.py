@@ -133,7 +133,7 @@ class StandIn(Handler):
         try:
             while (wanted := (self.rank, self.rule.when == "full")) != self._said and (wanted[0] or self._said[0]):
                 if not wanted[0]:
-                    logger.info("stand_in_left", "no other cloud stands in for %r any more", name, cluster=name)
+                    logger.info("stand_in_left", "no other cloud stands in for %r any more", name, about=name, cluster=name)
                     self._leave(LEAVE_TIMEOUT_S)
                     continue
                 if self._membership is None and await self._pause():
@@ -143,6 +143,7 @@ class StandIn(Handler):
                     "the cloud %r stands in for %r",
                     self.rule.clouds[wanted[0] - 1],
                     name,
+                    about=name,
                     cluster=name,
                     cloud=self.rule.clouds[wanted[0] - 1],
                 )
@@ -153,7 +154,9 @@ class StandIn(Handler):
                     await self._node._change_rank(self._membership, wanted[0], takes_overflow=wanted[1])
         except IrisError as exc:
             self._said = 0, False
-            logger.warning("stand_in_failed", "no cloud stands in for %r: %s", name, exc, cluster=name, reason=str(exc))
+            logger.warning(
+                "stand_in_failed", "no cloud stands in for %r: %s", name, exc, about=name, cluster=name, reason=str(exc)
+            )
 
     async def _pause(self) -> bool:
         """Wait until it may join again; returns whether that took time."""

@@ -221,6 +221,7 @@ class Streams:
                 "serving %r for %r failed",
                 offer.name,
                 offer.bundle.alias,
+                about=offer.bundle.alias,
                 error=exc,
                 cloud=offer.bundle.alias,
                 name=offer.name,

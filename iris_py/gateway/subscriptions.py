@@ -168,7 +168,7 @@ class Subscriptions:
             pass
         except BaseException as exc:
             if not is_cancelled(exc):
-                logger.error("gateway_failed", "telling %r of a subscription failed", feed.tunnel, error=exc)
+                logger.error("gateway_failed", "telling %r of a subscription failed", feed.tunnel, about=feed.alias, error=exc)
                 feed.end("the gateway has failed")
             raise
 

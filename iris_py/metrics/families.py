@@ -302,7 +302,7 @@ _COUNTERS: Final[tuple[tuple[str, str, _Number], ...]] = (
     ("iris_loop_stalls_total", "Times that the event loop did nothing for more than 100 ms.", lambda node: node.process.stalls),
     (
         "iris_log_lines_suppressed_total",
-        "Lines that were not logged, for there had been ten of the same event in a minute.",
+        "Lines that were not logged, for there had been ten of the same event and object in a minute.",
         lambda node: node.process.log_lines_suppressed,
     ),
     ("iris_process_cpu_seconds_total", "Seconds of processor time, of user and system.", lambda node: node.process.cpu_s),

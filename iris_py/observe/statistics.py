@@ -336,7 +336,7 @@ class ProcessStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     threads: int = 0
     """Threads of the process now."""
     log_lines_suppressed: int = 0
-    """Lines that were not logged, for there had been ten of the same event in a minute."""
+    """Lines that were not logged, for there had been ten of the same event and object in a minute."""
 
 
 class Histograms(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -175,6 +175,7 @@ def _warn_of_typos(environ: Mapping[str, str]) -> None:
                 "the environment variable %s has no effect. %s",
                 name,
                 nearest_name(name, list(known)),
+                about=name,
                 variable=name,
             )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 from pyspark.accumulators import AccumulatorParam
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from iris_py.connector import EventLogger
 from spark_connector.dataframes.counts import DispatchCounts
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COUNTS", "ProgressListener"]
 
-logger = logging.getLogger("spark_connector")
+logger = EventLogger("spark_connector")
 
 
 class CountsParam(AccumulatorParam[DispatchCounts]):
@@ -72,8 +72,8 @@ class ProgressListener(StreamingQueryListener):
         since, self._before = counts - self._before, counts
         try:
             self._report(event.progress, since)
-        except Exception:
-            logger.exception("the report of a listener of dispatches failed")
+        except Exception as exc:
+            logger.error("report_failed", "the report of a listener of dispatches failed", error=exc)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Do nothing."""

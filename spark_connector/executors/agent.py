@@ -24,7 +24,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from iris_py.connector import background
+from iris_py.connector import EventLogger, background
 from spark_connector.daemon import AHEAD, NOT_NEEDED
 from spark_connector.errors import AgentFailed, OrderRefused
 from spark_connector.executors.challenge import NONCE_BYTES, OPENING_BYTES, Hello, Talk
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Agent", "main"]
 
-logger = logging.getLogger("spark_connector")
+logger = EventLogger("spark_connector")
 
 #: How long an agent tries to lock its directory: who looks whether it is locked holds it for a moment.
 LOCK_TIMEOUT_S = 1.0
@@ -143,7 +143,7 @@ class Agent:
             stack.callback(looking.cancel)
             self._started()
             await self._ended.wait()
-            logger.info("leaving")
+            logger.info("leaving", "leaving")
         # Whoever tries to talk to it from now on waits until it is gone, and starts another one.
         for name in (INFO_NAME, BIRTH_KEY_NAME):
             directory.unlink(name)
@@ -161,7 +161,7 @@ class Agent:
         """End when somebody has removed the directory, for no task finds this agent any more; then another one is started."""
         while self._directory.has(INFO_NAME):  # noqa: ASYNC110 - nobody here knows it earlier
             await asyncio.sleep(LOOK_INTERVAL_S)
-        logger.warning("%s was removed; leaving", self._directory.path)
+        logger.warning("directory_removed", "%s was removed; leaving", self._directory.path)
         self.end()
 
     async def serve(self, order: Order) -> dict[str, Any]:
@@ -217,7 +217,15 @@ class Agent:
                 await node.close()
                 raise
             self._nodes[network] = node
-            logger.info("node %s of network %r at %s", node.id, node.network, node.address)
+            logger.info(
+                "node_opened",
+                "node %s of network %r at %s",
+                node.id,
+                node.network,
+                node.address,
+                about=node.id,
+                node=node.id,
+            )
         return node
 
     def _drop_soon(self, hosted: Hosted) -> None:
@@ -257,7 +265,7 @@ class Agent:
             importlib.invalidate_caches()
             self._write_info()
             self._watch_idleness()
-            logger.info("adopted by a task")
+            logger.info("adopted", "adopted by a task")
         elif not hmac.compare_digest(key, self._launch.key):
             raise OrderRefused("it is not from the driver of this application")
 
@@ -267,7 +275,12 @@ class Agent:
             check_peer(writer.get_extra_info("socket"))
             writer.write(json.dumps(await self._answer(reader, writer)).encode() + b"\n")
         except ForeignPeer as exc:
-            logger.warning("a process of user %d wants to give orders to this agent, and is refused", exc.user)
+            logger.warning(
+                "user_refused",
+                "a process of user %d wants to give orders to this agent, and is refused",
+                exc.user,
+                user=exc.user,
+            )
         except (OSError, asyncio.IncompleteReadError):
             pass  # the task was killed
         finally:
@@ -279,7 +292,7 @@ class Agent:
         except (OSError, asyncio.IncompleteReadError):
             raise
         except Exception as exc:
-            logger.warning("an order of a task failed: %s: %s", type(exc).__name__, exc)
+            logger.warning("order_failed", "an order of a task failed: %s: %s", type(exc).__name__, exc)
             return {"error": str(exc) if isinstance(exc, AgentFailed) else f"{type(exc).__name__}: {exc}"}
 
     async def _take_order(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Order:
@@ -331,7 +344,7 @@ async def watch(executor: ExecutorProcess, ended: Callable[[], object]) -> None:
         finally:
             loop.remove_reader(descriptor)
             os.close(descriptor)
-    logger.info("executor %s has ended", executor.id)
+    logger.info("executor_ended", "executor %s has ended", executor.id)
     ended()
 
 
@@ -365,8 +378,8 @@ def main() -> None:
     try:
         _be_agent(launch, directory, spawning)
         status = 0
-    except BaseException:
-        logger.exception("the agent failed")
+    except BaseException as exc:
+        logger.error("agent_failed", "the agent failed", error=exc)
     finally:
         logging.shutdown()
         os._exit(status)  # threads of handlers may run for ever
@@ -399,10 +412,10 @@ def _be_agent(launch: Launch, directory: PrivateDirectory, spawning: int | None 
     )
     lock = _lock(directory)
     if lock is None:
-        logger.info("executor %s has another agent", launch.executor.id)
+        logger.info("agent_superfluous", "executor %s has another agent", launch.executor.id)
         return
     try:
-        logger.info("agent of executor %s, process %d", launch.executor.id, launch.executor.pid)
+        logger.info("agent_begins", "agent of executor %s, process %d", launch.executor.id, launch.executor.pid)
         _warn_of_limits()
         loop = background()
         agent = Agent(launch, directory, loop, lambda: None if spawning is None else os.close(spawning))
@@ -412,7 +425,7 @@ def _be_agent(launch: Launch, directory: PrivateDirectory, spawning: int | None 
         loop.wait(agent.run)
     finally:
         remove_directory(directory)
-        logger.info("gone")
+        logger.info("agent_gone", "gone")
 
 
 def _lock(directory: PrivateDirectory) -> int | None:
@@ -427,6 +440,7 @@ def _warn_of_limits() -> None:
     limit, _hard = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
         logger.warning(
+            "memory_limited",
             "this agent may use %d MiB of address space, as spark.executor.pyspark.memory says for Python workers. "
             "A handler that needs more fails with MemoryError; raise that setting.",
             limit >> 20,

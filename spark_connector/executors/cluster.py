@@ -10,7 +10,6 @@ import atexit
 import concurrent.futures
 import contextlib
 import json
-import logging
 import math
 import os
 import pickle
@@ -30,6 +29,7 @@ from iris_py.connector import (
     TUNNEL_TIMEOUT_S,
     TUNNEL_WINDOW_BYTES,
     TUNNELS,
+    EventLogger,
 )
 from spark_connector.errors import ExecutorsMissing, UpdateFailed
 from spark_connector.executors.application import Application, ensure_task
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Executor", "ExecutorCluster"]
 
-logger = logging.getLogger("spark_connector")
+logger = EventLogger("spark_connector")
 
 #: How long the driver tries to greet an agent that says it serves: both must have found each other in the network.
 GREET_TIMEOUT_S = 5.0
@@ -438,7 +438,14 @@ class ExecutorCluster:
                     return exc.text
                 refused = order.generation
                 logger.warning(
-                    "executor %s runs generation %d of the handler, not %d: %s", executor, running, refused, exc.text
+                    "update_failed",
+                    "executor %s runs generation %d of the handler, not %d: %s",
+                    executor,
+                    running,
+                    refused,
+                    exc.text,
+                    about=executor,
+                    executor=executor,
                 )
             except NodeClosed as exc:  # by this program, if it is the program's own
                 self._reconciler.stop()

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import math
 import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
-from iris_py.connector import DaemonThreads
+from iris_py.connector import DaemonThreads, EventLogger
 from spark_connector.executors.application import ApplicationEnded
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Reconciler", "Spark"]
 
-logger = logging.getLogger("spark_connector")
+logger = EventLogger("spark_connector")
 
 Arguments = ParamSpec("Arguments")
 
@@ -247,13 +246,19 @@ class Reconciler:
             except Exception as exc:
                 if self._stop.is_set():
                     return  # its threads are gone
-                logger.warning("looking for executors without an agent failed: %s: %s", type(exc).__name__, _short(exc))
+                logger.warning(
+                    "look_failed",
+                    "looking for executors without an agent failed: %s: %s",
+                    type(exc).__name__,
+                    _short(exc),
+                    about=self._group,
+                )
             if self._wait():
                 return
         try:
             self._ended()
         except Exception as exc:
-            logger.debug("the end of the application: %s", exc)
+            logger.debug("application_ended", "the end of the application: %s", exc)
 
     def _wait(self) -> bool:
         """Wait until it is time for the next look; return whether there is to be none."""
@@ -286,7 +291,13 @@ class Reconciler:
         except Exception as exc:
             if self._stop.is_set() or is_cancelled:
                 return
-            logger.warning("starting agents on executors %s failed: %s", ", ".join(executors), _short(exc))
+            logger.warning(
+                "start_failed",
+                "starting agents on executors %s failed: %s",
+                ", ".join(executors),
+                _short(exc),
+                about=self._group,
+            )
             reasons.update(dict.fromkeys(executors, f"the Spark job that starts its agent failed: {_short(exc)}"))
         finally:
             self._note(executors, reasons, delays)
@@ -309,7 +320,14 @@ class Reconciler:
                 attempt.is_under_way = False
                 if executor in reasons:  # what its agent says is an error
                     if reasons[executor] != attempt.reason:
-                        logger.warning("executor %s has no agent: %s", executor, reasons[executor])
+                        logger.warning(
+                            "agent_missing",
+                            "executor %s has no agent: %s",
+                            executor,
+                            reasons[executor],
+                            about=executor,
+                            executor=executor,
+                        )
                     attempt.reason = reasons[executor]
                     attempt.next_s = now + attempt.delay_s
                     attempt.delay_s = min(2 * attempt.delay_s, self._retry_s_max)

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import io
 import json
-import logging
 import os
 import pickle
 import platform
@@ -16,7 +15,7 @@ from importlib.util import find_spec, module_from_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from iris_py import Handler
-from iris_py.connector import adapt, default_concurrency
+from iris_py.connector import EventLogger, adapt, default_concurrency
 from spark_connector.errors import AgentFailed, OrderRefused
 from spark_connector.executors.orders import BYE, GREET, UPDATE, control_name, open_order, own_name
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Hosted"]
 
-logger = logging.getLogger("spark_connector")
+logger = EventLogger("spark_connector")
 
 #: How long the driver has to greet an agent that serves a new cluster. It does so as soon as the Spark job is done that started
 #: the agent; if it does not, it was closed meanwhile, or is in another network, and nobody would ever say bye.
@@ -80,7 +79,13 @@ class Switch(Handler):
         if isinstance(self._handler, Handler):
             await self._handler.on_broadcast(message)
         else:
-            logger.warning("a broadcast to %r was dropped: the handler is a function, for requests only", message.cluster)
+            logger.warning(
+                "broadcasts_dropped",
+                "a broadcast to %r was dropped: the handler is a function, for requests only",
+                message.cluster,
+                about=message.cluster,
+                cluster=message.cluster,
+            )
 
 
 class TunnelSwitch(Switch):
@@ -142,7 +147,15 @@ class Hosted:
         try:
             await self.update(order.generation, order.blob)
         except AgentFailed as exc:
-            logger.warning("%r goes on with generation %d of its handler: %s", order.name, self.generation, exc)
+            logger.warning(
+                "update_failed",
+                "%r goes on with generation %d of its handler: %s",
+                order.name,
+                self.generation,
+                exc,
+                about=order.name,
+                cluster=order.name,
+            )
 
     def describe(self) -> dict[str, Any]:
         """Say who this is."""
@@ -172,7 +185,8 @@ class Hosted:
             handler = await self._background.in_thread(_load, blob)  # its imports must not hold up the node
             await self._run(handler)
             self._blob, self.generation = blob, generation
-            logger.info("%r runs generation %d of its handler", self.order.name, generation)
+            name = self.order.name
+            logger.info("updated", "%r runs generation %d of its handler", name, generation, about=name, cluster=name)
 
     async def leave(self) -> None:
         """Leave the cluster; requests that run have a moment to end."""
@@ -191,7 +205,13 @@ class Hosted:
             if self.order.before is None:
                 raise
             logger.warning(
-                "%r does not begin with generation %d of its handler: %s", self.order.name, self.order.generation, exc
+                "update_failed",
+                "%r does not begin with generation %d of its handler: %s",
+                self.order.name,
+                self.order.generation,
+                exc,
+                about=self.order.name,
+                cluster=self.order.name,
             )
             await self.update(*self.order.before)
 
@@ -238,12 +258,28 @@ class Hosted:
                 asyncio.get_running_loop().call_soon(self._drop, self)  # this request is answered before
         except OrderRefused as exc:
             self.refused += 1
-            logger.warning("an order from node %s to %r was refused: %s", request.source, self.order.name, exc.reason)
+            logger.warning(
+                "order_refused",
+                "an order from node %s to %r was refused: %s",
+                request.source,
+                self.order.name,
+                exc.reason,
+                about=self.order.name,
+                cluster=self.order.name,
+            )
             raise
         return json.dumps(self.describe()).encode()
 
     def _miss_greeting(self) -> None:
-        logger.warning("the driver of %r did not greet this agent within %g s; leaving", self.order.name, GREET_TIMEOUT_S)
+        name = self.order.name
+        logger.warning(
+            "greeting_missed",
+            "the driver of %r did not greet this agent within %g s; leaving",
+            name,
+            GREET_TIMEOUT_S,
+            about=name,
+            cluster=name,
+        )
         self._drop(self)
 
 

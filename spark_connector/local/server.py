@@ -14,7 +14,6 @@ When a connection ends, whatever still runs for it is cancelled, and its streams
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from iris_py import ConfigurationError, Retry, Seal
+from iris_py.connector import EventLogger
 from spark_connector.local import frames
 from spark_connector.local.frames import Failed, FrameReader, MalformedFrame, Returned, encode_frame, failed, header_of
 from spark_connector.local.private_directory import SOCKET_NAME
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NodeServer", "serve"]
 
-logger = logging.getLogger("spark_connector")
+logger = EventLogger("spark_connector")
 
 #: Processes of tasks that are connected at once. Spark has one for each slot, and some more for other kinds of functions; too
 #: small: tasks of a large executor are refused; too large: descriptors of the agent, which has 1,024 by default.
@@ -187,7 +187,7 @@ class _Connection(asyncio.Protocol):
         self.close()
 
     def _break(self, reason: str) -> None:
-        logger.warning("a process of this executor sends what is no call: %s", reason)
+        logger.warning("call_malformed", "a process of this executor sends what is no call: %s", reason)
         self._refuse("malformed")
 
     # -- the beginning
@@ -197,7 +197,12 @@ class _Connection(asyncio.Protocol):
         try:
             check_peer(self._transport.get_extra_info("socket"))
         except ForeignPeer as exc:
-            logger.warning("a process of user %d wants to use the node of this executor, and is refused", exc.user)
+            logger.warning(
+                "user_refused",
+                "a process of user %d wants to use the node of this executor, and is refused",
+                exc.user,
+                user=exc.user,
+            )
             return False
         return True
 
@@ -206,7 +211,7 @@ class _Connection(asyncio.Protocol):
         assert self._hello is not None
         self._hello += data
         if not frames.MAGIC.startswith(self._hello[: len(frames.MAGIC)]):
-            logger.warning("a process of this executor sends what is no hello")
+            logger.warning("hello_malformed", "a process of this executor sends what is no hello")
             self._refuse("malformed")
             return b""
         if len(self._hello) < frames.HELLO.size:
@@ -214,7 +219,13 @@ class _Connection(asyncio.Protocol):
         _magic, version = frames.HELLO.unpack_from(self._hello)
         self._transport.write(frames.HELLO.pack(frames.MAGIC, frames.VERSION))
         if version != frames.VERSION:
-            logger.warning("a process of this executor speaks version %d, and this agent %d", version, frames.VERSION)
+            logger.warning(
+                "version_differs",
+                "a process of this executor speaks version %d, and this agent %d",
+                version,
+                frames.VERSION,
+                version=version,
+            )
             self._refuse("version")
             return b""
         if self._is_surplus:  # said only now: what is closed with something unread in it is broken at the other end

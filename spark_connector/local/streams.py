@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 import threading
 import time
@@ -13,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic
 
 from iris_py import Answers, ConfigurationError, DecodeError, Member, Message, NodeClosed, SurveyFailure, SurveyReply
-from iris_py.connector import UNDECODABLE, Payload, decode_message
+from iris_py.connector import UNDECODABLE, EventLogger, Payload, decode_message
 from spark_connector.errors import AgentLost
 from spark_connector.local import frames
 from spark_connector.local.calls import lost_if_closed
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GRACE_S", "LocalMembers", "LocalSubscription", "LocalSurvey"]
 
-logger = logging.getLogger("spark_connector")
+logger = EventLogger("spark_connector")
 
 #: How much longer than a call may take its answer is waited for (seconds). Only an agent that stands still takes longer.
 GRACE_S = 5.0
@@ -267,7 +266,15 @@ class LocalSubscription(Generic[Payload]):
                 self._undecodable = exc
                 is_told = not self._unread & (self._unread - 1)  # the first, and ever more rarely
             if is_told:
-                logger.warning("the subscription to %r leaves out %d messages: %s", self.pattern, self._unread, exc)
+                logger.warning(
+                    "messages_undecodable",
+                    "the subscription to %r leaves out %d messages: %s",
+                    self.pattern,
+                    self._unread,
+                    exc,
+                    about=self.pattern,
+                    pattern=self.pattern,
+                )
             return None
 
 

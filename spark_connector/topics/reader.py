@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import time
 import uuid
 from contextlib import suppress
@@ -24,6 +23,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from iris_py import ConfigurationError, Handler, IrisError, NodeClosed, TunnelBroken, TunnelClosed
+from iris_py.connector import EventLogger
 from spark_connector.dataframes import worker
 from spark_connector.dataframes.arrow import decode_batch, encode_batch
 from spark_connector.errors import DataLost
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Provider", "RefusingReader", "Source", "TopicRange", "TopicReader"]
 
-logger = logging.getLogger("spark_connector")
+logger = EventLogger("spark_connector")
 
 #: How long a task looks for the planner (seconds): its node has just started, on a machine that may be busy.
 OPEN_TIMEOUT_S: Final = 30.0
@@ -285,7 +285,10 @@ class Source:
     def _lose(self, count: int, reason: str) -> None:
         if count:
             self._losses.lost += count
-            logger.warning("%d messages of the topic %r are lost: they %s", count, self._options.topic, reason)
+            topic = self._options.topic
+            logger.warning(
+                "messages_lost", "%d messages of the topic %r are lost: they %s", count, topic, reason, about=topic, topic=topic
+            )
             self._check_losses()
 
     def _check_losses(self) -> None:
@@ -339,12 +342,15 @@ class Source:
         now = time.monotonic()
         if now - self._dropped_at >= BURST_S:
             logger.warning(
+                "query_drops",
                 "the query of the topic %r is behind and drops the oldest messages, %d so far: at most %d or %d bytes wait. "
                 "Raise bufferMessages and bufferBytes, or let micro-batches be faster",
                 self._options.topic,
                 self._losses.dropped,
                 self._options.buffer_messages,
                 self._options.buffer_bytes,
+                about=self._options.topic,
+                topic=self._options.topic,
             )
         self._dropped_at = now
 

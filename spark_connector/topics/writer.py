@@ -7,7 +7,6 @@ least once, and have ids that are the same each time (see ``keys.py``), in the h
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from iris_py import ConfigurationError, IrisError
+from iris_py.connector import EventLogger
 from spark_connector.dataframes import worker
 from spark_connector.dataframes.keys import Scope, task_scope
 from spark_connector.topics.message_ids import MESSAGE_ID
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "Published", "StreamTopicWriter", "TopicWriter", "check_columns", "write_rows"]
 
-logger = logging.getLogger("spark_connector")
+logger = EventLogger("spark_connector")
 
 #: What a write is called in ids: an action has one, so this only tells them from the keys of a dispatch.
 NAME: Final = "write"
@@ -237,8 +237,10 @@ def _note(results: Sequence[WriterCommitMessage | None], plan: Plan) -> None:
     unheard = sum(result.unheard for result in done)
     if unheard:
         logger.warning(
+            "messages_unheard",
             "%d of %d messages to %s had no subscriber",
             unheard,
             sum(result.messages for result in done),
             "the topics of the rows" if plan.options.topic is None else f"the topic {plan.options.topic!r}",
+            about=plan.options.topic or "",
         )

@@ -14,6 +14,7 @@ import pytest
 import iris_py as iris
 import iris_py.sync
 from iris_py.api.failures import PLACES_MAX, REPEATED_S, FailureLog, is_interrupt
+from iris_py.logs import LINES_MAX
 from tests.integration.conftest import PATIENCE_S, Loops, until
 
 if TYPE_CHECKING:
@@ -284,6 +285,72 @@ def test_a_failure_is_logged_as_an_error_with_its_place_and_traceback(loop: Loop
     line = check.__code__.co_firstlineno + 2
     assert record.getMessage() == f"the handler of 'them' failed: ValueError: as you wish ({__file__}:{line}, in check)"
     assert record.exc_info
+
+
+def fail_with(payload: bytes) -> None:
+    raise type(f"Error{payload.decode()}", (Exception,), {})("noise")
+
+
+def test_a_noisy_handler_hides_no_first_failure(loop: Loops, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither of another handler, nor at another place of its own."""
+
+    class Ledger(iris.Handler):
+        async def on_request(self, request: iris.Request) -> bytes:
+            raise RuntimeError("the ledger is corrupt")
+
+    class Noisy(iris.Handler):
+        async def on_request(self, request: iris.Request) -> bytes:
+            return check(request.payload, ValueError)
+
+        async def on_broadcast(self, message: iris.Message) -> None:
+            fail_with(message.payload)
+
+    heard: list[bytes] = []
+
+    def callback(message: iris.Message) -> None:
+        heard.append(message.payload)
+        fail_with(message.payload)
+
+    async def main() -> None:
+        async with (
+            iris.connect() as node,
+            node.join("payments", Ledger()),
+            node.join("noisy", Noisy()),
+            node.subscribe("news", callback=callback),
+        ):
+            for number in range(3 * LINES_MAX):
+                await node.publish("news", str(number).encode())
+                await node.broadcast("noisy", str(number).encode())
+            await until(lambda: len(heard) == 3 * LINES_MAX)
+            for cluster in ("payments", "noisy"):
+                with pytest.raises(iris.RemoteError):
+                    await node.request(cluster, b"bad", timeout=PATIENCE_S)
+
+    with caplog.at_level(logging.ERROR, logger="iris_py"):
+        loop.run(main())
+    texts = [record.getMessage() for record in caplog.records]
+    assert len([text for text in texts if "the callback of the subscription to 'news' failed" in text]) == LINES_MAX
+    assert len([text for text in texts if "the handler of 'payments' failed: RuntimeError: the ledger" in text]) == 1
+    assert len([text for text in texts if "the handler of 'noisy' failed: ValueError: as you wish" in text]) == 1
+
+
+def test_the_text_of_a_failure_forges_no_line(loop: Loops, caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(request: iris.Request) -> bytes:
+        raise ValueError(request.payload.decode())
+
+    async def main() -> None:
+        async with iris.connect() as node, node.join("them", handler):
+            with pytest.raises(iris.RemoteError) as caught:
+                await node.request("them", b"no\nCRITICAL the ledger is lost\x1b[2K", timeout=PATIENCE_S)
+            assert caught.value.text == "no\nCRITICAL the ledger is lost\x1b[2K", "the caller has the text itself"
+
+    with caplog.at_level(logging.ERROR, logger="iris_py"):
+        loop.run(main())
+    (record,) = caplog.records
+    first, *others = logging.Formatter().format(record).split("\n")
+    assert first.startswith(r"the handler of 'them' failed: ValueError: no\nCRITICAL the ledger is lost\x1b[2K (")
+    assert others
+    assert all(line.startswith("  ") and line.isprintable() for line in others)
 
 
 def test_what_fails_again_and_again_is_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:

@@ -74,10 +74,31 @@ def test_strangers_with_many_addresses_fill_neither_memory_nor_disk() -> None:
     for number in range(10 * SUBJECTS_MAX):
         audit.handshake_refused(f"host {number}", "unknown pair", 100.0)
     assert len(take(audit)) == SUBJECTS_MAX
-    assert len(audit._refusals._subjects) == SUBJECTS_MAX
+    assert len(audit._refusals._clouds[""]) == SUBJECTS_MAX
     audit.handshake_refused("host 0", "unknown pair", 200.0)
     audit.handshake_refused("late host", "unknown pair", 200.0)
     assert [record["host"] for record in take(audit)] == ["host 0", "late host"], "old ones make room"
+
+
+def test_a_neighbour_that_tries_many_names_hides_nothing_of_another_one() -> None:
+    audit = make()
+    for number in range(2 * SUBJECTS_MAX):
+        audit.use_refused("noisy", f"name {number}", "request", "not exported", 5.0)
+        audit.limited("noisy", f"rule {number}", "requests_per_s", 5.0)
+    take(audit)
+    audit.use_refused("quiet", "a", "request", "not exported", 5.0)
+    audit.limited("quiet", "rule", "requests_per_s", 5.0)
+    assert [(record["event"], record["cloud"], record["untold"]) for record in take(audit)] == [
+        ("use_refused", "quiet", 0),
+        ("limited", "quiet", 0),
+    ]
+
+
+def test_clouds_that_are_quiet_are_forgotten() -> None:
+    audit = make()
+    for number in range(100):
+        audit.use_refused(f"cloud {number}", "a", "request", "not exported", number * PERIOD_S)
+    assert len(audit._uses._clouds) == 1
 
 
 def test_a_refused_use_is_told_once_in_ten_seconds_for_each_name() -> None:
