@@ -50,9 +50,10 @@ from iris_py.link.config import LinkConfig
 from iris_py.link.handshake import Offer
 from iris_py.logs import EventLogger
 from iris_py.net import busy_poll, descriptors
-from iris_py.net.addresses import advertised_addresses, listened_address, parse_address
 from iris_py.net.ciphers import fastest_suite
 from iris_py.net.driver import Driver, describe_dial_error, is_absence
+from iris_py.net.interfaces import ThisMachine
+from iris_py.net.listening import listen
 from iris_py.net.sockets import SocketNetwork
 from iris_py.node.core import NodeCore
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
@@ -375,17 +376,17 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         config, self._entropy = self._config, entropy
         allowed = descriptors.raise_limit()
         self._restore_generations()
-        host, port = parse_address(config.listen)
-        try:
-            host, port = await self._driver.listen(host, port, multicast=config.discovery)
-        except OSError as exc:
-            raise ConfigurationError(
-                f"cannot listen on {config.listen}: {exc.strerror or exc}. Choose another address."
-            ) from exc
+        place = await listen(
+            self._driver,
+            config.listen,
+            machine=None if self._is_simulated else ThisMachine(),
+            multicast=config.discovery,
+            advertise=config.advertise,
+            seeds=config.seeds,
+        )
+        self._listened = place.address
         identity = Identity(entropy(IDENTITY_SEED_BYTES))
-        self._listened = listened_address(host, port)
-        self._driver.own = frozenset({(host, port), parse_address(self._listened)})
-        info = NodeInfo(NodeId(identity.node_id), advertised_addresses(host, port, config.advertise), config.zone)
+        info = NodeInfo(NodeId(identity.node_id), place.told, config.zone)
         max_message_bytes = config.max_message_bytes
         self._core = NodeCore(
             info,
@@ -399,6 +400,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         )
         if self._tracing is None and max_message_bytes >= BODY_BYTES:
             self._runs = self._core.pubsub.publisher.runs
+        self._core.overlay.settle_vantage(place.networks, place.families)
         self._core.journal.started_at = self._started_at
         self._core.peers.handshakes_max = descriptors.handshakes_max(allowed)
         self._core.peers.links_max = descriptors.links_max(allowed)
@@ -409,12 +411,13 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         complete = self._remember() and config.is_zero_configuration
         remembered = self._remembered.addresses() if self._remembered is not None else []
         remembered = [address for address in remembered if address != self._listened]
-        self._seeds = Seeds(seed for seed in config.seeds if seed not in (self._listened, *info.addresses))
+        seeds = [seed for seed in config.seeds if not place.leads_here(seed)]
+        self._seeds = Seeds(seeds)
         self._driver.run(self._core, self._handle_dial_failed)
         now = self._loop.time()
         unix_s = now if self._is_simulated else time.time()
         beacons = self._driver.has_multicast
-        self._core.start(now, config.seeds, remembered, beacons=beacons, complete=complete, unix_s=unix_s)
+        self._core.start(now, seeds, remembered, beacons=beacons, complete=complete, unix_s=unix_s)
         self._driver.wake()
         await self._settled
         await self._check_seeds()

@@ -298,7 +298,7 @@ class FederationCore:
         self._advance(now)
         return link
 
-    def dialled(self, address: str, now: float) -> Link | None:
+    def dialled(self, address: str, now: float, host: str = "") -> Link | None:
         """A connection to an address was made; returns its link, or None if it is not wanted any more."""
         link = self.lines.dialled(address, now)
         self._advance(now)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import ipaddress
-import socket
 from typing import TYPE_CHECKING, Final
 
+from iris_overlay.messages import ADDRESSES_MAX
 from iris_py.errors import ConfigurationError
 from iris_py.wire.addresses import format_address, is_loopback, parse_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
+
+    from iris_py.net.interfaces import Interface, Machine
 
 __all__ = [
     "LISTENED",
     "advertised_addresses",
     "format_address",
+    "host_addresses",
     "is_loopback",
-    "listened_address",
     "parse_address",
     "parse_advertised",
 ]
@@ -27,42 +29,70 @@ __all__ = [
 LISTENED: Final = "listen"
 
 
-def listened_address(host: str, port: int) -> str:
-    """Return what nodes that nothing stands in the way of dial, for a node that listens at an address.
+def host_addresses(machine: Machine, families: Collection[int], towards: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the addresses of a machine that other machines can be told, the one that most of them reach first.
 
-    An unspecified host (``0.0.0.0``, ``::``) stands for every interface and cannot be dialled: it is replaced by the address
-    that this machine would use towards the rest of the world, or by loopback where there is no such route.
+    First the addresses that the routing table picks towards the given hosts, then the one towards the rest of the world, then
+    those of all other interfaces, at most `ADDRESSES_MAX` in all. Loopback and link-local addresses of IPv6 are left out: they
+    mean something else on each machine.
+
+    Args:
+        machine: The machine.
+        families: 4, 6 or both; the addresses of the first family come first.
+        towards: Numeric addresses of other hosts that this one is to be reached from.
     """
-    if not ipaddress.ip_address(host).is_unspecified:
-        return format_address(host, port)
-    family, elsewhere, loopback = (
-        (socket.AF_INET6, "2001:db8::1", "::1") if ":" in host else (socket.AF_INET, "192.0.2.1", "127.0.0.1")
-    )
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((elsewhere, 9))  # only asks the routing table: connecting a datagram socket sends nothing
-            return format_address(probe.getsockname()[0], port)
-        except OSError:
-            return format_address(loopback, port)
+    interfaces = machine.interfaces()
+    sources = [
+        machine.source_towards(host, family)
+        for host in (*towards, None)
+        for family in families
+        if host is None or (":" in host) == (family == 6)
+    ]
+    told = [host for host in (_lasting(source, interfaces) for source in sources if source) if _is_told(host)]
+    told += _interface_addresses([each for each in interfaces if each.is_running], families)
+    if not told:  # what has no carrier leads nowhere today, and is better than nothing
+        told = _interface_addresses(interfaces, families)
+    return tuple(dict.fromkeys(told))[:ADDRESSES_MAX]
 
 
-def advertised_addresses(host: str, port: int, advertise: Iterable[str] = ()) -> tuple[str, ...]:
+def _lasting(source: str, interfaces: Iterable[Interface]) -> str:
+    """Return the address that stays in place of a temporary one of IPv6, on the same network."""
+    ip = ipaddress.ip_address(source)
+    near = [each.ip for interface in interfaces for each in interface.addresses if ip in each.network]
+    return source if ip.version == 4 or ip in near or not near else str(near[0])
+
+
+def _interface_addresses(interfaces: Collection[Interface], families: Collection[int]) -> list[str]:
+    """Return one address of each family of each interface: it leads there."""
+    found: list[str] = []
+    for family in families:
+        for interface in interfaces:
+            hosts = [str(each.ip) for each in interface.addresses if each.version == family]
+            found += [host for host in hosts if _is_told(host)][:1]
+    return found
+
+
+def _is_told(host: str) -> bool:
+    ip = ipaddress.ip_address(host)
+    return not (ip.is_loopback or ip.is_unspecified or (ip.version == 6 and ip.is_link_local))
+
+
+def advertised_addresses(listened: Iterable[str], port: int, advertise: Iterable[str] = ()) -> tuple[str, ...]:
     """Return what others are told to dial, in the order in which they are to try.
 
     Args:
-        host: The address that the node listens on; unspecified for every interface.
+        listened: The addresses that the node is reached at where nothing stands before it.
         port: Its port there.
         advertise: What the settings say instead: each as :func:`parse_advertised` takes it. Nothing: what it listens on.
     """
-    own = listened_address(host, port)
     told: dict[str, None] = {}
     for text in advertise or (LISTENED,):
         if text == LISTENED:
-            told[own] = None
+            told |= dict.fromkeys(listened)
         else:
             name, other_port = parse_advertised(text)
             told[format_address(name, other_port or port)] = None
-    return tuple(told)
+    return tuple(told)[:ADDRESSES_MAX]
 
 
 def parse_advertised(text: str, origin: str = "advertise") -> tuple[str, int | None]:

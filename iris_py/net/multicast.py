@@ -11,14 +11,12 @@ import ipaddress
 import socket
 import struct
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iris_py.logs import EventLogger
+from iris_py.net.interfaces import find_interfaces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from iris_py.net.network import Address, SocketAddress
 
 logger = EventLogger("iris_py.net")
@@ -30,12 +28,6 @@ INTERFACES_MAX: Final = 16
 
 #: Where the system chooses the interface.
 SYSTEM: Final = 0
-
-# Linux, <linux/if.h> and <linux/sockios.h>.
-_GET_FLAGS, _GET_ADDRESS = 0x8913, 0x8915
-_UP, _LOOPBACK, _MULTICAST = 0x1, 0x8, 0x1000
-_NAME_AND_FLAGS: Final = struct.Struct("16sH14x")
-_IPV6_ADDRESSES: Final = Path("/proc/self/net/if_inet6")
 
 
 def beacon_interfaces(family: int, own: SocketAddress) -> list[int]:
@@ -54,7 +46,7 @@ def beacon_interfaces(family: int, own: SocketAddress) -> list[int]:
         return [own[3]]  # a link-local address, which has the interface with it
     if host.is_unspecified:
         return _suitable(socket.AF_INET6)
-    with_it = [index for index, address in _ipv6_addresses() if address == host]
+    with_it = [each.index for each in find_interfaces() if any(address.ip == host for address in each.addresses)]
     return with_it[:1] or _suitable(socket.AF_INET6)
 
 
@@ -77,7 +69,7 @@ def membership(group: str, index: int) -> bytes:
 
 def _suitable(family: int) -> list[int]:
     """Return the interfaces that are up and can do multicast, but for loopback: the first so many."""
-    found = list(_multicast_interfaces(family))
+    found = _multicast_interfaces(family)
     if len(found) > INTERFACES_MAX:
         logger.warning(
             "interfaces_too_many",
@@ -89,34 +81,13 @@ def _suitable(family: int) -> list[int]:
     return found[:INTERFACES_MAX]
 
 
-def _multicast_interfaces(family: int) -> Iterator[int]:
+def _multicast_interfaces(family: int) -> list[int]:
     if sys.platform != "linux":
-        # Elsewhere the numbers of these requests differ; of IPv4 the system chooses, of IPv6 those that cannot are passed over.
-        yield from () if family == socket.AF_INET else (index for index, _name in socket.if_nameindex())
-        return
-    import fcntl
-
-    with_address = {index for index, _address in _ipv6_addresses()} if family == socket.AF_INET6 else set()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        for index, name in socket.if_nameindex():
-            request = _NAME_AND_FLAGS.pack(name.encode(), 0)
-            try:
-                _, flags = _NAME_AND_FLAGS.unpack(fcntl.ioctl(sock, _GET_FLAGS, request))
-                if family == socket.AF_INET:
-                    fcntl.ioctl(sock, _GET_ADDRESS, request + bytes(8))  # fails if there is none
-                elif index not in with_address:
-                    continue
-            except OSError:
-                continue
-            if flags & (_UP | _LOOPBACK | _MULTICAST) == _UP | _MULTICAST:
-                yield index
-
-
-def _ipv6_addresses() -> list[tuple[int, ipaddress.IPv6Address]]:
-    """Return the addresses of IPv6 of this machine, each with its interface; none where Linux does not tell."""
-    try:
-        lines = _IPV6_ADDRESSES.read_text().splitlines()
-    except OSError:
-        return []
-    words = (line.split() for line in lines)
-    return [(int(index, 16), ipaddress.IPv6Address(bytes.fromhex(address))) for address, index, *_rest in words]
+        # Elsewhere the interfaces are not known: of IPv4 the system chooses, of IPv6 those that cannot are passed over.
+        return [] if family == socket.AF_INET else [index for index, _name in socket.if_nameindex()]
+    version = 4 if family == socket.AF_INET else 6
+    return [
+        each.index
+        for each in find_interfaces()
+        if each.has_multicast and not each.is_loopback and any(address.version == version for address in each.addresses)
+    ]

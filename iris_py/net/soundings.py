@@ -1,4 +1,4 @@
-"""The sockets of this machine, tried: which interfaces there are, and what can be listened on, dialled and heard.
+"""The sockets of this machine, tried: what can be listened on, dialled and heard.
 
 Nothing stays of it: what is opened to try something is closed at once. It is for whoever looks for a fault.
 """
@@ -9,15 +9,13 @@ import asyncio
 import contextlib
 import os
 import socket
-import struct
-from dataclasses import dataclass
 from typing import Final
 
 from iris_py.net.addresses import parse_address
 from iris_py.net.network import BEACON_PORT
 from iris_py.net.sockets import SocketNetwork
 
-__all__ = ["Interface", "find_interfaces", "hears_itself", "is_refused", "resolve", "try_port"]
+__all__ = ["RESOLVE_S", "hears_itself", "is_refused", "try_port"]
 
 #: How long a name server, and a remembered peer, may take (seconds).
 RESOLVE_S: Final = 3.0
@@ -25,71 +23,6 @@ DIAL_S: Final = 1.0
 #: How often, and for how long each (seconds), a datagram to a group is waited for that this machine sends to itself.
 MULTICAST_TRIES: Final = 3
 MULTICAST_S: Final = 0.2
-
-# Linux, <linux/sockios.h> and <linux/if.h>; the socket module does not have them.
-_SIOCGIFFLAGS: Final = 0x8913
-_SIOCGIFADDR: Final = 0x8915
-_SIOCGIFMTU: Final = 0x8921
-_IFF_UP: Final = 0x1
-_IFF_LOOPBACK: Final = 0x8
-_REQUEST: Final = struct.Struct("16s24s")
-
-
-@dataclass(frozen=True, slots=True)
-class Interface:
-    """A network interface that is up."""
-
-    name: str
-    addresses: tuple[str, ...]
-    """Its first address of IPv4; empty if it has none."""
-    mtu: int
-    is_loopback: bool = False
-
-
-def find_interfaces() -> tuple[Interface, ...]:
-    """Return the interfaces that are up; none where the system is not Linux."""
-    found = []
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            for _, name in socket.if_nameindex():
-                interface = _interface(probe, name)
-                if interface is not None:
-                    found.append(interface)
-    except OSError:
-        return ()
-    return tuple(found)
-
-
-def _interface(probe: socket.socket, name: str) -> Interface | None:
-    import fcntl  # not on Windows, where this module is imported as well
-
-    def ask(request: int) -> bytes:
-        answer: bytes = fcntl.ioctl(probe, request, _REQUEST.pack(name.encode(), b""))
-        return answer[16:]
-
-    try:
-        (flags,) = struct.unpack_from("=H", ask(_SIOCGIFFLAGS))
-        (mtu,) = struct.unpack_from("=i", ask(_SIOCGIFMTU))
-    except OSError:
-        return None
-    if not flags & _IFF_UP:
-        return None
-    try:
-        addresses: tuple[str, ...] = (socket.inet_ntoa(ask(_SIOCGIFADDR)[4:8]),)
-    except OSError:
-        addresses = ()  # it has none of IPv4
-    return Interface(name, addresses, mtu, bool(flags & _IFF_LOOPBACK))
-
-
-async def resolve(host: str) -> tuple[str, ...]:
-    """Return the numeric addresses of a host; none if it is unknown, or nobody says in time."""
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(RESOLVE_S):
-            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError, TimeoutError):
-        return ()
-    return tuple(dict.fromkeys(str(address[0]).partition("%")[0] for *_, address in found))
 
 
 async def hears_itself(host: str) -> bool:

@@ -407,9 +407,9 @@ class NodeCore:
             self.overlay.start(now, seeds, remembered, beacons, complete, unix_s)
         self._advance(now)
 
-    def dialled(self, address: str, now: float) -> Link:
-        """A connection to an address was made; returns its link."""
-        link = self.peers.dialled(address, now)
+    def dialled(self, address: str, now: float, host: str = "") -> Link:
+        """A connection to an address was made, of which a host name stands for an IP address; returns its link."""
+        link = self.peers.dialled(address, now, host)
         self.overlay.dial_connected(address, now)
         self._handle_link(link, now)
         return link

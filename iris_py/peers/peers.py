@@ -16,6 +16,7 @@ import msgspec
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
+from iris_overlay.peers.vantage import put_first
 from iris_py.link.events import (
     CloseReason,
     GenerationClaimed,
@@ -221,15 +222,21 @@ class Peers:
 
     # -- commands
 
-    def dialled(self, address: str, now: float) -> Link:
+    def dialled(self, address: str, now: float, host: str = "") -> Link:
         """Return the link for a connection that this node made to an address.
 
         It begins under the primary generation of the secret, and after a dial that nobody has answered under the next one:
         the others may have retired the primary one while this node was away.
+
+        Args:
+            address: As it was requested.
+            now: The time.
+            host: The IP address that the connection led to; by default the host of the address.
         """
         generations = self.keyring.generations
         generation = generations[self._unanswered.get(address, 0) % len(generations)]
-        link = self._make_link(address.rpartition(":")[0].strip("[]"), initiator=True, now=now, generation=generation)
+        host = host or address.rpartition(":")[0].strip("[]")
+        link = self._make_link(host, initiator=True, now=now, generation=generation)
         self._dialled[link] = address
         self.counts.dialled += 1
         return link
@@ -406,7 +413,8 @@ class Peers:
         if info.id != event.node_id:
             link.abort("a hello in the name of another node")
             return
-        self._infos[link] = info
+        # The address that the connection led to, or came from, is right here; of the others that is not known.
+        info = self._infos[link] = put_first(info, self._hosts[link])
         if link.initiator:
             if info.id == self._local.id or info.id in self._by_id or info.id in self._pending:
                 self._dial_succeeded(link, info.id)

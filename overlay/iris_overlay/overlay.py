@@ -29,13 +29,15 @@ from iris_overlay.groups.io import HandoverDone, RouteTo, SendTo
 from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo, check_info
+from iris_overlay.peers.addresses import parse_address
 from iris_overlay.peers.contacts import ContactFailed, Contacts
 from iris_overlay.peers.dial_back import Reaching
-from iris_overlay.peers.dialling import Dialler, parse_address
+from iris_overlay.peers.dialling import Dialler
 from iris_overlay.peers.dials import Dials
 from iris_overlay.peers.discovery import Discovery, Familiarity
 from iris_overlay.peers.liveness import Liveness
 from iris_overlay.peers.reachability import Reachability, is_echo
+from iris_overlay.peers.vantage import Vantage
 from iris_overlay.ring.events import (
     Activated,
     Delivered,
@@ -52,7 +54,8 @@ from iris_overlay.ring.events import (
 from iris_overlay.ring.pastry import Pastry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
+    from ipaddress import IPv4Interface, IPv6Interface
 
     from iris_overlay.config import OverlayConfig
     from iris_overlay.detector.config import DetectorCounters
@@ -128,16 +131,26 @@ class Overlay:
         self._views: dict[GroupId, ViewChanged] = {}
         self._ring = ring = Pastry(local, config.ring, rng, signer)
         self._groups = GroupLayer(local, config.groups, rng, ring, self.counters, signer)
-        self._contacts = Contacts(local, config.contacts)
+        self._vantage = vantage = Vantage()
+        self._contacts = Contacts(local, config.contacts, vantage)
         self._reaching = Reaching(local, ring, self._contacts, self.counters)
-        self._dialler = Dialler(local, config, rng, self.counters, self._is_known)
+        self._dialler = Dialler(local, config, rng, self.counters, self._is_known, vantage)
         self._discovery = Discovery(local, config, rng, self._dialler, self.counters, self._familiarity_of)
-        self._reachability = Reachability(local, ring, self.counters)
-        self._liveness = Liveness(local, config, rng, ring, self._groups, self._contacts, self._dialler)
+        self._reachability = Reachability(local, ring, self.counters, vantage)
+        self._liveness = Liveness(local, config, rng, ring, self._groups, self._contacts, self._dialler, vantage)
 
     def use_clock(self, clock: Callable[[], float]) -> None:
         """Let a clock show how long a turn takes already, for `find_root`; without it, time stands still within a turn."""
         self._ring.use_clock(clock)
+
+    def settle_vantage(self, interfaces: tuple[IPv4Interface | IPv6Interface, ...], families: Collection[int]) -> None:
+        """Say where this node is, before it starts: it then tries the address of another one first that is nearest.
+
+        Args:
+            interfaces: The addresses of this machine, each with its network.
+            families: 4, 6 or both: those of the addresses that datagrams can be sent to.
+        """
+        self._vantage.settle(interfaces, families)
 
     # Inputs
 
@@ -192,6 +205,7 @@ class Overlay:
         peer = info.id
         self._links[peer] = info
         self._violators.pop(peer, None)
+        self._vantage.link_opened(info)
         self._liveness.link_opened(peer, now)
         self._contacts.link_opened(peer, now)
         self._reaching.link_opened(peer)

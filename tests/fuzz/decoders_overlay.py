@@ -24,7 +24,7 @@ from iris_overlay.messages import (
     decode_beacon,
     encode_beacon,
 )
-from iris_overlay.peers.dialling import is_dialable, parse_address
+from iris_overlay.peers.addresses import is_dialable, parse_address
 from iris_overlay.peers.reachability import (
     ECHO_BYTES_MAX,
     NUMBER_MAX,

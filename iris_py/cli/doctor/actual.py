@@ -33,7 +33,10 @@ from iris_py.config import Config, load_config, make_keyring, secret_paths
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import is_present, read_exposed
 from iris_py.net.addresses import format_address, is_loopback, parse_address
-from iris_py.net.soundings import find_interfaces, hears_itself, resolve, try_port
+from iris_py.net.interfaces import ThisMachine, find_interfaces
+from iris_py.net.listening import settle_place
+from iris_py.net.names import resolve
+from iris_py.net.soundings import RESOLVE_S, hears_itself, try_port
 from iris_py.observe.reports import NodeName
 from iris_security import Keyring, Secret
 
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 
     from iris_py.cli.settings import Settings
     from iris_py.files.secrets import Exposure
-    from iris_py.net.soundings import Interface
+    from iris_py.net.interfaces import Interface
     from iris_py.observe.reports import NodeReport
 
 __all__ = ["Actual", "member_of", "status_of"]
@@ -143,8 +146,18 @@ class Actual:
     async def hears_itself(self) -> bool:
         return await hears_itself(parse_address(self.settings().listen)[0])
 
+    async def told(self) -> tuple[str, ...]:
+        config = self.settings()
+        host, port = parse_address(config.listen)
+        found = await self.resolve(host)
+        if not found:
+            return (config.listen,)
+        machine = ThisMachine()
+        place = await settle_place(found[0], port, machine=machine, advertise=config.advertise, seeds=config.seeds)
+        return place.told
+
     async def resolve(self, host: str) -> tuple[str, ...]:
-        return await resolve(host)
+        return await resolve(host, RESOLVE_S)
 
     def limits(self) -> Limits:
         return self._host.limits()
@@ -197,16 +210,17 @@ class Actual:
                 self._port_seed = format_address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), number)  # noqa: S104
         if self._port_seed:
             config = replace(config, listen=format_address(host, 0))
-        try:
-            self._prober = await start_prober(config, await self._keyring(), self._port_seed)
-        except ConfigurationError:
-            if is_loopback(host):
-                raise
-            # The address is none of this machine: of the network something can be said all the same.
-            config = replace(config, listen="[::]:0" if ":" in host else "0.0.0.0:0")
-            self._prober = await start_prober(config, await self._keyring(), self._port_seed)
-        await self._prober.look_around()
-        return self._prober
+        # Where the address is none of this machine, or there is none to tell, something can be said of the network all the same.
+        others = ("[::]:0", "[::1]:0") if ":" in host else ("0.0.0.0:0", "127.0.0.1:0")
+        for listen in (config.listen, *(() if is_loopback(host) else others)):
+            try:
+                self._prober = await start_prober(replace(config, listen=listen), await self._keyring(), self._port_seed)
+            except ConfigurationError as exc:
+                error = exc
+            else:
+                await self._prober.look_around()
+                return self._prober
+        raise error
 
     async def echoes(self) -> Echoes:
         prober = await self._once("prober", self._start)

@@ -134,7 +134,11 @@ async def listen(subject: Subject) -> Finding:
     config = subject.surroundings.settings()
     host, _ = parse_address(config.listen)
     if not is_loopback(host):
-        return ok(f"{config.listen} is not loopback")
+        try:
+            told = await subject.surroundings.told()
+        except ConfigurationError as exc:
+            return fault(*split_error(exc), "ip -brief address", is_blocking=True)
+        return ok(f"{config.listen}; others are told to dial {' or '.join(each.removesuffix(':0') for each in told)}")
     distant = [seed for seed in config.seeds if not await _is_here(subject, seed)]
     if distant:
         return fault(
@@ -171,7 +175,7 @@ async def discovery(subject: Subject) -> Finding:
 async def _is_here(subject: Subject, seed: str) -> bool:
     """Tell whether a seed is on this machine; one whose name is unknown counts so, for another check tells of it."""
     found = await subject.surroundings.resolve(parse_address(seed)[0])
-    own = {address for interface in subject.surroundings.interfaces() for address in interface.addresses}
+    own = {str(each.ip) for interface in subject.surroundings.interfaces() for each in interface.addresses}
     return all(ipaddress.ip_address(address).is_loopback or address in own for address in found)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from iris_overlay.events import DialOutcome
     from iris_py.config import Config
     from iris_py.files.secrets import Exposure
-    from iris_py.net.soundings import Interface
+    from iris_py.net.interfaces import Interface
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +261,13 @@ class Surroundings(Protocol):
 
     def interfaces(self) -> tuple[Interface, ...]:
         """Return the network interfaces that are up; none where the system does not say."""
+
+    async def told(self) -> tuple[str, ...]:
+        """Return the addresses that a node with these settings tells others to dial; port 0 stands for any.
+
+        Raises:
+            ConfigurationError: There is none.
+        """
 
     async def resolve(self, host: str) -> tuple[str, ...]:
         """Return the numeric addresses of a host; none if it is unknown."""

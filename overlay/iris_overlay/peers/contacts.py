@@ -7,18 +7,19 @@ back when it cannot be reached, so that they can go another way. Links that nobo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from iris_overlay.events import DialRequested, LinkReleased
 from iris_overlay.messages import NodeInfo
-from iris_overlay.peers.dialling import is_dialable
+from iris_overlay.peers.addresses import is_dialable
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.peers.config import ContactsConfig
+    from iris_overlay.peers.vantage import Vantage
 
 #: Addresses that rest at a time; of more, the one that has rested longest is forgotten. Too small: with as many dials in vain
 #: within `ContactsConfig.address_rest_s` some address is dialled again too soon; too large: memory.
@@ -30,7 +31,7 @@ RESTING_MAX: Final = 1024
 
 #: Peers that there was a link to, of which it is remembered: their addresses are no hearsay. Of more the one whose link opened
 #: first is forgotten. Too small: one that went and comes back soon is reached the long way; too large: memory. As many of those
-#: that a dial from here has reached: if too few, the death of one is left to the detector.
+#: that a dial from here has reached, with the address: if too few, the death of one is left to the detector.
 MET_MAX: Final = 4096
 
 
@@ -48,6 +49,8 @@ class ContactFailed(msgspec.Struct, frozen=True):
 
 
 ContactEvent: TypeAlias = ContactFailed | LinkReleased
+
+_Known = TypeVar("_Known")
 
 
 class _Waiting(msgspec.Struct):
@@ -91,18 +94,21 @@ class Contacts:
         "_resting_addresses",
         "_timeouts",
         "_turn",
+        "_vantage",
         "_waiting",
     )
 
-    def __init__(self, local: NodeInfo, config: ContactsConfig) -> None:
+    def __init__(self, local: NodeInfo, config: ContactsConfig, vantage: Vantage) -> None:
         """Know nobody.
 
         Args:
             local: The node itself.
             config: The constants.
+            vantage: Orders the addresses of a peer.
         """
         self._local = local
         self._config = config
+        self._vantage = vantage
         self._waiting: dict[NodeId, _Waiting] = {}
         self._turn: dict[NodeId, None] = {}  # who waits for a free dial
         self._dialling: dict[str, dict[NodeId, None]] = {}
@@ -115,7 +121,7 @@ class Contacts:
         self._last_used: dict[NodeId, float] = {}  # of every open link
         self._idle: DeadlineTable[NodeId] = DeadlineTable()
         self._met: dict[NodeId, None] = {}
-        self._reached: dict[NodeId, None] = {}
+        self._reached: dict[NodeId, str] = {}
         self._messages: list[tuple[NodeId, bytes]] = []
         self._requests: list[DialRequested] = []
         self._events: list[ContactEvent] = []
@@ -166,7 +172,7 @@ class Contacts:
         self._last_used[peer] = now
         self._idle.set(peer, now + self._config.link_idle_s)
         self._resting.cancel(peer)
-        _remember(self._met, peer)
+        _remember(self._met, peer, None)
         waiting = self._waiting.get(peer)
         if waiting is not None:
             self._messages.extend((peer, message) for message in waiting.messages)
@@ -180,7 +186,7 @@ class Contacts:
 
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:
         """Handle that a dial reached somebody: a link is about to open, unless it was somebody else."""
-        _remember(self._reached, peer)
+        _remember(self._reached, peer, address)
         for node in list(self._dialling.get(address, ())):
             if node != peer:
                 self._let_rest(address, now)
@@ -197,6 +203,10 @@ class Contacts:
                 self._again.set(node, now + self._config.again_s)
             else:
                 self._let_rest(address, now)
+                if is_refused and self._reached.get(node) == address:
+                    # The right one of its addresses, for it was reached there: what the others say is of no interest.
+                    waiting.is_refused = True
+                    waiting.position = len(waiting.addresses) - 1
                 self._try_next(node, now, is_refused=is_refused)
         self._dial(now)
 
@@ -271,8 +281,7 @@ class Contacts:
         if peer.id in self._resting or self._is_full:
             return None
         own = self._local.addresses
-        named = dict.fromkeys(peer.addresses)
-        addresses = [address for address in named if is_dialable(address) and address not in own]
+        addresses = [address for address in self._vantage.order(peer) if is_dialable(address) and address not in own]
         if not addresses:
             return None
         waiting = self._waiting[peer.id] = _Waiting(peer, addresses)
@@ -345,8 +354,8 @@ class Contacts:
             waiting.dialled = None
 
 
-def _remember(peers: dict[NodeId, None], peer: NodeId) -> None:
+def _remember(peers: dict[NodeId, _Known], peer: NodeId, known: _Known) -> None:
     peers.pop(peer, None)
     if len(peers) >= MET_MAX:
         del peers[next(iter(peers))]
-    peers[peer] = None
+    peers[peer] = known

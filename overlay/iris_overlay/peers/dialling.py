@@ -10,67 +10,29 @@ Nobody who belongs to the same ring is dialled: links within it are the business
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from iris_overlay.errors import AddressError
 from iris_overlay.events import DialRequested
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import ADDRESS_LENGTH_MAX
+from iris_overlay.peers.addresses import is_dialable
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from iris_overlay.config import OverlayConfig
     from iris_overlay.counters import Counters
     from iris_overlay.messages import NodeInfo
+    from iris_overlay.peers.vantage import Vantage
     from iris_overlay.rng import Rng
 
 #: Failures are counted to here; the delay reached its limit long before, and 2 to this power still is a number.
 FAILURES_MAX: Final = 30
 
-#: Digits of a port. More of them, with zeros in front, would be a port as well, and no other node writes it so.
-PORT_DIGITS_MAX: Final = 5
-
 #: A candidate: the id of a peer, or an address.
 Key: TypeAlias = NodeId | str
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Split ``host:port`` or ``[host]:port``.
-
-    Raises:
-        AddressError: It is neither.
-    """
-    host, _, port = address.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise AddressError(address)
-    if (
-        not host
-        or len(address) > ADDRESS_LENGTH_MAX
-        or not (port.isascii() and port.isdigit() and len(port) <= PORT_DIGITS_MAX)
-        or not 0 < int(port) < 65536
-    ):
-        raise AddressError(address)
-    return host, int(port)
-
-
-def is_dialable(address: str) -> bool:
-    """Return whether an address is well-formed and may denote a node: not 0.0.0.0, not ::, not a multicast group."""
-    try:
-        host, _ = parse_address(address)
-    except AddressError:
-        return False
-    try:
-        ip = ipaddress.ip_address(host)
-    except ValueError:
-        return True  # A name; the owner will find out.
-    return not ip.is_unspecified and not ip.is_multicast
 
 
 def redial_delay_s(failures: int, config: OverlayConfig, rng: Rng) -> float:
@@ -107,7 +69,13 @@ class Dialler:
     """
 
     def __init__(
-        self, local: NodeInfo, config: OverlayConfig, rng: Rng, counters: Counters, is_known: Callable[[NodeId], bool]
+        self,
+        local: NodeInfo,
+        config: OverlayConfig,
+        rng: Rng,
+        counters: Counters,
+        is_known: Callable[[NodeId], bool],
+        vantage: Vantage,
     ) -> None:
         """Know nobody.
 
@@ -117,6 +85,7 @@ class Dialler:
             rng: For jitter.
             counters: Where to count what is dropped.
             is_known: Tells whether there is a link to a node, or it is known to be in the same ring: it is not dialled.
+            vantage: Orders the addresses of a peer.
         """
         self.requests: list[DialRequested] = []
         # Who answered a dial, for the owner to take: it may be in another ring.
@@ -126,6 +95,7 @@ class Dialler:
         self._rng = rng
         self._counters = counters
         self._is_known = is_known
+        self._vantage = vantage
         # Invariant: each candidate is in exactly one of _waiting (by its key), _ready and the dials of _dials.
         self._candidates: dict[Key, _Candidate] = {}
         self._seeds: dict[str, None] = {}
@@ -163,14 +133,14 @@ class Dialler:
             if node in self._waiting and is_rested and when < known.due:
                 self._schedule(known, when, now)
             return
-        addresses = self._dialable(info.addresses)
+        addresses = self._dialable(info)
         if addresses:
             self._add(_Candidate(node, addresses, node), when, now)
 
     def look_for(self, info: NodeInfo, now: float) -> None:
         """Add a peer that fell silent: it may stand still, or be beyond a partition."""
         node = info.id
-        addresses = self._dialable(info.addresses)
+        addresses = self._dialable(info)
         if node in self._candidates or not addresses or self._is_stopped:
             return
         if len(self._lost) >= self._config.lost_max:
@@ -279,9 +249,9 @@ class Dialler:
         self._waiting = DeadlineTable()
         self._dial_timeouts = DeadlineTable()
 
-    def _dialable(self, addresses: Iterable[str]) -> list[str]:
-        usable = [address for address in addresses if is_dialable(address) and address not in self._local.addresses]
-        return list(dict.fromkeys(usable))
+    def _dialable(self, info: NodeInfo) -> list[str]:
+        own = self._local.addresses
+        return [address for address in self._vantage.order(info) if is_dialable(address) and address not in own]
 
     def _is_dialled(self, candidate: _Candidate) -> bool:
         return candidate.key not in self._ready and candidate.key not in self._waiting

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from iris_overlay.errors import MessageError
 from iris_overlay.messages import decode_beacon, encode_beacon
+from iris_overlay.peers.vantage import put_first
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class Discovery:
         is_answered = beacon.wants_answer and self._maybe_answer(source, len(data), now, peers)
         # A node that belongs next to us is surely new. Any other may be in our ring, so one of us looks at it.
         if familiarity is Familiarity.NEIGHBOUR or is_answered or self._rng.random() * (peers + 1) < 1.0:
+            info = put_first(info, source[0])
             self._dialler.add_peer(info, now + self._dial_delay_s(beacon, peers, is_answered=is_answered), now)
 
     def dial_connected(self, now: float) -> None:

@@ -9,28 +9,27 @@ silent is looked for, since it may only stand still, or be beyond a partition.
 
 from __future__ import annotations
 
-import ipaddress
 from math import inf
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.detector.config import CHECKS_MAX
 from iris_overlay.detector.detector import Detector
 from iris_overlay.detector.events import Alive, Contact, Dead, Pinged, Suspected
-from iris_overlay.errors import AddressError
 from iris_overlay.events import PeerDied, PeerSuspected
 from iris_overlay.messages import NodeInfo
-from iris_overlay.peers.dialling import parse_address
+from iris_overlay.peers.addresses import numeric_address
 from iris_overlay.peers.silence_search import SilenceSearch
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
     from iris_overlay.config import OverlayConfig
-    from iris_overlay.detector.events import Address, DetectorEvent
+    from iris_overlay.detector.events import DetectorEvent
     from iris_overlay.events import Event
     from iris_overlay.groups.layer import GroupLayer
     from iris_overlay.ids import NodeId
     from iris_overlay.peers.contacts import Contacts
     from iris_overlay.peers.dialling import Dialler
+    from iris_overlay.peers.vantage import Vantage
     from iris_overlay.ring.pastry import Pastry
     from iris_overlay.rng import Rng
 
@@ -49,22 +48,10 @@ DOUBT_S: Final = 0.3
 DOUBTED_MAX: Final = 512
 
 
-def datagram_address(info: NodeInfo) -> Address | None:
-    """Return where datagrams reach a node: the first of its addresses that is numeric, for helpers have to be told."""
-    for address in info.addresses:
-        try:
-            host, port = parse_address(address)
-            ipaddress.ip_address(host)
-        except (AddressError, ValueError):
-            continue
-        return host, port
-    return None
-
-
 def is_loopback(info: NodeInfo) -> bool:
     """Return whether a node listens on loopback: its address means another node on each machine."""
-    address = datagram_address(info)
-    return address is not None and ipaddress.ip_address(address[0]).is_loopback
+    found = next((each for each in map(numeric_address, info.addresses) if each is not None), None)
+    return found is not None and found[0].is_loopback
 
 
 class Liveness:
@@ -79,6 +66,7 @@ class Liveness:
         groups: GroupLayer,
         contacts: Contacts,
         dialler: Dialler,
+        vantage: Vantage,
     ) -> None:
         self.events: list[Event] = []
         self.detector = Detector(local.id, config.detector, rng)
@@ -87,6 +75,7 @@ class Liveness:
         self._groups = groups
         self._contacts = contacts
         self._dialler = dialler
+        self._vantage = vantage
         self._is_local_loopback = is_loopback(local)
         self._known: dict[NodeId, tuple[NodeInfo, Contact]] = {}
         # Whose link broke, until it is known whether they live: most of them the ring does not know.
@@ -107,7 +96,9 @@ class Liveness:
         for info in (*ring.leaves(), *self._groups.roots(), *ring.known()):
             if info.id not in known:
                 old = self._known.get(info.id)
-                known[info.id] = old if old is not None and old[0] is info else (info, Contact(info.id, datagram_address(info)))
+                if old is None or old[0] is not info or len(info.addresses) > 1:  # of several another one may be right now
+                    old = info, Contact(info.id, self._vantage.datagram_address(info))
+                known[info.id] = old
         self._known = known
         right = ring.right_neighbour()
         neighbour = known[right.id][1] if right is not None else None
@@ -138,7 +129,7 @@ class Liveness:
             del self._checked[next(iter(self._checked))]
         self._checked[info.id] = info
         self._ring.peer_doubtful(info.id, True, now)
-        self.detector.check(Contact(info.id, datagram_address(info)), now)
+        self.detector.check(Contact(info.id, self._vantage.datagram_address(info)), now)
         self._contacts.connect(info, now)
 
     def refused(self, info: NodeInfo, now: float) -> bool:
@@ -251,7 +242,7 @@ class Liveness:
         if len(self._checked) >= CHECKS_MAX:
             del self._checked[next(iter(self._checked))]
         self._checked[peer] = info
-        self.detector.check(Contact(peer, datagram_address(info)), now)
+        self.detector.check(Contact(peer, self._vantage.datagram_address(info)), now)
         return True
 
     def is_buried(self, peer: NodeId) -> bool:

@@ -26,12 +26,13 @@ from iris_overlay.errors import MessageError
 from iris_overlay.events import DialChecked, DialOutcome, DialRequested, EchoReturned
 from iris_overlay.ids import ID_BYTES, NodeId
 from iris_overlay.messages import ADDRESS_LENGTH_MAX, DATAGRAM_BYTES_MAX, NodeInfo
-from iris_overlay.peers.dialling import is_dialable
-from iris_overlay.peers.liveness import datagram_address, is_loopback
+from iris_overlay.peers.addresses import is_dialable
+from iris_overlay.peers.liveness import is_loopback
 
 if TYPE_CHECKING:
     from iris_overlay.counters import Counters
     from iris_overlay.events import Event
+    from iris_overlay.peers.vantage import Vantage
     from iris_overlay.ring.pastry import Pastry
 
 #: The smallest echo: a number, two ids, and their headers.
@@ -150,13 +151,14 @@ class Reachability:
         events: What happened, likewise.
     """
 
-    def __init__(self, local: NodeInfo, ring: Pastry, counters: Counters) -> None:
+    def __init__(self, local: NodeInfo, ring: Pastry, counters: Counters, vantage: Vantage) -> None:
         """Know nobody.
 
         Args:
             local: The node itself.
             ring: Carries questions and answers.
             counters: Where to count what is dropped.
+            vantage: Chooses among the addresses of a node.
         """
         self.datagrams: list[tuple[tuple[str, int] | None, bytes]] = []
         self.requests: list[DialRequested] = []
@@ -164,6 +166,7 @@ class Reachability:
         self._local = local
         self._ring = ring
         self._counters = counters
+        self._vantage = vantage
         self._number = 0
         self._asked: dict[NodeId, None] = {}
         self._second_began = -inf
@@ -182,7 +185,7 @@ class Reachability:
         Returns:
             The number of the event; None if the node has no numeric address.
         """
-        address = datagram_address(info)
+        address = self._vantage.datagram_address(info)
         if address is None:
             return None
         self._number = number = (self._number + 1) & NUMBER_MAX

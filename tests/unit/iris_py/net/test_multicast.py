@@ -2,58 +2,42 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import socket
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
 from iris_py.net import multicast
+from iris_py.net.interfaces import Interface
 from iris_py.net.multicast import INTERFACES_MAX, SYSTEM, beacon_interfaces, group_addresses
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-UP, LOOPBACK, MULTICAST = 0x1, 0x8, 0x1000
 GROUP = ("239.255.73.82", 14142)
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux tells which interfaces there are")
 
 
 class Machine:
-    """The interfaces of a machine: names, flags, and whether each has an address of IPv4."""
+    """The interfaces of a machine."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        self.interfaces: dict[int, tuple[str, int, bool]] = {}
-        self._addresses = tmp_path / "if_inet6"
-        monkeypatch.setattr(socket, "if_nameindex", lambda: [(index, name) for index, (name, *_) in self.interfaces.items()])
-        monkeypatch.setattr(multicast, "_IPV6_ADDRESSES", self._addresses)
-        monkeypatch.setattr("fcntl.ioctl", self._ioctl)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.interfaces: list[Interface] = []
+        monkeypatch.setattr(multicast, "find_interfaces", lambda: tuple(self.interfaces))
 
-    def add(self, index: int, name: str, flags: int = UP | MULTICAST, *, ipv4: bool = True, ipv6: str = "") -> None:
-        self.interfaces[index] = (name, flags, ipv4)
-        if ipv6:
-            with self._addresses.open("a") as file:
-                file.write(f"{socket.inet_pton(socket.AF_INET6, ipv6).hex()} {index:02x} 40 00 80 {name:>8}\n")
-
-    def _ioctl(self, _sock: socket.socket, number: int, request: bytes) -> bytes:
-        wanted = request[:16].rstrip(b"\0").decode()
-        ((_, flags, has_ipv4),) = (each for each in self.interfaces.values() if each[0] == wanted)
-        if number == multicast._GET_ADDRESS and not has_ipv4:
-            raise OSError("no address")
-        return request[:16] + flags.to_bytes(2, sys.byteorder) + bytes(14)
+    def add(self, index: int, name: str, *addresses: str, is_loopback: bool = False, has_multicast: bool = True) -> None:
+        found = tuple(ipaddress.ip_interface(each) for each in addresses)
+        self.interfaces.append(Interface(index, name, found, is_loopback=is_loopback, has_multicast=has_multicast))
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
-    machine = Machine(monkeypatch, tmp_path)
-    machine.add(1, "lo", UP | LOOPBACK, ipv6="::1")
-    machine.add(2, "eth0", ipv6="2001:db8::2")
-    machine.add(3, "eth1", ipv4=False, ipv6="fe80::3")
-    machine.add(4, "down", MULTICAST, ipv6="2001:db8::4")
-    machine.add(5, "tunnel", UP, ipv6="2001:db8::5")
-    machine.add(6, "docker0")
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine(monkeypatch)
+    machine.add(1, "lo", "127.0.0.1/8", "::1/128", is_loopback=True)
+    machine.add(2, "eth0", "10.0.0.2/24", "2001:db8::2/64")
+    machine.add(3, "eth1", "fe80::3/64")
+    machine.add(5, "tunnel", "10.0.5.5/24", "2001:db8::5/64", has_multicast=False)
+    machine.add(6, "docker0", "172.17.0.1/16")
     return machine
 
 
@@ -73,8 +57,7 @@ def test_one_address_means_its_interface(machine: Machine) -> None:
 
 @linux
 def test_where_no_interface_can_the_system_says_why(machine: Machine) -> None:
-    machine.interfaces.clear()
-    machine.add(1, "lo", UP | LOOPBACK)
+    del machine.interfaces[1:]
     assert beacon_interfaces(socket.AF_INET, ("0.0.0.0", 1)) == [SYSTEM]
     assert beacon_interfaces(socket.AF_INET6, ("::", 1, 0, 0)) == []
 
@@ -82,7 +65,7 @@ def test_where_no_interface_can_the_system_says_why(machine: Machine) -> None:
 @linux
 def test_a_machine_with_very_many_interfaces_uses_the_first(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
     for index in range(10, 60):
-        machine.add(index, f"veth{index}")
+        machine.add(index, f"veth{index}", f"10.{index}.0.1/16")
     with caplog.at_level(logging.WARNING):
         assert len(beacon_interfaces(socket.AF_INET, ("0.0.0.0", 1))) == INTERFACES_MAX
     assert "through 16 of 52 interfaces. Listen on the address" in caplog.text

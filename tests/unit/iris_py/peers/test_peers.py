@@ -51,9 +51,11 @@ class Entropy:
 class Table:
     """A table of links, and the ends of connections that its owner would hold."""
 
-    def __init__(self, id_: NodeId, keyring: Keyring = KEYRING, identity: Identity | None = None) -> None:
+    def __init__(
+        self, id_: NodeId, keyring: Keyring = KEYRING, identity: Identity | None = None, addresses: Sequence[str] = ()
+    ) -> None:
         self.id = id_
-        info, entropy = NodeInfo(id_, (f"node:{id_[0]}",)), Entropy(id_[0])
+        info, entropy = NodeInfo(id_, tuple(addresses) or (f"node:{id_[0]}",)), Entropy(id_[0])
         self.peers = Peers(info, identity or IDENTITY_OF[id_], keyring, entropy, CONFIG, random.Random(1))
         self.events: list[PeersEvent] = []
 
@@ -79,11 +81,11 @@ class Table:
 class Wire:
     """One connection: ends 0 (who dialled) and 1, and the messages under way to each."""
 
-    def __init__(self, dialler: Table, acceptor: Table, address: str = "there", now: float = 0.0) -> None:
+    def __init__(self, dialler: Table, acceptor: Table, address: str = "there", now: float = 0.0, host: str = "") -> None:
         link = acceptor.peers.accepted("192.0.2.1", now)
         assert link is not None
         self.tables = (dialler, acceptor)
-        self.links = (dialler.peers.dialled(address, now), link)
+        self.links = (dialler.peers.dialled(address, now, host), link)
         self.inboxes: tuple[deque[bytes | None], deque[bytes | None]] = (deque(), deque())
         self.ended = [False, False]
         self.buffers = [b"", b""]
@@ -119,6 +121,11 @@ class Wire:
         self.ended[side] = True
         self.links[side].receive_eof(now)
         self.tables[side].settle(now)
+
+
+def opened(table: Table) -> list[tuple[str, ...]]:
+    """Return the addresses of the peers that links were opened to."""
+    return [event.peer.info.addresses for event in table.events if isinstance(event, PeerOpened)]
 
 
 def drive(*wires: Wire, now: float = 0.0) -> None:
@@ -731,3 +738,17 @@ def test_the_newest_description_of_a_peer_counts_unless_it_describes_itself() ->
     assert peers.peer(NodeInfo(LARGE, ("new:1",))).info.addresses == ("new:1",)
     peers = joined()[0].peers
     assert peers.peer(NodeInfo(LARGE, ("hearsay:1",))).info.addresses == ("node:2",)
+
+
+def test_the_address_that_a_connection_leads_to_or_comes_from_is_first_in_what_is_known_of_the_peer() -> None:
+    told = ["203.0.113.1:7", "192.0.2.1:7", "[fd00::7]:7"]
+    dialler, acceptor = Table(SMALL, addresses=told), Table(LARGE, addresses=["203.0.113.2:7", "10.0.0.2:7"])
+    drive(Wire(dialler, acceptor, "10.0.0.2:7"))  # it comes from 192.0.2.1
+    assert opened(acceptor) == [("192.0.2.1:7", "203.0.113.1:7", "[fd00::7]:7")]
+    assert opened(dialler) == [("10.0.0.2:7", "203.0.113.2:7")]
+
+
+def test_of_a_name_that_was_dialled_the_address_that_it_stands_for_counts() -> None:
+    dialler, acceptor = Table(SMALL), Table(LARGE, addresses=["203.0.113.2:7", "[fd00::2]:7"])
+    drive(Wire(dialler, acceptor, "db1.example.org:7", host="fd00::2"))
+    assert opened(dialler) == [("[fd00::2]:7", "203.0.113.2:7")]

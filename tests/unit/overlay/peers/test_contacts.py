@@ -10,6 +10,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.config import ContactsConfig
 from iris_overlay.peers.contacts import ADDRESSES_RESTING_MAX, MET_MAX, RESTING_MAX, ContactFailed, Contacts
+from iris_overlay.peers.vantage import Vantage
 
 CONFIG = ContactsConfig(waiting_messages_max=3, waiting_peers_max=4, dials_max=2, patience_s=30.0, link_idle_s=60.0)
 
@@ -22,7 +23,7 @@ LOCAL = node(99)
 
 
 def make(config: ContactsConfig = CONFIG) -> Contacts:
-    return Contacts(LOCAL, config)
+    return Contacts(LOCAL, config, Vantage())
 
 
 def test_messages_wait_for_the_link_and_keep_their_order() -> None:
@@ -48,6 +49,32 @@ def test_every_address_is_tried_and_then_the_messages_come_back() -> None:
     contacts.dial_failed("10.0.0.1:2", 0.3)
     assert contacts.events_received() == [ContactFailed(peer, [b"1", b"2"])]
     assert contacts.waiting_count == 0
+
+
+def test_a_refusal_where_the_peer_was_reached_before_is_proof_whatever_its_other_addresses_do() -> None:
+    contacts, peer = make(), node(1, "198.51.100.1:1", "10.0.0.1:1", "203.0.113.1:1")
+    contacts.connect(peer, 0.0)
+    contacts.dial_failed("198.51.100.1:1", 3.0)  # silent
+    contacts.dial_succeeded("10.0.0.1:1", peer.id, 3.1)
+    contacts.link_opened(peer.id, 3.2)
+    contacts.link_lost(peer.id, 9.0)
+    contacts.requests_to_dial()
+    contacts.connect(peer, 9.0)
+    contacts.dial_failed("198.51.100.1:1", 12.0)
+    assert contacts.events_received() == []
+    contacts.dial_failed("10.0.0.1:1", 12.1, is_refused=True)
+    assert [request.address for request in contacts.requests_to_dial()] == ["198.51.100.1:1", "10.0.0.1:1"]
+    assert contacts.events_received() == [ContactFailed(peer, [], is_refused=True)]
+
+
+def test_a_refusal_elsewhere_says_nothing_of_the_other_addresses() -> None:
+    contacts, peer = make(), node(1, "10.0.0.1:1", "203.0.113.1:1")
+    contacts.connect(peer, 0.0)
+    contacts.dial_succeeded("203.0.113.1:1", peer.id, 0.1)
+    contacts.dial_failed("10.0.0.1:1", 0.2, is_refused=True)
+    assert contacts.events_received() == []
+    contacts.dial_failed("203.0.113.1:1", 3.0)
+    assert contacts.events_received() == [ContactFailed(peer, [], is_refused=False)]
 
 
 def test_another_node_at_the_address_is_a_failure_of_that_address() -> None:

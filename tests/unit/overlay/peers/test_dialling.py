@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from iris_overlay.config import OverlayConfig
 from iris_overlay.counters import Counters
-from iris_overlay.errors import AddressError
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_overlay.peers.dialling import Dialler, is_dialable, parse_address, redial_delay_s
+from iris_overlay.peers.addresses import is_dialable
+from iris_overlay.peers.dialling import Dialler, redial_delay_s
+from iris_overlay.peers.vantage import Vantage
 
 CONFIG = OverlayConfig()
 LOCAL = NodeInfo(NodeId(b"l" * 16), ("192.0.2.1:7000", "127.0.0.1:7000"))
@@ -28,7 +29,7 @@ class Harness:
         self.counters = Counters()
         self.known: set[NodeId] = set()
         self.dials_max = config.dials_max if dials_max is None else dials_max
-        self.dialler = Dialler(LOCAL, config, random.Random(1), self.counters, self.known.__contains__)
+        self.dialler = Dialler(LOCAL, config, random.Random(1), self.counters, self.known.__contains__, Vantage())
 
     def take(self, now: float, size: int = 2) -> list[str]:
         self.dialler.handle_timeout(now, size)
@@ -51,49 +52,6 @@ class Harness:
             if deadline is None or deadline > until:
                 return times
             now = deadline
-
-
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("a:1", ("a", 1)),
-        ("192.0.2.1:65535", ("192.0.2.1", 65535)),
-        ("[::1]:7", ("::1", 7)),
-        ("[fe80::1%eth0]:7", ("fe80::1%eth0", 7)),
-    ],
-)
-def test_addresses(address: str, expected: tuple[str, int]) -> None:
-    assert parse_address(address) == expected
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "",
-        ":",
-        "a",
-        "a:",
-        ":1",
-        "a:0",
-        "a:65536",
-        "a:-1",
-        "a:+1",
-        "a: 1",
-        "::1:7",
-        "[::1:7",
-        "::1]:7",
-        "[]:7",
-        "a:" + "9" * 5000,
-        "a:0000065536",  # the first digits alone would be a port
-        "a:0000099999",
-        "a:\u0661",
-        "h" * 300 + ":1",
-    ],
-)
-def test_no_addresses(address: str) -> None:
-    with pytest.raises(AddressError):
-        parse_address(address)
-    assert not is_dialable(address)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:7000", "[::]:7000", "239.1.2.3:7000", "[ff02::1]:7000"])

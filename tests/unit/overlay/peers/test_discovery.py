@@ -11,6 +11,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import DATAGRAM_BYTES_MAX, NodeInfo, decode_beacon, encode_beacon
 from iris_overlay.peers.dialling import Dialler
 from iris_overlay.peers.discovery import ANSWERS_PENDING_MAX, Discovery, Familiarity
+from iris_overlay.peers.vantage import Vantage
 
 CONFIG = OverlayConfig()
 LOCAL = NodeInfo(NodeId(b"l" * 16), ("192.0.2.1:7000",))
@@ -38,7 +39,7 @@ class Harness:
         self.counters = Counters()
         self.strangers: dict[NodeId, Familiarity] = {}
         rng = random.Random(seed)
-        self.dialler = Dialler(local, CONFIG, rng, self.counters, lambda node: False)
+        self.dialler = Dialler(local, CONFIG, rng, self.counters, lambda node: False, Vantage())
         self.discovery = Discovery(
             local, CONFIG, rng, self.dialler, self.counters, lambda node: self.strangers.get(node, Familiarity.NEIGHBOUR)
         )
@@ -238,6 +239,17 @@ def test_an_answer_is_dialled_at_once_by_who_is_alone_and_later_by_who_is_not() 
     among_many.hear(1, 0.0, peers=10, wants_answer=False)
     assert among_many.dials(0.2) == []
     assert among_many.dials(CONFIG.beacon_dial_jitter_s) == ["198.51.100.1:7000"]
+
+
+def test_of_several_addresses_in_a_beacon_the_one_that_it_came_from_is_dialled_first() -> None:
+    harness, host = Harness(), "198.51.100.1"
+    info = NodeInfo(stranger(1).id, ("203.0.113.1:7000", f"{host}:7000"))
+    data = encode_beacon(info, wants_answer=False, peers=0)
+    assert data is not None
+    harness.discovery.receive_datagram(info.id, data, (host, 7000), 0.0, 0)
+    assert harness.dials(0.0) == [f"{host}:7000"]
+    harness.dialler.dial_failed(f"{host}:7000", 0.1)
+    assert harness.dials(0.1) == [f"{host}:7000", "203.0.113.1:7000"]
 
 
 def test_the_smaller_network_dials_first() -> None:

@@ -16,7 +16,8 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.contacts import Contacts
 from iris_overlay.peers.dialling import Dialler
-from iris_overlay.peers.liveness import BURIED_MAX, BURIED_S, DOUBT_S, Liveness, datagram_address, is_loopback
+from iris_overlay.peers.liveness import BURIED_MAX, BURIED_S, DOUBT_S, Liveness, is_loopback
+from iris_overlay.peers.vantage import Vantage, put_first
 from iris_overlay.ring.messages import LeafProbe, Leaving, Routed, decode_ring_message, encode_ring_message
 from iris_overlay.ring.pastry import Pastry
 from iris_py.testing.cores.signer import NamedSigner
@@ -39,10 +40,17 @@ class Harness:
         rng = random.Random(1)
         self.ring = Pastry(local, CONFIG.ring, rng, NamedSigner(local.id))
         self.groups = GroupLayer(local, CONFIG.groups, rng, self.ring, Counters(), NamedSigner(local.id))
-        self.contacts = Contacts(local, CONFIG.contacts)
-        self.dialler = Dialler(local, CONFIG, rng, Counters(), lambda node: False)
-        self.liveness = Liveness(local, CONFIG, rng, self.ring, self.groups, self.contacts, self.dialler)
+        self.vantage = vantage = Vantage()
+        self.contacts = Contacts(local, CONFIG.contacts, vantage)
+        self.dialler = Dialler(local, CONFIG, rng, Counters(), lambda node: False, vantage)
+        self.liveness = Liveness(local, CONFIG, rng, self.ring, self.groups, self.contacts, self.dialler, vantage)
         self.ring.start_alone(0.0)
+
+    def pinged(self, now: float) -> set[tuple[str, int]]:
+        """Return where datagrams go within the next seconds."""
+        while (due := self.liveness.deadline()) is not None and due < now + 5.0:
+            self.liveness.handle_timeout(due)
+        return {address for address, _data in self.liveness.detector.datagrams_to_send()}
 
     def add_leaf(self, info: NodeInfo, now: float = 0.0) -> None:
         self.ring.link_opened(info, now)
@@ -82,18 +90,14 @@ class Harness:
         return [request.address for request in self.dialler.requests]
 
 
-@pytest.mark.parametrize(
-    ("addresses", "expected"),
-    [
-        ((), None),
-        (("name:1",), None),
-        (("junk",), None),
-        (("junk", "name:1", "192.0.2.7:9"), ("192.0.2.7", 9)),
-        (("[2001:db8::1]:9", "192.0.2.7:9"), ("2001:db8::1", 9)),
-    ],
-)
-def test_datagrams_go_to_the_first_numeric_address(addresses: tuple[str, ...], expected: tuple[str, int] | None) -> None:
-    assert datagram_address(NodeInfo(ONE.id, addresses)) == expected
+def test_datagrams_go_to_the_address_that_a_link_has_shown_to_be_right_from_the_next_look_on() -> None:
+    harness = Harness()
+    peer = node(1, "203.0.113.1:7000", "10.0.0.1:7000")
+    harness.add_leaf(peer)
+    assert harness.pinged(0.0) == {("203.0.113.1", 7000)}
+    harness.vantage.link_opened(put_first(peer, "10.0.0.1"))
+    harness.liveness.refresh(5.0)
+    assert harness.pinged(5.0) == {("10.0.0.1", 7000)}
 
 
 def test_who_is_on_loopback() -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from iris_overlay.events import DialOutcome
 from iris_py.cli.doctor.surroundings import (
@@ -32,8 +32,11 @@ from iris_py.cli.doctor.surroundings import (
 from iris_py.config import Config
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import Exposure
-from iris_py.net.soundings import Interface
 from iris_security import AdministrationKey, Secret
+from tests.unit.iris_py.net.machines import interface
+
+if TYPE_CHECKING:
+    from iris_py.net.interfaces import Interface
 
 IDS: Final = tuple(f"{number:02x}" * 16 for number in (0x10, 0x40, 0x80, 0xC0))
 PEERS: Final = tuple(Peer(peer, f"10.0.0.{number}:7400") for number, peer in enumerate(IDS[1:], 2))
@@ -65,9 +68,10 @@ class MadeUp:
     secret_error: str = ""
     origin: str = "/etc/iris/secret"
     interfaces_up: tuple[Interface, ...] = (
-        Interface("lo", ("127.0.0.1",), 65536, is_loopback=True),
-        Interface("eth0", (OWN,), 1500),
+        interface("lo", "127.0.0.1/8", mtu=65536),
+        interface("eth0", f"{OWN}/24"),
     )
+    told_error: str = ""
     is_multicast: bool = True
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     port_found: Port = field(default_factory=lambda: Port())
@@ -108,6 +112,11 @@ class MadeUp:
 
     async def hears_itself(self) -> bool:
         return self.is_multicast
+
+    async def told(self) -> tuple[str, ...]:
+        if self.told_error:
+            raise ConfigurationError(self.told_error)
+        return (f"{OWN}:7400",)
 
     async def resolve(self, host: str) -> tuple[str, ...]:
         return self.names.get(host, (host,) if host[0].isdigit() else ())
@@ -212,7 +221,10 @@ FAULTS: Final[dict[str, dict[str, Inject]]] = {
         "TCP": lambda it: change(it, port_found=Port(Listening.OTHER, tcp_error="Address already in use")),
         "UDP alone": lambda it: change(it, port_found=Port(udp_error="Address already in use")),
     },
-    "listen": {"loopback": lambda it: settings(it, listen="127.0.0.1:7400")},
+    "listen": {
+        "loopback": lambda it: settings(it, listen="127.0.0.1:7400"),
+        "no address": lambda it: change(it, told_error="this machine has none but loopback. Connect it to a network."),
+    },
     "discovery": {
         "no multicast": lambda it: leave_alone(it, is_multicast=False),
         "switched off": lambda it: leave_alone(it, discovery=False),

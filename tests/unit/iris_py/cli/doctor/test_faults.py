@@ -34,8 +34,8 @@ from iris_py.cli.doctor.surroundings import (
 )
 from iris_py.config import Config
 from iris_py.files.secrets import Exposure
-from iris_py.net.soundings import Interface
 from tests.unit.iris_py.cli.doctor.made_up import FAULTS, MadeUp, ring_of
+from tests.unit.iris_py.net.machines import interface
 
 #: Faults that exclude each other: who has no seed, has none that is silent.
 IMPOSSIBLE = frozenset(
@@ -152,8 +152,8 @@ def healthy(draw: st.DrawFn) -> MadeUp:
             st.sampled_from(
                 [
                     (),
-                    (Interface("lo", ("127.0.0.1",), 65536, True), Interface("eth0", ("10.0.0.1",), 1500)),
-                    (Interface("lo", ("127.0.0.1",), 65536, True), Interface("wg0", ("10.0.0.1",), 1420)),
+                    (interface("lo", "127.0.0.1/8", mtu=65536), interface("eth0", "10.0.0.1/24")),
+                    (interface("lo", "127.0.0.1/8", mtu=65536), interface("wg0", "10.0.0.1/24", mtu=1420)),
                 ]
             )
         ),
