@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import time
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
@@ -210,17 +211,18 @@ class Actual:
                 self._port_seed = format_address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), number)  # noqa: S104
         if self._port_seed:
             config = replace(config, listen=format_address(host, 0))
-        # Where the address is none of this machine, or there is none to tell, something can be said of the network all the same.
-        others = ("[::]:0", "[::1]:0") if ":" in host else ("0.0.0.0:0", "127.0.0.1:0")
-        for listen in (config.listen, *(() if is_loopback(host) else others)):
+        # Where the address is none of this machine, or none can be told, something can be said of the network all the same.
+        others = () if is_loopback(host) else ("[::]:0", "[::1]:0") if ":" in host else ("0.0.0.0:0", "127.0.0.1:0")
+        ways = deque((config.listen, *others))
+        while self._prober is None:
             try:
-                self._prober = await start_prober(replace(config, listen=listen), await self._keyring(), self._port_seed)
-            except ConfigurationError as exc:
-                error = exc
-            else:
-                await self._prober.look_around()
-                return self._prober
-        raise error
+                listening = replace(config, listen=ways.popleft())
+                self._prober = await start_prober(listening, await self._keyring(), self._port_seed)
+            except ConfigurationError:
+                if not ways:
+                    raise
+        await self._prober.look_around()
+        return self._prober
 
     async def echoes(self) -> Echoes:
         prober = await self._once("prober", self._start)
