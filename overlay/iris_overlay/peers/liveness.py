@@ -96,7 +96,8 @@ class Liveness:
         for info in (*ring.leaves(), *self._groups.roots(), *ring.known()):
             if info.id not in known:
                 old = self._known.get(info.id)
-                if old is None or old[0] is not info or len(info.addresses) > 1:  # of several another one may be right now
+                has_several = len(info.addresses) > 1  # another one may have been shown to be right meanwhile
+                if old is None or old[0] is not info or has_several:
                     old = info, Contact(info.id, self._vantage.datagram_address(info))
                 known[info.id] = old
         self._known = known
