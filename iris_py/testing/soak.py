@@ -34,6 +34,7 @@ NODES: Final = 50
 #: Simulations at once: each wants a processor of its own, and leaves the others to who else is here.
 PROCESSES_MAX: Final = 2
 
+#: Failures that are told in full. Too small: a second kind of failure hides behind the first; too large: pages of one defect.
 FAILURES_SHOWN_MAX: Final = 20
 #: How the process ends after Ctrl-C, as shells expect it. What was run until then is shown.
 INTERRUPTED: Final = 130
@@ -96,8 +97,8 @@ def run_soak(seeds: Iterable[int], nodes: int = NODES, duration_s: float | None 
         try:
             for outcome in pool.imap_unordered(_run, wanted):
                 outcomes.append(outcome)
-                if outcome.error and sum(bool(other.error) for other in outcomes) <= FAILURES_SHOWN_MAX:
-                    console.print(f"[red]broken[/red] {escape(outcome.error)}", highlight=False)
+                failures = sum(bool(other.error) for other in outcomes)
+                console.print(line_of(outcome, is_shown=failures <= FAILURES_SHOWN_MAX), highlight=False)
                 progress.advance(task)
         except KeyboardInterrupt:
             pool.terminate()
@@ -105,6 +106,24 @@ def run_soak(seeds: Iterable[int], nodes: int = NODES, duration_s: float | None 
             raise SystemExit(INTERRUPTED) from None
     console.print(summary(outcomes))
     return sum(bool(outcome.error) for outcome in outcomes)
+
+
+def line_of(outcome: Outcome, *, is_shown: bool = True) -> str:
+    """Return one line, with Rich's markup, that says how a seed ended.
+
+    Args:
+        outcome: The result of the seed.
+        is_shown: Whether a failure is told in full, which may take several lines.
+    """
+    report = outcome.report
+    if report is None:
+        error = escape(outcome.error) if is_shown else "failed; run it alone to see how"
+        return f"seed {outcome.seed}  [red]broken[/red]  {error}"
+    faults = sum(report.faults.values())
+    return (
+        f"seed {outcome.seed}  held  {faults} faults in {report.virtual_s:.0f} virtual seconds, "
+        f"converged after {report.converged_s:.1f} s, {outcome.wall_s:.0f} s to run"
+    )
 
 
 def summary(outcomes: Sequence[Outcome]) -> Table:
@@ -165,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return min(1, run_soak(seeds, chosen.nodes, chosen.duration, console))
     outcome = run_seed(chosen.seed, chosen.nodes, chosen.duration)
     if outcome.error:
-        console.print(f"[red]broken[/red] {escape(outcome.error)}", highlight=False)
+        console.print(line_of(outcome), highlight=False)
         return 1
     console.print(summary([outcome]))
     return 0
