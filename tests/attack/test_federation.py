@@ -23,6 +23,7 @@ from iris_py.federation.openings import OFFERS_MAX
 from iris_py.gateway.publishing import VIOLATIONS_MAX
 from iris_py.link.handshake import FORMAT
 from iris_py.link.lanes import UNICAST
+from iris_py.patterns.request import repetitions
 from iris_py.patterns.tunnel.stream import CREDIT, DONE, END, LAST, MORE, RESET
 from iris_py.wire import packets
 from iris_py.wire.headers import encode_headers
@@ -220,6 +221,22 @@ def test_floods_of_requests_end_at_the_limits(loop: Loops, home: Path) -> None:
             stand.works.holds.set()
             assert len(stand.log.read_text().splitlines()) < LINES_MAX
             await check(stand, before)
+
+    loop.run(main())
+
+
+def test_a_neighbour_does_not_push_out_remembered_replies(loop: Loops, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repetitions, "REMEMBERED_MAX", 16)
+
+    async def main() -> None:
+        async with standing(home) as stand:
+            await stand.own.request("works", b"order 1", idempotent=True, key="order-1")
+            line = await stand.join()
+            for _ in range(40):
+                assert (await line.ask("works", b"x", identity=os.urandom(16), is_anchored=True)).status == Status.DONE
+            await stand.own.request("works", b"order 1", idempotent=True, key="order-1")
+            assert [request.payload for request in stand.works.asked].count(b"order 1") == 1
+            await check(stand)
 
     loop.run(main())
 

@@ -163,7 +163,7 @@ class DeduplicationMachine(RuleBasedStateMachine):
         assert {key[16:]: reply for key, reply in table._replies.items()} == {
             identity: reply for identity, (reply, _until) in self.done.items()
         }
-        assert [key for _until, key in table._ages] == list(table._replies)
+        assert [key for _until, key in table._own.ages] == list(table._replies)
         assert table._callers.keys() <= table._underway.keys()
         assert table.bytes == self.bytes_done() <= REMEMBERED_BYTES_MAX
         assert {caller: key[16:] for caller, key in table._waiting.items()} == self.waiting

@@ -8,6 +8,10 @@ What this promises, and what not: **one member** executes an identity once withi
 remember, and the handler returns. A handler that raises has not done it: the identity is forgotten with the failure, and the
 next caller has it executed again. **Other members** know nothing of it: a request that is retried elsewhere is executed there.
 
+The room for replies is shared between the *origins* of requests: this cloud, and each other cloud that asks here. This cloud
+has half of it, whatever others ask; of the others the one that takes most forgets first. So a neighbour that asks much cannot
+make a request of this cloud run twice (docs/security.md). Room that an origin does not use is there for all.
+
 The time is that of the member's clock; nothing here is ordered by what callers say.
 """
 
@@ -32,11 +36,17 @@ WINDOW_S = 300.0
 REMEMBERED_MAX = 65_536
 #: Their bytes at most, with ``ENTRY_BYTES`` for each: four of the largest messages (by default).
 REMEMBERED_BYTES_MAX = 64 * 1024 * 1024
+#: Clouds whose replies are counted apart; further ones share one account. Too small: neighbours push each other out; too large:
+#: an insider that makes up names of clouds makes the search for the largest account slow.
+CLOUDS_MAX = 64
 #: What remembering an empty reply costs: key, entry and their place in the table.
 ENTRY_BYTES = 256
 #: Callers that wait for one execution; a further one is told that this member is full. Honest ones are a handful: retries of
 #: one caller, and programs that chose the same key.
 CALLERS_MAX = 256
+
+#: The account of the clouds beyond ``CLOUDS_MAX``; no alias of a cloud has a star.
+_FURTHER_CLOUDS = "*"
 
 #: (who asks, the id of the request there)
 Caller: TypeAlias = "tuple[Peer, int]"
@@ -91,6 +101,18 @@ def identity_of_request(node: bytes, number: int) -> bytes:
     return hashlib.blake2b(content, digest_size=packets.IDENTITY_BYTES, person=b"iris request").digest()
 
 
+class _Account:
+    """The remembered replies to requests of one origin."""
+
+    __slots__ = ("ages", "bytes")
+
+    def __init__(self) -> None:
+        # (until when, identity) of each reply, the oldest first. Not the order of the dict of replies: a dict that loses its
+        # oldest for each new one keeps the places of those that are gone, and passes over thousands to find its first.
+        self.ages: deque[tuple[float, bytes]] = deque()
+        self.bytes = 0
+
+
 class Deduplicator(Generic[Work]):
     """The identities of requests that one member has executed.
 
@@ -104,15 +126,14 @@ class Deduplicator(Generic[Work]):
         self.repeated = 0
         self.forgotten = 0
         self.bytes = 0
-        # By identity: the work, and who asked for it first.
-        self._underway: dict[bytes, tuple[Work, Caller]] = {}
+        # By identity: the work, who asked for it first, and the origin of that caller.
+        self._underway: dict[bytes, tuple[Work, Caller, str]] = {}
         # By identity, where it is not that one alone who waits: all who do.
         self._callers: dict[bytes, dict[Caller, None]] = {}
         self._waiting: dict[Caller, bytes] = {}
         self._replies: dict[bytes, bytes] = {}
-        # (until when, identity) of each of them, the oldest first. The order of the dict would do, but one that loses its
-        # oldest for each new one keeps the places of those that are gone, and passes over thousands to find its first.
-        self._ages: deque[tuple[float, bytes]] = deque()
+        self._own = _Account()
+        self._clouds: dict[str, _Account] = {}  # those with replies, by alias
         self._expires_at = math.inf  # no reply before
 
     def __len__(self) -> int:
@@ -127,11 +148,18 @@ class Deduplicator(Generic[Work]):
             self.repeated += 1
         return reply
 
-    def begin(self, key: bytes, work: Work, caller: Caller) -> bool:
-        """Note that an identity is worked on, for a first caller; returns False, and does nothing, if it is known."""
+    def begin(self, key: bytes, work: Work, caller: Caller, origin: str = "") -> bool:
+        """Note that an identity is worked on, for a first caller; returns False, and does nothing, if it is known.
+
+        Args:
+            key: The identity.
+            work: The work on it.
+            caller: The first caller.
+            origin: The alias of the cloud that the request came from; empty for this one.
+        """
         if key in self._underway or key in self._replies:
             return False
-        self._underway[key] = work, caller
+        self._underway[key] = work, caller, origin
         self._waiting[caller] = key
         return True
 
@@ -177,12 +205,12 @@ class Deduplicator(Generic[Work]):
 
     def finish(self, key: bytes, reply: bytes | None, now: float) -> list[Caller]:
         """The work on an identity ended: remember its reply, if there is one; returns who waits for it."""
-        _work, first = self._underway.pop(key)
+        _work, first, origin = self._underway.pop(key)
         callers = [first] if key not in self._callers else list(self._callers.pop(key))
         for caller in callers:
             self._waiting.pop(caller, None)  # one that has given an id to two requests waits once
         if reply is not None:
-            self._remember([(key, reply)], now)
+            self._remember([(key, reply)], now, origin)
         return callers
 
     def finish_many(
@@ -190,9 +218,11 @@ class Deduplicator(Generic[Work]):
     ) -> list[tuple[Caller, bytes]]:
         """The work on several identities ended with a reply each, as in :meth:`finish`; returns who waits, and for what."""
         underway, waiting, others = self._underway, self._waiting, self._callers
-        replies = []
+        replies, of_clouds = [], []
         for key, reply in answered:
-            _work, first = underway.pop(key)
+            _work, first, origin = underway.pop(key)
+            if origin:
+                of_clouds.append((origin, key, reply))
             if key in others:
                 callers = others.pop(key)
                 replies += [(caller, reply) for caller in callers]
@@ -202,17 +232,23 @@ class Deduplicator(Generic[Work]):
                 waiting.pop(first, None)
                 replies.append((first, reply))
         if remembers:
+            if of_clouds:
+                keys = {key for _origin, key, _reply in of_clouds}
+                answered = [each for each in answered if each[0] not in keys]
+                for origin, key, reply in of_clouds:
+                    self._remember([(key, reply)], now, origin)
             self._remember(answered, now)
         return replies
 
     def expire(self, now: float) -> None:
         """Forget the replies whose time is over."""
-        while self._ages:
-            self._expires_at = self._ages[0][0]
-            if self._expires_at > now:
-                return
-            self._forget_oldest()
         self._expires_at = math.inf
+        for account in (self._own, *self._clouds.values()):
+            while account.ages and account.ages[0][0] <= now:
+                self._forget_oldest(account)
+            if account.ages:
+                self._expires_at = min(self._expires_at, account.ages[0][0])
+        self._clouds = {origin: account for origin, account in self._clouds.items() if account.ages}
 
     def _callers_of(self, key: bytes) -> dict[Caller, None]:
         """Return all who wait for the work on an identity, to be changed."""
@@ -221,19 +257,45 @@ class Deduplicator(Generic[Work]):
             callers = self._callers[key] = {self._underway[key][1]: None}
         return callers
 
-    def _remember(self, answered: Sequence[tuple[bytes, bytes]], now: float) -> None:
-        until, replies, ages, size = now + WINDOW_S, self._replies, self._ages, 0
+    def _remember(self, answered: Sequence[tuple[bytes, bytes]], now: float, origin: str = "") -> None:
+        account = self._account_of(origin) if origin else self._own
+        until, replies, ages, size = now + WINDOW_S, self._replies, account.ages, 0
         for key, reply in answered:
             replies[key] = reply
             ages.append((until, key))
             size += ENTRY_BYTES + len(reply)
         if until < self._expires_at:
             self._expires_at = until
+        account.bytes += size
         self.bytes += size
-        while len(ages) > REMEMBERED_MAX or self.bytes > REMEMBERED_BYTES_MAX:
+        while len(replies) > REMEMBERED_MAX or self.bytes > REMEMBERED_BYTES_MAX:
             self.forgotten += 1
-            self._forget_oldest()
+            self._forget_oldest(self._largest_account())
 
-    def _forget_oldest(self) -> None:
-        _until, key = self._ages.popleft()
-        self.bytes -= ENTRY_BYTES + len(self._replies.pop(key))
+    def _account_of(self, origin: str) -> _Account:
+        clouds = self._clouds
+        if origin not in clouds and len(clouds) >= CLOUDS_MAX:
+            origin = _FURTHER_CLOUDS
+        return clouds.setdefault(origin, _Account())
+
+    def _largest_account(self) -> _Account:
+        """Return the account that forgets first, by whichever bound is exceeded: number or bytes."""
+        if not self._clouds:
+            return self._own
+        if len(self._replies) > REMEMBERED_MAX:
+            return self._own if 2 * len(self._own.ages) > REMEMBERED_MAX else max(self._clouds.values(), key=_count_of)
+        return self._own if 2 * self._own.bytes > REMEMBERED_BYTES_MAX else max(self._clouds.values(), key=_bytes_of)
+
+    def _forget_oldest(self, account: _Account) -> None:
+        _until, key = account.ages.popleft()
+        size = ENTRY_BYTES + len(self._replies.pop(key))
+        account.bytes -= size
+        self.bytes -= size
+
+
+def _count_of(account: _Account) -> int:
+    return len(account.ages)
+
+
+def _bytes_of(account: _Account) -> int:
+    return account.bytes

@@ -21,7 +21,7 @@ from iris_py.patterns.request.registration import Execution, Registration, least
 from iris_py.patterns.request.repetitions import Deduplicator
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
-from iris_py.wire.headers import NO_HEADERS
+from iris_py.wire.headers import NO_HEADERS, cloud_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -276,7 +276,7 @@ class Service:
         execution = self.repetitions.underway(key)
         if execution is None:
             execution = Execution(registration, group, peer, request_id, payload, deadline, identity=key, headers=headers)
-            self.repetitions.begin(key, execution, caller)
+            self.repetitions.begin(key, execution, caller, cloud_of(headers))
             self._note_group(caller, group, registration)
             self._admit(execution, now)
         elif self.repetitions.attach(key, caller):
@@ -311,7 +311,7 @@ class Service:
                 execution = Execution(registration, group, peer, request_id, payload, deadline, 0, key, headers, False, now)
                 if not identity:
                     self._executions[caller] = execution
-                if not identity or repetitions.begin(key, execution, caller):
+                if not identity or repetitions.begin(key, execution, caller, cloud_of(headers) if headers.encoded else ""):
                     registration.running += 1
                     started.append(execution)
                     continue
@@ -558,7 +558,7 @@ class Service:
             identity=execution.identity,
             headers=execution.headers,
         )
-        self.repetitions.begin(again.identity, again, callers[0])
+        self.repetitions.begin(again.identity, again, callers[0], cloud_of(again.headers))
         for caller in callers[1:]:
             self.repetitions.attach(again.identity, caller)
         self._admit(again, now)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.patterns.request import repetitions
 from iris_py.patterns.request.repetitions import (
     CALLERS_MAX,
+    CLOUDS_MAX,
     ENTRY_BYTES,
     REMEMBERED_MAX,
     WINDOW_S,
@@ -20,13 +24,14 @@ from iris_py.patterns.request.repetitions import (
 )
 from iris_py.peers.peer import Peer
 from iris_py.wire.packets import IDENTITY_BYTES
+from tests.profiles import examples
 
 ONE = Peer(NodeInfo(NodeId(b"1" * 16), ()), None)
 TWO = Peer(NodeInfo(NodeId(b"2" * 16), ()), None)
 
 
-def remember(table: Deduplicator[str], key: bytes, reply: bytes, now: float) -> None:
-    table.begin(key, "work", (ONE, 1))
+def remember(table: Deduplicator[str], key: bytes, reply: bytes, now: float, origin: str = "") -> None:
+    table.begin(key, "work", (ONE, 1), origin)
     assert table.finish(key, reply, now) == [(ONE, 1)]
 
 
@@ -116,6 +121,75 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(table), table.reply_to(b"larger", 0.0)) == (1, bytes(ENTRY_BYTES + 10))
     remember(table, b"too large", bytes(ENTRY_BYTES + 11), 0.0)
     assert (len(table), table.bytes, table.forgotten) == (0, 0, 8)
+
+
+@pytest.mark.parametrize("bound", ["number", "bytes"])
+def test_other_clouds_do_not_push_out_what_this_cloud_is_owed(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if bound == "number":
+        monkeypatch.setattr(repetitions, "REMEMBERED_MAX", 10)
+    else:
+        monkeypatch.setattr(repetitions, "REMEMBERED_BYTES_MAX", 10 * (ENTRY_BYTES + 1))
+    table: Deduplicator[str] = Deduplicator()
+    for number in range(8):
+        remember(table, b"own %d" % number, b"r", 0.0)
+    for number in range(100):
+        remember(table, b"eu %d" % number, b"r", 0.0, "eu")
+    assert [n for n in range(8) if table.reply_to(b"own %d" % n, 0.0)] == [3, 4, 5, 6, 7], "half of the room"
+    assert [n for n in range(100) if table.reply_to(b"eu %d" % n, 0.0)] == [95, 96, 97, 98, 99]
+    remember(table, b"us", b"r", 0.0, "us")
+    assert table.reply_to(b"us", 0.0) == b"r"
+    assert table.reply_to(b"eu 95", 0.0) is None, "of the other clouds the one that takes most forgets"
+    for number in range(8, 18):
+        remember(table, b"own %d" % number, b"r", 0.0)
+    assert [n for n in range(18) if table.reply_to(b"own %d" % n, 0.0)] == [13, 14, 15, 16, 17]
+    assert len(table) == 10
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.tuples(st.sampled_from(["", "eu", "us"]), st.integers(0, 40), st.floats(0, 100)), max_size=60))
+def test_shares_of_the_room(steps: list[tuple[str, int, float]]) -> None:
+    """Replies are forgotten only for want of room or time, and those of this cloud only where it has more than half."""
+    with (
+        patch.object(repetitions, "REMEMBERED_MAX", 8),
+        patch.object(repetitions, "REMEMBERED_BYTES_MAX", 8 * ENTRY_BYTES + 100),
+    ):
+        table: Deduplicator[str] = Deduplicator()
+        now, own = 0.0, list[tuple[float, bytes, int]]()
+        for number, (origin, size, passes) in enumerate(steps):
+            now += passes
+            key = b"%d" % number
+            table.expire(now)
+            remember(table, key, bytes(size), now, origin)
+            if not origin:
+                own.append((now + WINDOW_S, key, ENTRY_BYTES + size))
+            kept = [each for each in own if table.reply_to(each[1], now) is not None]
+            forgotten = [each for each in own if each[0] > now and each not in kept]
+            if forgotten:  # it took more than its half when they were forgotten: with the last of them, and what is kept
+                assert len(kept) + 1 > 4 or sum(each[2] for each in (*kept, forgotten[-1])) > 4 * ENTRY_BYTES + 50
+            own = kept
+            assert len(table) <= 8
+            assert table.bytes <= 8 * ENTRY_BYTES + 100
+        table.expire(now + 2 * WINDOW_S)
+        assert (len(table), table.bytes) == (0, 0)
+
+
+def test_replies_of_several_origins_that_end_together() -> None:
+    table: Deduplicator[str] = Deduplicator()
+    for number, origin in enumerate(["", "eu", "", "us"]):
+        table.begin(b"%d" % number, "work", (ONE, number), origin)
+    answered = [(b"%d" % number, b"reply %d" % number) for number in range(4)]
+    assert table.finish_many(answered, 0.0) == [((ONE, number), b"reply %d" % number) for number in range(4)]
+    assert [table.reply_to(b"%d" % number, 0.0) for number in range(4)] == [reply for _key, reply in answered]
+    table.expire(WINDOW_S)
+    assert (len(table), table.bytes) == (0, 0)
+
+
+def test_made_up_names_of_clouds_share_one_account() -> None:
+    table: Deduplicator[str] = Deduplicator()
+    for number in range(3 * CLOUDS_MAX):
+        remember(table, b"%d" % number, b"r", 0.0, f"cloud{number}")
+    assert len(table._clouds) == CLOUDS_MAX + 1
+    assert len(table) == 3 * CLOUDS_MAX
 
 
 def test_a_full_memory_is_as_fast_as_an_empty_one() -> None:
