@@ -16,6 +16,10 @@ def main() -> None:
     """Run the command line and exit with its exit code (`iris_py.cli.outcome.ExitCode`)."""
     _replace_closed_streams()
     try:
+        from iris_py.cli.lines import keep_writing_json, wants_json
+
+        if wants_json(sys.argv[1:]):
+            keep_writing_json()
         from iris_py.cli.app import run
 
         code = run(sys.argv[1:])

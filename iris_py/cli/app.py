@@ -7,6 +7,7 @@ from typing import Annotated, Final, cast
 import typer
 
 from iris_py.cli.commands import COMMANDS
+from iris_py.cli.lines import wants_json, writing_json
 from iris_py.cli.options import show_help_without_command
 from iris_py.cli.outcome import EXIT_CODES_HELP, ExitCode, complain
 
@@ -25,6 +26,11 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
+    with writing_json(wants_json(arguments)):
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
     is_known = any(arguments[:1] == [name] for names in COMMANDS.values() for name in names)
     try:
         outcome = make_app(arguments[:1] if is_known else None)(list(arguments), standalone_mode=False, prog_name="iris")

@@ -2,24 +2,67 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import sys
-import time
-from typing import Final
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
 
 from iris_py.logs import escape, indented_traceback
 
-__all__ = ["complain", "log_to_stderr", "one_line", "tell", "use_json"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = [
+    "complain",
+    "is_json",
+    "keep_writing_json",
+    "log_to_stderr",
+    "one_line",
+    "show_traceback",
+    "tell",
+    "wants_json",
+    "writing_json",
+]
 
 LINE_CHARACTERS_MAX: Final = 2000  # of an error: it may carry text from another process
 
 _is_json = False
 
 
-def use_json(is_wanted: bool) -> None:
-    """Say whether lines are objects of JSON from now on: the option ``--log-json`` of the command that runs."""
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Return whether a command line has ``--log-json``. It is looked for before the rest is parsed: mistakes are lines, too."""
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--log-json" in options
+
+
+@contextmanager
+def writing_json(is_wanted: bool) -> Iterator[None]:
+    """Let every line of standard error in the block be an object of JSON, if that is wanted."""
     global _is_json
-    _is_json = is_wanted
+    if not is_wanted:
+        yield
+        return
+    from iris_py.cli.json_lines import json_lines  # with json, datetime and traceback, for those who want it
+
+    with json_lines():
+        before, _is_json = _is_json, True
+        try:
+            yield
+        finally:
+            _is_json = before
+
+
+def keep_writing_json() -> None:
+    """Let every line of standard error be an object of JSON until this process ends."""
+    kept = ExitStack()
+    kept.enter_context(writing_json(True))
+    atexit.register(kept.close)
+
+
+def is_json() -> bool:
+    """Return whether every line of standard error is an object of JSON."""
+    return _is_json
 
 
 def tell(text: str, *, level: str = "info", event: str = "told") -> None:
@@ -30,11 +73,32 @@ def tell(text: str, *, level: str = "info", event: str = "told") -> None:
         level: How grave it is, for programs.
         event: What it reports, likewise.
     """
-    line = _object(time.time(), level, "iris_py.cli", text, {"event": event}) if _is_json else f"iris: {one_line(text)}"
+    if _is_json:
+        from iris_py.cli.json_lines import put
+
+        put(level, "iris_py.cli", text, {"event": event})
+        return
     try:
-        print(line, file=sys.stderr, flush=True)
+        print(f"iris: {one_line(text)}", file=sys.stderr, flush=True)
     except OSError:
         pass  # nobody reads it
+
+
+def show_traceback(error: BaseException, *, event: str) -> None:
+    """Print the traceback of an error of the program's code: as Python does, or as one object.
+
+    Args:
+        error: The error.
+        event: What it reports, for programs.
+    """
+    if _is_json:
+        from iris_py.cli.json_lines import put_error
+
+        put_error(event, error)
+    else:
+        import traceback
+
+        traceback.print_exception(error)
 
 
 def complain(text: str) -> None:
@@ -52,7 +116,12 @@ def one_line(text: str) -> str:
 def log_to_stderr(level: int) -> None:
     """Print what Iris logs, from a level on."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_JsonFormatter() if _is_json else _LineFormatter())
+    if _is_json:
+        from iris_py.cli.json_lines import JsonFormatter
+
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(_LineFormatter())
     logger = logging.getLogger("iris_py")
     logger.handlers[:] = [handler]
     logger.propagate = False
@@ -71,23 +140,3 @@ class _LineFormatter(logging.Formatter):
         if error and logging.getLogger("iris_py").isEnabledFor(logging.DEBUG):
             line += "\n" + (record.exc_text or indented_traceback(error))
         return line
-
-
-class _JsonFormatter(logging.Formatter):
-    """One object of JSON for each record: what it says, the event with its facts, and the traceback of an error."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        facts = dict(getattr(record, "iris", {}))
-        if record.exc_info:
-            facts["traceback"] = self.formatException(record.exc_info)
-        return _object(record.created, record.levelname.lower(), record.name, record.getMessage(), facts)
-
-
-def _object(at: float, level: str, logger: str, message: str, facts: dict[str, object]) -> str:
-    import json  # with datetime, for those who want it
-    from datetime import UTC, datetime
-
-    event = facts.pop("event", "other")
-    moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
-    head = {"kind": "log", "time": moment, "level": level, "logger": logger, "event": event, "message": message}
-    return json.dumps(facts | head, default=str)  # the head counts: facts may come from strangers

@@ -205,7 +205,7 @@ async def _reload_keys(running: iris_py.Node) -> None:
 
 def _is_service() -> bool:
     """Tell whether SIGHUP comes from somebody who means it, and not from a terminal that goes; one that is ignored stays so."""
-    has_terminal = any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    has_terminal = any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.__stderr__))
     return not has_terminal and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Concatenate, Final, ParamSpec, Type
 import typer
 from typer.models import OptionInfo
 
-from iris_py.cli.lines import use_json
-
 if TYPE_CHECKING:
     from iris_py.config import Config
 
@@ -200,7 +198,6 @@ def with_settings(command: Callable[Concatenate[Settings, Arguments], int]) -> C
 
     def wrapper(*args: Arguments.args, **values: Arguments.kwargs) -> None:
         settings = Settings(**{each.name: values.pop(each.name) for each in common}, options=options)  # type: ignore[arg-type]
-        use_json(settings.log_json)
         raise typer.Exit(command(settings, *args, **values))
 
     wrapper.__name__ = command.__name__

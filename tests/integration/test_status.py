@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 import iris_py
-from iris_py.cli import lines
+from iris_py.cli.json_lines import JsonFormatter
 from iris_py.metrics import serve_status
 from iris_py.metrics.status import StatusServer
 from tests import warm
@@ -148,7 +148,7 @@ def test_what_a_stranger_says_does_not_take_the_place_of_what_the_line_says() ->
     record = logging.makeLogRecord(
         {"name": "iris_py", "msg": "it\nfailed", "levelname": "ERROR", "iris": {"event": "x", "level": "info", "kind": "ready"}}
     )
-    line = lines._JsonFormatter().format(record)
+    line = JsonFormatter().format(record)
     assert "\n" not in line
     said = json.loads(line)
     assert (said["kind"], said["level"], said["event"], said["message"]) == ("log", "error", "x", "it\nfailed")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from iris_py import Handler, Sealed
+from iris_py.cli.lines import show_traceback
 from iris_py.errors import ConfigurationError
 from iris_py.wire.mistyped import nearest_name
 
@@ -80,7 +81,7 @@ def load_handler(target: Target, directory: str) -> AnyHandler:
             ) from None
         raise ConfigurationError(f"the module {target.module!r} needs {exc.name!r}, which is not installed here.") from exc
     except Exception as exc:
-        traceback.print_exc()
+        show_traceback(exc, event="import_failed")
         raise ConfigurationError(f"the module {target.module!r} cannot be imported: {type(exc).__name__}: {exc}") from exc
     return _find(module, target)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from iris_py.cli.lines import is_json
 from iris_py.cli.outcome import complain
 from iris_py.cli.serve.messages import LINE_BYTES_MAX, LINE_VARIABLE, Ask, FromWorker, Go, Report, Told
 from iris_py.net.lines import open_line
@@ -29,6 +31,8 @@ __all__ = ["WorkerProcess"]
 LEAVE_S: Final = 40.0
 #: How long a process that has ended is listened to: what it said last is in the socket, but a child of it may hold that open.
 LAST_WORDS_S: Final = 1.0
+#: What is read of its standard error at once. Too small: a turn of the event loop for each line; too large: memory for nothing.
+READ_BYTES: Final = 1 << 16
 
 
 class WorkerProcess:
@@ -80,6 +84,7 @@ class WorkerProcess:
                 "iris_py",
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE if is_json() else None,  # what it writes past its own lines of JSON
                 pass_fds=(theirs,),
                 start_new_session=True,
                 env={**os.environ, LINE_VARIABLE: str(theirs)},
@@ -145,13 +150,16 @@ class WorkerProcess:
             self._writer.write(msgspec.json.encode(message) + b"\n")
 
     async def _live(self) -> int:
-        listening = asyncio.create_task(self._listen())
+        tasks = [asyncio.create_task(self._listen())]
+        if self._process.stderr is not None:
+            tasks.append(asyncio.create_task(self._pass_on(self._process.stderr)))
         try:
             code = await self._process.wait()
-            await asyncio.wait((listening,), timeout=LAST_WORDS_S)
+            await asyncio.wait(tasks, timeout=LAST_WORDS_S)
             return code
         finally:
-            listening.cancel()
+            for task in tasks:
+                task.cancel()
             self._writer.close()
             for each in (self.loaded, self.ready):
                 if not each.done():
@@ -169,6 +177,17 @@ class WorkerProcess:
             pass  # it has ended
         except (ValueError, msgspec.MsgspecError) as exc:  # more than a message may have, or none
             complain(f"process {self.pid} is not listened to any more: {exc}")
+
+    async def _pass_on(self, stream: asyncio.StreamReader) -> None:
+        """Write each line of the standard error of the process as an object of JSON."""
+        from iris_py.cli.json_lines import LineSplitter, put_objects
+
+        splitter, decoder = LineSplitter(pid=self.pid), codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        try:
+            while part := await stream.read(READ_BYTES):
+                put_objects(splitter.feed(decoder.decode(part)))
+        finally:
+            put_objects(splitter.finish())
 
     def _heed(self, report: Report) -> None:
         self.files.update(report.files)

@@ -1,0 +1,282 @@
+"""The option ``--log-json``: an object of JSON in each line of standard error, whatever writes there.
+
+Iris's own lines and those of Python's `logging` become objects with a level, an event and facts. Warnings and uncaught errors
+are one object each. Any other line, as of ``print``, becomes the message of an object; a line that is an object already stays
+as it is. Text that C code or another process writes to the descriptor itself is out of reach, except that of workers: their
+supervisor reads it (`iris_py.cli.serve.process`).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+import threading
+import time
+import traceback
+import warnings
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import TracebackType
+    from typing import TextIO
+
+__all__ = ["JsonFormatter", "JsonStream", "LineSplitter", "json_lines", "put", "put_error", "put_objects"]
+
+_emit: Final = logging.StreamHandler.emit
+
+#: The longest line without an end that is held (characters). Too small: a line that is written in parts is cut into several
+#: objects; too large: whatever writes no line end takes that much memory in each thread.
+LINE_CHARACTERS_MAX: Final = 64 * 1024
+
+
+def make_object(at: float, level: str, logger: str, message: str, facts: dict[str, object]) -> str:
+    """Return a line.
+
+    Args:
+        at: When it was (seconds since 1970).
+        level: How grave it is.
+        logger: What reports it.
+        message: The text for people.
+        facts: What programs read, with the event; they may come from strangers, and take no field of their own.
+    """
+    facts = dict(facts)
+    event = facts.pop("event", "other")
+    moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    head = {"kind": "log", "time": moment, "level": level, "logger": logger, "event": event, "message": message}
+    return json.dumps(facts | head, default=str)
+
+
+def _as_object(line: str, **facts: object) -> str:
+    """Return a line of a program as an object: itself if it is one.
+
+    Args:
+        line: The line, without its end.
+        facts: More of it, if it is none.
+    """
+    if line.startswith("{"):
+        try:
+            if isinstance(json.loads(line), dict):
+                return line
+        except ValueError:
+            pass
+    return make_object(time.time(), "info", "stderr", line, {"event": "output", **facts})
+
+
+class JsonFormatter(logging.Formatter):
+    """One object of JSON for each record: what it says, the event with its facts, and the traceback of an error."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        facts = dict(getattr(record, "iris", {}))
+        if record.exc_info:
+            facts["traceback"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            facts["stack"] = record.stack_info
+        return make_object(record.created, record.levelname.lower(), record.name, _message_of(record), facts)
+
+
+class LineSplitter:
+    """Makes objects of text that comes in parts.
+
+    Args:
+        facts: More of each object that is made of a line.
+    """
+
+    def __init__(self, **facts: object) -> None:
+        self._facts = facts
+        self._rest = ""
+
+    def feed(self, text: str) -> list[str]:
+        """Return an object for each line that has ended."""
+        *lines, rest = (self._rest + text).split("\n")
+        while len(rest) >= LINE_CHARACTERS_MAX:
+            lines.append(rest[:LINE_CHARACTERS_MAX])
+            rest = rest[LINE_CHARACTERS_MAX:]
+        self._rest = rest
+        return [_as_object(line.rstrip("\r"), **self._facts) for line in lines if line.strip()]
+
+    def finish(self) -> list[str]:
+        """Return an object for a last line without an end."""
+        return self.feed("\n")
+
+
+class JsonStream(io.TextIOBase):
+    """Takes the place of standard error, and makes an object of each line.
+
+    Attributes:
+        below: The stream that it writes to.
+        buffer: Takes bytes in place of text.
+    """
+
+    def __init__(self, below: TextIO) -> None:
+        self.below: Final = below
+        self.buffer: Final = _JsonBytes(self)
+        self._splitters: dict[int, LineSplitter] = {}  # of each thread: lines of two are not mixed
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The encoding of the stream below."""
+        return self.below.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        """The treatment of characters that it cannot encode."""
+        return self.below.errors
+
+    def fileno(self) -> int:
+        """Return the descriptor below, as for a child that is to write there."""
+        return self.below.fileno()
+
+    def isatty(self) -> bool:
+        """Return False: nothing that steers a terminal belongs here."""
+        return False
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Write text; it appears when its line ends."""
+        thread = threading.get_ident()
+        splitter = self._splitters.get(thread) or self._splitters.setdefault(thread, LineSplitter())
+        self.put(splitter.feed(text))
+        return len(text)
+
+    def put(self, objects: Iterable[str]) -> None:
+        """Write lines that are objects."""
+        if written := "".join(f"{each}\n" for each in objects):
+            self.below.write(written)
+            self.below.flush()
+
+    def flush(self) -> None:
+        """Do nothing: every line is written when it ends, and no sooner."""
+
+    def finish(self) -> None:
+        """Write what stands in lines without an end."""
+        for splitter in list(self._splitters.values()):
+            self.put(splitter.finish())
+        self._splitters.clear()
+
+
+class _JsonBytes(io.RawIOBase):
+    """The side of a `JsonStream` that takes bytes."""
+
+    def __init__(self, stream: JsonStream) -> None:
+        self._stream = stream
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
+        self._stream.write(bytes(content).decode(errors="backslashreplace"))
+        return memoryview(content).nbytes
+
+
+@contextmanager
+def json_lines() -> Iterator[None]:
+    """Make an object of every line of standard error in the block; in a block inside another one it does nothing."""
+    below = sys.stderr
+    if isinstance(below, JsonStream):
+        yield
+        return
+    before = (sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning)
+    stream = sys.stderr = JsonStream(below)
+    sys.excepthook = _handle_uncaught
+    threading.excepthook = _handle_uncaught_in_thread
+    sys.unraisablehook = _handle_unraisable
+    warnings.showwarning = _show_warning
+    logging.StreamHandler.emit = _emit_object  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        stream.finish()
+        sys.stderr = below
+        sys.excepthook, threading.excepthook, sys.unraisablehook, warnings.showwarning = before
+        logging.StreamHandler.emit = _emit  # type: ignore[method-assign]
+
+
+def put(level: str, logger: str, message: str, facts: dict[str, object]) -> None:
+    """Write one object; the arguments are those of :func:`make_object`."""
+    put_objects([make_object(time.time(), level, logger, message, facts)])
+
+
+def put_objects(objects: Iterable[str]) -> None:
+    """Write lines that are objects already."""
+    try:
+        if isinstance(sys.stderr, JsonStream):
+            sys.stderr.put(objects)
+        else:
+            for each in objects:
+                print(each, file=sys.stderr, flush=True)
+    except OSError:
+        pass  # nobody reads it
+
+
+def put_error(event: str, error: BaseException, level: str = "error", **facts: object) -> None:
+    """Write an error with its traceback as one object.
+
+    Args:
+        event: What it reports.
+        error: The error.
+        level: How grave it is.
+        facts: More of it.
+    """
+    text = str(error)
+    kind = type(error).__name__
+    whole = "".join(traceback.format_exception(error)).rstrip("\n")
+    put(level, "python", f"{kind}: {text}" if text else kind, {"event": event, "error": kind, "traceback": whole, **facts})
+
+
+def _message_of(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError):  # too many arguments, or too few
+        return f"{record.msg} {record.args}"
+
+
+def _emit_object(handler: logging.StreamHandler[TextIO], record: logging.LogRecord) -> None:
+    """Write a whole record as one object, in place of text that would become one for each line.
+
+    A program may set up `logging` whenever it likes, also by the first ``logging.warning()``. Handlers for other streams, and
+    those with a formatter class of their own, write as they did.
+    """
+    is_plain = type(handler.formatter) in (type(None), logging.Formatter)
+    if is_plain and isinstance(cast("object", handler.stream), JsonStream):
+        put_objects([JsonFormatter().format(record)])
+    else:
+        _emit(handler, record)
+
+
+def _handle_uncaught(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    put_error("uncaught", kind() if error is None else error, "critical")
+
+
+def _handle_uncaught_in_thread(found: threading.ExceptHookArgs) -> None:
+    if issubclass(found.exc_type, SystemExit):
+        return
+    name = "" if found.thread is None else found.thread.name
+    put_error("uncaught", found.exc_type() if found.exc_value is None else found.exc_value, thread=name)
+
+
+def _handle_unraisable(found: sys.UnraisableHookArgs) -> None:
+    error = found.exc_type() if found.exc_value is None else found.exc_value
+    put_error("unraisable", error, at=f"{found.err_msg or 'Exception ignored in'}: {found.object!r}")
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    if file is None or file is sys.stderr:
+        place = {"category": category.__name__, "file": filename, "line": lineno}
+        put("warning", "python", str(message), {"event": "warning", **place})
+    else:
+        file.write(warnings.formatwarning(message, category, filename, lineno, line))
