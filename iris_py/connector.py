@@ -13,8 +13,8 @@ with the connectors of this repository: programs use :mod:`iris_py`. Names are i
   and :func:`check_command`.
 * :data:`SealLike`, and :func:`seal_parts`, which takes a seal to another process of the same user.
 * Payloads that are values: :func:`as_codec`, and :func:`encode`, :func:`decode` and :func:`decode_message`, which tell in their
-  errors what it was for; the arguments that overloads share, as :class:`RequestOptions`; the type variables :data:`Payload`,
-  :data:`Question` and :data:`Answer`.
+  errors what it was for; the arguments that overloads share, as :class:`RequestOptions`; the types :data:`BytesLike`,
+  :class:`CallerCodec` and :data:`TypeForm`; the type variables :data:`Payload`, :data:`Question` and :data:`Answer`.
 * :class:`EventLogger`, whose lines report events and fill no disk.
 * :class:`Fingerprinter`, by which two contents are told apart; :func:`install_command`, the advice for what is not installed.
 """
@@ -25,7 +25,7 @@ from iris_py.lazy import lazily
 
 if typing.TYPE_CHECKING:
     from iris_py.api.bulk import Asked, Asker, providers
-    from iris_py.api.codec import UNDECODABLE, AnyCodec, as_codec, decode, decode_message, encode
+    from iris_py.api.codec import UNDECODABLE, AnyCodec, CallerCodec, as_codec, decode, decode_message, encode
     from iris_py.api.opening import Opening
     from iris_py.api.options import OnFull, PublishOptions, RequestOptions, SubscribeOptions, SurveyOptions
     from iris_py.api.sealed import SealLike, seal_parts
@@ -45,7 +45,7 @@ if typing.TYPE_CHECKING:
     from iris_py.files.secret_command import check_command
     from iris_py.files.secrets import check_path, read_secret_file
     from iris_py.logs import EventLogger
-    from iris_py.payloads import Answer, Payload, Question
+    from iris_py.payloads import Answer, BytesLike, Payload, Question, TypeForm
     from iris_py.sync.background import Background, background
     from iris_py.sync.handlers import AnyHandler, adapt, default_concurrency
     from iris_py.wire.fingerprint import Fingerprinter
@@ -68,6 +68,8 @@ __all__ = [
     "Asked",
     "Asker",
     "Background",
+    "BytesLike",
+    "CallerCodec",
     "DaemonThreads",
     "EventLogger",
     "Fingerprinter",
@@ -81,6 +83,7 @@ __all__ = [
     "SealLike",
     "SubscribeOptions",
     "SurveyOptions",
+    "TypeForm",
     "adapt",
     "as_codec",
     "background",
@@ -113,6 +116,8 @@ _MODULES = {
     "Asked": "api.bulk",
     "Asker": "api.bulk",
     "Background": "sync.background",
+    "BytesLike": "payloads",
+    "CallerCodec": "api.codec",
     "DaemonThreads": "api.threads",
     "EventLogger": "logs",
     "Fingerprinter": "wire.fingerprint",
@@ -126,6 +131,7 @@ _MODULES = {
     "SealLike": "api.sealed",
     "SubscribeOptions": "api.options",
     "SurveyOptions": "api.options",
+    "TypeForm": "payloads",
     "adapt": "sync.handlers",
     "as_codec": "api.codec",
     "background": "sync.background",

@@ -1,20 +1,29 @@
-"""Type variables for payloads: bytes, unless a codec makes them something else (:mod:`iris_py.api.codec`)."""
+"""Types of payloads: bytes, unless a codec makes them something else (:mod:`iris_py.api.codec`)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # type checkers know it; programs need not have it
+    from typing import TypeAlias
+
+    from typing_extensions import TypeForm, TypeVar  # type checkers know them; programs need not have them
+
+    #: Whatever is taken where bytes are sent.
+    BytesLike: TypeAlias = bytes | bytearray | memoryview[Any]
 
     Payload = TypeVar("Payload", default=bytes)
     Question = TypeVar("Question", default=bytes)
     Answer = TypeVar("Answer", default=bytes)
+    #: The reply of a handler: a type variable of its own, as without codec a handler may return whatever is like bytes.
+    Reply = TypeVar("Reply", default=BytesLike, covariant=True)
 else:
     from typing import TypeVar
 
     Payload = TypeVar("Payload")
     Question = TypeVar("Question")
     Answer = TypeVar("Answer")
+    Reply = TypeVar("Reply", covariant=True)
+    BytesLike = TypeForm = Any  # only annotations use them
 
-__all__ = ["Answer", "Payload", "Question"]
+__all__ = ["Answer", "BytesLike", "Payload", "Question", "Reply", "TypeForm"]

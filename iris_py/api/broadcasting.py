@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from iris_py.api.codec import AnyCodec, Codec, CodecFormat
     from iris_py.api.far_publishing import FarPublishing
     from iris_py.api.options import PublishOptions
-    from iris_py.payloads import Payload
+    from iris_py.payloads import BytesLike, Payload, TypeForm
     from iris_py.wire.headers import HeaderValue
 
 
@@ -27,7 +27,7 @@ class Broadcasting(NodeBase):
 
     @overload
     async def broadcast(
-        self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]
+        self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]
     ) -> int: ...
     @overload
     async def broadcast(
@@ -35,7 +35,16 @@ class Broadcasting(NodeBase):
         cluster: str,
         payload: Payload,
         *,
-        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    async def broadcast(
+        self,
+        cluster: str,
+        payload: object,
+        *,
+        codec: CodecFormat | TypeForm[Any],
         **options: Unpack[PublishOptions],
     ) -> int: ...
     async def broadcast(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import is_dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, get_args, overload
 
 import msgspec
 
@@ -20,8 +20,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from iris_py.patterns.messages import Message
+    from iris_py.payloads import TypeForm
 
-__all__ = ["UNDECODABLE", "AnyCodec", "Codec", "CodecFormat", "as_codec", "decode", "decode_message", "encode", "encode_some"]
+__all__ = [
+    "UNDECODABLE",
+    "AnyCodec",
+    "CallerCodec",
+    "Codec",
+    "CodecFormat",
+    "as_codec",
+    "decode",
+    "decode_message",
+    "encode",
+    "encode_some",
+]
 
 #: What the bytes of a value are.
 CodecFormat: TypeAlias = Literal["json", "msgpack"]
@@ -35,6 +47,8 @@ UNDECODABLE: Final = "undecodable"
 REASON_MAX: Final = 1000
 
 _Same = TypeVar("_Same")
+_Asked = TypeVar("_Asked", contravariant=True)
+_Replied = TypeVar("_Replied", covariant=True)
 
 
 class Codec(Generic[Question, Answer]):
@@ -60,9 +74,9 @@ class Codec(Generic[Question, Answer]):
     format: CodecFormat
 
     @overload
-    def __init__(self: Codec[_Same, _Same], request: type[_Same], *, format: CodecFormat = "json") -> None: ...
+    def __init__(self: Codec[_Same, _Same], request: TypeForm[_Same], *, format: CodecFormat = "json") -> None: ...
     @overload
-    def __init__(self, request: type[Question], reply: type[Answer], *, format: CodecFormat = "json") -> None: ...
+    def __init__(self, request: TypeForm[Question], reply: TypeForm[Answer], *, format: CodecFormat = "json") -> None: ...
     def __init__(self, request: object, reply: object = None, *, format: CodecFormat = "json") -> None:  # noqa: A002 - its name
         if format not in FORMATS:
             raise ConfigurationError(f"format={format!r} is unknown. Choose one of {', '.join(FORMATS)}.")
@@ -107,8 +121,21 @@ class Codec(Generic[Question, Answer]):
         return cast("Answer", self._reply.decode(payload))
 
 
+class CallerCodec(Protocol[_Asked, _Replied]):
+    """The half of a :class:`Codec` that a caller uses. Only annotations name it.
+
+    Unlike ``Codec``, it may take more than what is asked, and reply less than what is expected: so ``print(await
+    node.request(...))``, which expects an ``object``, is right for mypy with every codec.
+    """
+
+    format: CodecFormat
+
+    def encode_request(self, value: _Asked) -> bytes: ...
+    def decode_reply(self, payload: bytes) -> _Replied: ...
+
+
 #: What ``codec=`` takes: a codec, a type that stands for the codec of it, or the name of a format.
-AnyCodec: TypeAlias = "Codec[Any, Any] | type[Any] | CodecFormat"
+AnyCodec: TypeAlias = "CallerCodec[Any, Any] | TypeForm[Any] | CodecFormat"
 
 
 class _Coder:

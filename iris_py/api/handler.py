@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from iris_py.defaults import CONCURRENCY, THREADS
 from iris_py.errors import ConfigurationError
-from iris_py.payloads import Answer, Question
+from iris_py.payloads import Question, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from iris_py.api.tunnel import Tunnel
     from iris_py.patterns.messages import Message, Request
 
+_Each = TypeVar("_Each")
 
 #: The cluster for which the handler runs in whose context this is; what it waits for keeps one of its member's places.
 handled_cluster: ContextVar[str] = ContextVar("handled_cluster", default="")
@@ -27,7 +28,7 @@ HOOKS: Final = ("on_request", "on_requests", "on_survey", "on_broadcast", "on_tu
 SIMILAR_MIN: Final = 0.85
 
 
-class Handler(Generic[Question, Answer]):
+class Handler(Generic[Question, Reply]):
     """The work of a member. Override the methods for the patterns that it serves.
 
     Payloads are bytes, or what the codec says that it joined with: ``class Quotes(iris_py.Handler[Ask, Quote])``.
@@ -36,7 +37,7 @@ class Handler(Generic[Question, Answer]):
     def __repr__(self) -> str:
         return f"<handler {type(self).__qualname__}>"
 
-    async def on_request(self, request: Request[Question]) -> Answer:
+    async def on_request(self, request: Request[Question]) -> Reply:
         """Answer a request.
 
         What this raises reaches the caller as a :exc:`~iris_py.RemoteError`. It is cancelled when the caller gives up.
@@ -48,7 +49,7 @@ class Handler(Generic[Question, Answer]):
             raise answer
         return answer
 
-    async def on_requests(self, requests: Sequence[Request[Question]]) -> Sequence[Answer | Exception]:
+    async def on_requests(self, requests: Sequence[Request[Question]]) -> Sequence[Reply | Exception]:
         """Answer several requests with one call: override it, and not :meth:`on_request`, where many cost little more than one.
 
         So it is with most models and databases. A call gets what came together, or has waited for room together: one request
@@ -66,7 +67,7 @@ class Handler(Generic[Question, Answer]):
         """
         raise NotImplementedError(f"{type(self).__qualname__} does not answer requests together")
 
-    async def on_survey(self, request: Request[Question]) -> Answer | None:
+    async def on_survey(self, request: Request[Question]) -> Reply | None:
         """Answer a survey, as every other member does; None says that this one has no answer. By default as a request.
 
         What this raises is counted among the failures of the survey. It is cancelled when the survey ends.
@@ -85,7 +86,7 @@ class Handler(Generic[Question, Answer]):
         raise NotImplementedError(f"{type(self).__qualname__} does not serve tunnels")
 
 
-RequestFunction: TypeAlias = "Callable[[Request[Question]], Answer | Awaitable[Answer]]"
+RequestFunction: TypeAlias = "Callable[[Request[Question]], Reply | Awaitable[Reply]]"
 
 
 def check_handler(handler: object) -> None:
@@ -129,7 +130,7 @@ def default_concurrency(handler: Handler[Any, Any] | RequestFunction[Any, Any]) 
     return CONCURRENCY if isinstance(handler, Handler) or is_async_function(handler) else THREADS
 
 
-def check_answers(answers: Sequence[Answer | Exception], count: int) -> Sequence[Answer | Exception]:
+def check_answers(answers: Sequence[_Each], count: int) -> Sequence[_Each]:
     """Return what a handler of several requests returned, if it is a sequence with an answer for each."""
     if not isinstance(answers, Sequence) or isinstance(answers, bytes | bytearray | memoryview | str):
         raise TypeError(

@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from iris_py.config import Config
     from iris_py.net.network import Network
     from iris_py.node.events import NodeEvent
-    from iris_py.payloads import Answer, Payload, Question
+    from iris_py.payloads import Answer, Payload, Question, TypeForm
     from iris_py.peers.group import Group
     from iris_security import Keyring
 
@@ -214,9 +214,18 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
     def join(
         self,
         cluster: str,
+        handler: Handler[Any, Any] | RequestFunction[Any, Any] | Sealed,
+        *,
+        codec: CodecFormat,
+        **options: Unpack[JoinOptions],
+    ) -> Opening[Membership]: ...
+    @overload
+    def join(
+        self,
+        cluster: str,
         handler: Handler[Payload, Payload] | RequestFunction[Payload, Payload] | Sealed,
         *,
-        codec: type[Payload] | CodecFormat,
+        codec: TypeForm[Payload],
         **options: Unpack[JoinOptions],
     ) -> Opening[Membership]: ...
     def join(

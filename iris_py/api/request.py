@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from iris_py.api.clouds import Crossing
-    from iris_py.api.codec import AnyCodec, CodecFormat
+    from iris_py.api.codec import AnyCodec, CallerCodec, CodecFormat
     from iris_py.api.options import RequestOptions
     from iris_py.api.sealed import SealLike
     from iris_py.errors import IrisError
-    from iris_py.payloads import Answer, Question
+    from iris_py.payloads import Answer, BytesLike, Question, TypeForm
     from iris_py.wire.headers import HeaderValue
 
 
@@ -67,7 +67,7 @@ class Requesting(NodeBase):
 
     @overload
     async def request(
-        self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[RequestOptions]
+        self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[RequestOptions]
     ) -> bytes: ...
     @overload
     async def request(
@@ -75,11 +75,20 @@ class Requesting(NodeBase):
         cluster: str,
         payload: Question,
         *,
-        codec: Codec[Question, Answer] | type[Answer],
+        codec: CallerCodec[Question, Answer],
         **options: Unpack[RequestOptions],
     ) -> Answer: ...
     @overload
     async def request(self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[RequestOptions]) -> Any: ...  # noqa: ANN401 - whatever was said
+    @overload
+    async def request(
+        self,
+        cluster: str,
+        payload: object,
+        *,
+        codec: TypeForm[Answer],
+        **options: Unpack[RequestOptions],
+    ) -> Answer: ...
     async def request(
         self,
         cluster: str,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.handler import RequestFunction
     from iris_py.patterns.messages import Message
+    from iris_py.payloads import BytesLike
 
 __all__ = ["Seal", "SealLike", "Sealed", "SealedCall", "as_seal", "seal_parts"]
 
@@ -302,7 +303,7 @@ class _SealedHandler(Handler):
     async def on_broadcast(self, message: Message) -> None:
         raise NotImplementedError("broadcasts are not sealed, so a Sealed handler takes none: this one was dropped")
 
-    async def _call(self, method: Callable[[Request], Awaitable[bytes | None]], request: Request) -> bytes | None:
+    async def _call(self, method: Callable[[Request], Awaitable[BytesLike | None]], request: Request) -> bytes | None:
         opened, exchange = self._door.open(request)
         try:
             return self._door.seal(exchange, await method(opened))
@@ -331,7 +332,7 @@ class _SealedTogether(_SealedHandler):
                     answers[number] = self._door.seal(exchange, answer)
         return [answers[number] for number in range(len(requests))]
 
-    async def _answer(self, requests: list[Request]) -> Sequence[bytes | BaseException]:
+    async def _answer(self, requests: list[Request]) -> Sequence[BytesLike | BaseException]:
         try:
             return check_answers(await self._handler.on_requests(requests), len(requests))
         except BaseException as exc:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from iris_py.node.core import NodeCore
     from iris_py.patterns.request.events import BroadcastReceived
     from iris_py.patterns.tunnel.end import TunnelEnd
+    from iris_py.payloads import BytesLike
     from iris_py.tracing import Handling, Tracing
 
 logger = EventLogger("iris_py")
@@ -43,8 +44,8 @@ LARGE_REPLY_BYTES = 256 * 1024
 
 _NO_SPAN = nullcontext()
 
-_FunctionOfMany: TypeAlias = "Callable[[Sequence[Request]], Awaitable[Sequence[bytes | Exception]]]"
-_Function: TypeAlias = "Callable[[Request], bytes | Awaitable[bytes | None]]"
+_FunctionOfMany: TypeAlias = "Callable[[Sequence[Request]], Awaitable[Sequence[BytesLike | Exception]]]"
+_Function: TypeAlias = "Callable[[Request], BytesLike | Awaitable[BytesLike | None]]"
 
 
 if sys.version_info >= (3, 12):
@@ -285,7 +286,7 @@ class Server:
         else:
             self._answer_together(executions, answers)
 
-    def _answer_together(self, executions: Sequence[Execution], answers: Sequence[bytes | Exception]) -> None:
+    def _answer_together(self, executions: Sequence[Execution], answers: Sequence[BytesLike | Exception]) -> None:
         """Give several requests their answers; the usual ones at once."""
         small_max = min(LARGE_REPLY_BYTES, self._core.max_message_bytes)
         usual = []
@@ -302,7 +303,7 @@ class Server:
             else:
                 self._driver.transmit_now()
 
-    def _answer(self, execution: Execution, answer: bytes | Exception) -> None:
+    def _answer(self, execution: Execution, answer: BytesLike | Exception) -> None:
         """Give one of several requests its answer."""
         if isinstance(answer, Exception):
             self._fail(execution, answer)
@@ -328,7 +329,7 @@ class Server:
 
     async def _answer_together_traced(
         self, tracing: Tracing, executions: Sequence[Execution], requests: Sequence[Request], function: _FunctionOfMany
-    ) -> Sequence[bytes | Exception]:
+    ) -> Sequence[BytesLike | Exception]:
         """Answer in a span of each, for each belongs to another trace; what the handler does itself is in the last one."""
         with ExitStack() as stack:
             spans = [self._span(tracing, *each) for each in zip(executions, requests, strict=True)]

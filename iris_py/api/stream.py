@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from iris_py.patterns.tunnel.stream import Piece
+    from iris_py.payloads import BytesLike
     from iris_py.wire.headers import HeaderValue
 
 #: How long closing waits without any sign of progress for the other side to take what was sent, in seconds.
@@ -74,7 +75,7 @@ class MessageStream(Closable, Generic[End]):
 
     # -- sending
 
-    async def send(self, payload: Piece | bytearray) -> None:
+    async def send(self, payload: BytesLike) -> None:
         """Send a message of any size; waits while the other side has not taken enough of what was sent before.
 
         To cancel it in the middle of a message breaks the tunnel: the other side could not tell where the next one begins.
@@ -86,7 +87,7 @@ class MessageStream(Closable, Generic[End]):
             TunnelClosed: The tunnel has ended; everything that was sent before was delivered.
             TunnelBroken: The tunnel has broken, or the other side takes no more.
         """
-        data = payload if isinstance(payload, bytes) else _view(payload)
+        data = payload if isinstance(payload, bytes) else view_of(payload)
         size, end = len(data), self._core
         if not self._sending.locked():  # the hot path: no await but for a rest, and nothing is copied twice
             if end.is_ended or end.failure is not None:
@@ -378,14 +379,15 @@ class MessageStream(Closable, Generic[End]):
 _NOT_TAKEN = Failure("the other side takes no more, and has not taken everything")
 
 
-def _view(payload: object) -> memoryview:
-    """Return the bytes of something bytes-like.
+def view_of(payload: object) -> memoryview:
+    """Return a view of the bytes of a ``bytearray`` or ``memoryview``.
 
     Raises:
-        TypeError: It is not bytes-like.
+        TypeError: The payload is neither.
     """
     if isinstance(payload, bytearray | memoryview):
-        return memoryview(payload).cast("B")
+        view = memoryview(payload)
+        return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
     raise TypeError(f"a payload is bytes, not {type(payload).__qualname__}; encode it first")
 
 

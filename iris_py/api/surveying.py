@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Unpack
 
-    from iris_py.api.codec import AnyCodec, Codec, CodecFormat
+    from iris_py.api.codec import AnyCodec, CallerCodec, CodecFormat
     from iris_py.api.options import SurveyOptions
     from iris_py.api.sealed import Seal, SealLike
-    from iris_py.payloads import Answer, Question
+    from iris_py.payloads import Answer, BytesLike, Question, TypeForm
     from iris_py.wire.headers import Headers, HeaderValue
 
 
@@ -31,18 +31,27 @@ class Surveying(FarStreams):
     """The part of a node that makes surveys."""
 
     @overload
-    def survey(self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[SurveyOptions]) -> Survey: ...
+    def survey(self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[SurveyOptions]) -> Survey: ...
     @overload
     def survey(
         self,
         cluster: str,
         payload: Question,
         *,
-        codec: Codec[Question, Answer] | type[Answer],
+        codec: CallerCodec[Question, Answer],
         **options: Unpack[SurveyOptions],
     ) -> Survey[Answer]: ...
     @overload
     def survey(self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[SurveyOptions]) -> Survey[Any]: ...
+    @overload
+    def survey(
+        self,
+        cluster: str,
+        payload: object,
+        *,
+        codec: TypeForm[Answer],
+        **options: Unpack[SurveyOptions],
+    ) -> Survey[Answer]: ...
     def survey(
         self,
         cluster: str,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from iris_py.api.options import PublishOptions, SubscribeOptions
     from iris_py.api.subscription import Callback
     from iris_py.patterns.topic.queue import OverflowPolicy
-    from iris_py.payloads import Payload
+    from iris_py.payloads import BytesLike, Payload, TypeForm
     from iris_py.wire.headers import Headers, HeaderValue
 
 logger = EventLogger("iris_py")
@@ -60,14 +60,25 @@ class Publishing(NodeBase):
         self._far_publishing = FarPublishing(self)
 
     @overload
-    async def publish(self, topic: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    async def publish(
+        self, topic: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]
+    ) -> int: ...
     @overload
     async def publish(
         self,
         topic: str,
         payload: Payload,
         *,
-        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    async def publish(
+        self,
+        topic: str,
+        payload: object,
+        *,
+        codec: CodecFormat | TypeForm[Any],
         **options: Unpack[PublishOptions],
     ) -> int: ...
     async def publish(
@@ -129,7 +140,7 @@ class Publishing(NodeBase):
 
     @overload
     async def publish_many(
-        self, topic: str, payloads: Iterable[bytes], *, codec: None = None, **options: Unpack[PublishOptions]
+        self, topic: str, payloads: Iterable[BytesLike], *, codec: None = None, **options: Unpack[PublishOptions]
     ) -> int: ...
     @overload
     async def publish_many(
@@ -137,7 +148,16 @@ class Publishing(NodeBase):
         topic: str,
         payloads: Iterable[Payload],
         *,
-        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    async def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[object],
+        *,
+        codec: CodecFormat | TypeForm[Any],
         **options: Unpack[PublishOptions],
     ) -> int: ...
     async def publish_many(
@@ -206,14 +226,23 @@ class Publishing(NodeBase):
         return count
 
     @overload
-    def try_publish(self, topic: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    def try_publish(self, topic: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
     @overload
     def try_publish(
         self,
         topic: str,
         payload: Payload,
         *,
-        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    def try_publish(
+        self,
+        topic: str,
+        payload: object,
+        *,
+        codec: CodecFormat | TypeForm[Any],
         **options: Unpack[PublishOptions],
     ) -> int: ...
     def try_publish(
@@ -272,7 +301,7 @@ class Publishing(NodeBase):
         pattern: str,
         callback: Callback[Payload] | None = None,
         *,
-        codec: Codec[Payload, Any] | type[Payload],
+        codec: Codec[Payload, Any],
         **options: Unpack[SubscribeOptions],
     ) -> Opening[Subscription[Payload]]: ...
     @overload
@@ -284,6 +313,15 @@ class Publishing(NodeBase):
         codec: CodecFormat,
         **options: Unpack[SubscribeOptions],
     ) -> Opening[Subscription[Any]]: ...
+    @overload
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callback[Payload] | None = None,
+        *,
+        codec: TypeForm[Payload],
+        **options: Unpack[SubscribeOptions],
+    ) -> Opening[Subscription[Payload]]: ...
     def subscribe(
         self,
         pattern: str,

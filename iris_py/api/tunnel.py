@@ -7,7 +7,7 @@ import io
 from contextlib import aclosing
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from iris_py.api.stream import MessageStream
+from iris_py.api.stream import MessageStream, view_of
 from iris_py.patterns.tunnel.end import TunnelEnd
 from iris_py.patterns.tunnel.offer import FROM_MEMBER
 from iris_py.wire.headers import cloud_of, visible_headers
@@ -15,6 +15,7 @@ from iris_py.wire.headers import cloud_of, visible_headers
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 
+    from iris_py.payloads import BytesLike
     from iris_py.wire.headers import HeaderValue
 
 _Argument = TypeVar("_Argument")
@@ -94,16 +95,17 @@ class Tunnel(MessageStream[TunnelEnd]):
         """
         return await self.send_chunks(_read(file))
 
-    async def send_chunks(self, chunks: AsyncIterable[bytes] | Iterable[bytes]) -> int:
+    async def send_chunks(self, chunks: AsyncIterable[BytesLike] | Iterable[BytesLike]) -> int:
         """Send one message, chunk by chunk as they come; returns how many bytes that was. Raises as :meth:`send_from`."""
         size = 0
         async with self._sending:
             self._check_sending()
             try:
                 async for chunk in _each(chunks):
-                    if chunk:
-                        size += len(chunk)
-                        await self._write_piece(chunk, is_last=False)
+                    piece = chunk if isinstance(chunk, bytes) else view_of(chunk)
+                    if piece:
+                        size += len(piece)
+                        await self._write_piece(piece, is_last=False)
                 await self._write_piece(b"", is_last=True)
             except BaseException as exc:
                 self._handle_unsent(exc)
@@ -168,7 +170,7 @@ class Tunnel(MessageStream[TunnelEnd]):
                 self._is_skipping = is_begun and not is_last
 
 
-async def _each(chunks: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
+async def _each(chunks: AsyncIterable[BytesLike] | Iterable[BytesLike]) -> AsyncIterator[BytesLike]:
     if hasattr(chunks, "__aiter__"):
         async for chunk in chunks:
             yield chunk

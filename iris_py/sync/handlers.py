@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from iris_py.api import handler as inner
 from iris_py.api.sealed import Sealed
-from iris_py.payloads import Answer, Question
+from iris_py.payloads import Question, Reply
 from iris_py.sync.documented import documented_as
 from iris_py.sync.tunnel import Tunnel
 
@@ -24,12 +24,10 @@ if TYPE_CHECKING:
 #: The callback that runs in this context: if it closes its own subscription, it must not wait for its own end.
 current_callback: ContextVar[object] = ContextVar("current_callback", default=None)
 
-AnyHandler: TypeAlias = (
-    "Handler[Question, Answer] | inner.Handler[Question, Answer] | RequestFunction[Question, Answer] | Sealed"
-)
+AnyHandler: TypeAlias = "Handler[Question, Reply] | inner.Handler[Question, Reply] | RequestFunction[Question, Reply] | Sealed"
 
 
-class Handler(Generic[Question, Answer]):
+class Handler(Generic[Question, Reply]):
     """The work of a member. Override the methods for the patterns that it serves. They run in threads, many at once.
 
     Payloads are bytes, or what the codec says that it joined with: ``class Quotes(iris_py.sync.Handler[Ask, Quote])``.
@@ -41,7 +39,7 @@ class Handler(Generic[Question, Answer]):
     def __repr__(self) -> str:
         return f"<handler {type(self).__qualname__}>"
 
-    def on_request(self, request: Request[Question]) -> Answer:
+    def on_request(self, request: Request[Question]) -> Reply:
         """Answer a request.
 
         What this raises reaches the caller as a :exc:`~iris_py.RemoteError`. When the caller gives up nobody is told, as
@@ -55,10 +53,10 @@ class Handler(Generic[Question, Answer]):
         return reply
 
     @documented_as(inner.Handler.on_requests)
-    def on_requests(self, requests: Sequence[Request[Question]]) -> Sequence[Answer | Exception]:
+    def on_requests(self, requests: Sequence[Request[Question]]) -> Sequence[Reply | Exception]:
         raise NotImplementedError(f"{type(self).__qualname__} does not answer requests together")
 
-    def on_survey(self, request: Request[Question]) -> Answer | None:
+    def on_survey(self, request: Request[Question]) -> Reply | None:
         """Answer a survey, as every other member does; None says that this one has no answer. By default as a request.
 
         What this raises is counted among the failures of the survey.

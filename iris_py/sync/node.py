@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Unpack
 
-    from iris_py.api.codec import AnyCodec, Codec, CodecFormat
+    from iris_py.api.codec import AnyCodec, CallerCodec, Codec, CodecFormat
     from iris_py.api.health import Health
     from iris_py.api.info import Cloud, Member
     from iris_py.api.options import (
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from iris_py.observe.statistics import Statistics
     from iris_py.patterns.request.retry import Retry
     from iris_py.patterns.topic.queue import OverflowPolicy
-    from iris_py.payloads import Answer, Payload, Question
+    from iris_py.payloads import Answer, BytesLike, Payload, Question, TypeForm
     from iris_py.settings.keys import FindSecret, SecretLike
     from iris_py.sync.background import Background
     from iris_py.sync.handlers import AnyHandler
@@ -208,9 +208,18 @@ class Node(Closable):
     def join(
         self,
         cluster: str,
+        handler: AnyHandler[Any, Any],
+        *,
+        codec: CodecFormat,
+        **options: Unpack[JoinOptions],
+    ) -> Membership: ...
+    @overload
+    def join(
+        self,
+        cluster: str,
         handler: AnyHandler[Payload, Payload],
         *,
-        codec: type[Payload] | CodecFormat,
+        codec: TypeForm[Payload],
         **options: Unpack[JoinOptions],
     ) -> Membership: ...
     @documented_as(AsyncNode.join)
@@ -245,18 +254,27 @@ class Node(Closable):
         return Membership(inner, self._background)
 
     @overload
-    def request(self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[RequestOptions]) -> bytes: ...
+    def request(self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[RequestOptions]) -> bytes: ...
     @overload
     def request(
         self,
         cluster: str,
         payload: Question,
         *,
-        codec: Codec[Question, Answer] | type[Answer],
+        codec: CallerCodec[Question, Answer],
         **options: Unpack[RequestOptions],
     ) -> Answer: ...
     @overload
     def request(self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[RequestOptions]) -> Any: ...  # noqa: ANN401 - whatever was said
+    @overload
+    def request(
+        self,
+        cluster: str,
+        payload: object,
+        *,
+        codec: TypeForm[Answer],
+        **options: Unpack[RequestOptions],
+    ) -> Answer: ...
     @documented_as(AsyncNode.request)
     def request(
         self,
@@ -295,7 +313,7 @@ class Node(Closable):
 
     @overload
     def request_future(
-        self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[RequestOptions]
+        self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[RequestOptions]
     ) -> Future[bytes]: ...
     @overload
     def request_future(
@@ -303,13 +321,22 @@ class Node(Closable):
         cluster: str,
         payload: Question,
         *,
-        codec: Codec[Question, Answer] | type[Answer],
+        codec: CallerCodec[Question, Answer],
         **options: Unpack[RequestOptions],
     ) -> Future[Answer]: ...
     @overload
     def request_future(
         self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[RequestOptions]
     ) -> Future[Any]: ...
+    @overload
+    def request_future(
+        self,
+        cluster: str,
+        payload: object,
+        *,
+        codec: TypeForm[Answer],
+        **options: Unpack[RequestOptions],
+    ) -> Future[Answer]: ...
     def request_future(
         self,
         cluster: str,
@@ -355,14 +382,23 @@ class Node(Closable):
         )
 
     @overload
-    def broadcast(self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    def broadcast(self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
     @overload
     def broadcast(
         self,
         cluster: str,
         payload: Payload,
         *,
-        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    def broadcast(
+        self,
+        cluster: str,
+        payload: object,
+        *,
+        codec: CodecFormat | TypeForm[Any],
         **options: Unpack[PublishOptions],
     ) -> int: ...
     @documented_as(AsyncNode.broadcast)
@@ -377,18 +413,27 @@ class Node(Closable):
         return self._background.wait(lambda: self._inner.broadcast(cluster, payload, headers=headers, codec=cast("Any", codec)))
 
     @overload
-    def survey(self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[SurveyOptions]) -> Survey: ...
+    def survey(self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[SurveyOptions]) -> Survey: ...
     @overload
     def survey(
         self,
         cluster: str,
         payload: Question,
         *,
-        codec: Codec[Question, Answer] | type[Answer],
+        codec: CallerCodec[Question, Answer],
         **options: Unpack[SurveyOptions],
     ) -> Survey[Answer]: ...
     @overload
     def survey(self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[SurveyOptions]) -> Survey[Any]: ...
+    @overload
+    def survey(
+        self,
+        cluster: str,
+        payload: object,
+        *,
+        codec: TypeForm[Answer],
+        **options: Unpack[SurveyOptions],
+    ) -> Survey[Answer]: ...
     @documented_as(AsyncNode.survey)
     def survey(
         self,
@@ -432,14 +477,23 @@ class Node(Closable):
     # -- topics
 
     @overload
-    def publish(self, topic: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    def publish(self, topic: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
     @overload
     def publish(
         self,
         topic: str,
         payload: Payload,
         *,
-        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    def publish(
+        self,
+        topic: str,
+        payload: object,
+        *,
+        codec: CodecFormat | TypeForm[Any],
         **options: Unpack[PublishOptions],
     ) -> int: ...
     @documented_as(AsyncNode.publish)
@@ -455,7 +509,7 @@ class Node(Closable):
 
     @overload
     def publish_many(
-        self, topic: str, payloads: Iterable[bytes], *, codec: None = None, **options: Unpack[PublishOptions]
+        self, topic: str, payloads: Iterable[BytesLike], *, codec: None = None, **options: Unpack[PublishOptions]
     ) -> int: ...
     @overload
     def publish_many(
@@ -463,7 +517,16 @@ class Node(Closable):
         topic: str,
         payloads: Iterable[Payload],
         *,
-        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[object],
+        *,
+        codec: CodecFormat | TypeForm[Any],
         **options: Unpack[PublishOptions],
     ) -> int: ...
     @documented_as(AsyncNode.publish_many)
@@ -486,14 +549,23 @@ class Node(Closable):
                 return count
 
     @overload
-    def try_publish(self, topic: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    def try_publish(self, topic: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
     @overload
     def try_publish(
         self,
         topic: str,
         payload: Payload,
         *,
-        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    def try_publish(
+        self,
+        topic: str,
+        payload: object,
+        *,
+        codec: CodecFormat | TypeForm[Any],
         **options: Unpack[PublishOptions],
     ) -> int: ...
     @documented_as(AsyncNode.try_publish)
@@ -517,7 +589,7 @@ class Node(Closable):
         pattern: str,
         callback: Callback[Payload] | None = None,
         *,
-        codec: Codec[Payload, Any] | type[Payload],
+        codec: Codec[Payload, Any],
         **options: Unpack[SubscribeOptions],
     ) -> Subscription[Payload]: ...
     @overload
@@ -529,6 +601,15 @@ class Node(Closable):
         codec: CodecFormat,
         **options: Unpack[SubscribeOptions],
     ) -> Subscription[Any]: ...
+    @overload
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callback[Payload] | None = None,
+        *,
+        codec: TypeForm[Payload],
+        **options: Unpack[SubscribeOptions],
+    ) -> Subscription[Payload]: ...
     @documented_as(AsyncNode.subscribe)
     def subscribe(
         self,

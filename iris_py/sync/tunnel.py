@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from iris_py.patterns.tunnel.stream import Piece
+    from iris_py.payloads import BytesLike
     from iris_py.sync.background import Background
     from iris_py.wire.headers import HeaderValue
 
@@ -70,7 +70,7 @@ class Tunnel(Closable):
     # -- sending
 
     @documented_as(AsyncTunnel.send)
-    def send(self, payload: Piece | bytearray) -> None:
+    def send(self, payload: BytesLike) -> None:
         self._background.wait(self._inner.send, payload)
 
     @documented_as(AsyncTunnel.send_from)
@@ -78,7 +78,7 @@ class Tunnel(Closable):
         return self._background.wait(self._inner.send_from, file)
 
     @documented_as(AsyncTunnel.send_chunks)
-    def send_chunks(self, chunks: Iterable[bytes]) -> int:
+    def send_chunks(self, chunks: Iterable[BytesLike]) -> int:
         return self._background.wait(self._send_chunks, chunks)
 
     @documented_as(AsyncTunnel.end)
@@ -136,16 +136,16 @@ class Tunnel(Closable):
         except TunnelClosed:
             return None
 
-    async def _send_chunks(self, chunks: Iterable[bytes]) -> int:
+    async def _send_chunks(self, chunks: Iterable[BytesLike]) -> int:
         return await self._inner.send_chunks(self._each(iter(chunks)))
 
-    async def _each(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    async def _each(self, chunks: Iterator[BytesLike]) -> AsyncIterator[BytesLike]:
         """Take what a program makes in a thread: it may wait, and use this API."""
         while (chunk := await self._background.in_thread(_take, chunks)) is not None:
             yield chunk
 
 
-def _take(chunks: Iterator[bytes]) -> bytes | None:
+def _take(chunks: Iterator[BytesLike]) -> BytesLike | None:
     return next(chunks, None)
 
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from iris_py.connector import AnyHandler, HeaderValue
+    from iris_py.connector import AnyHandler, BytesLike, HeaderValue
 
 __all__ = ["Executor", "ExecutorCluster"]
 
@@ -245,7 +245,7 @@ class ExecutorCluster:
 
     def request(
         self,
-        payload: bytes,
+        payload: BytesLike,
         *,
         to: str | Executor | None = None,
         timeout: float = REQUEST_TIMEOUT_S,
@@ -259,13 +259,13 @@ class ExecutorCluster:
         """
         return self._node.request(self._target(to), payload, timeout=timeout, idempotent=idempotent, key=key, headers=headers)
 
-    def broadcast(self, payload: bytes, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
+    def broadcast(self, payload: BytesLike, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
         """Tell every executor; return to how many it was sent. It is :meth:`iris_py.Node.broadcast`."""
         return self._node.broadcast(self._name, payload, headers=headers)
 
     def survey(
         self,
-        payload: bytes,
+        payload: BytesLike,
         *,
         timeout: float = SURVEY_TIMEOUT_S,
         stop_after: int | None = None,

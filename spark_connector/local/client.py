@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from iris_py.connector import (
         Answer,
         AnyCodec,
+        BytesLike,
+        CallerCodec,
         HeaderValue,
         OnFull,
         Payload,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
         SealLike,
         SubscribeOptions,
         SurveyOptions,
+        TypeForm,
     )
     from spark_connector.local.frames import Command, Reply, Welcome
 
@@ -186,18 +189,27 @@ class LocalAgent:
     # -- clusters
 
     @overload
-    def request(self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[RequestOptions]) -> bytes: ...
+    def request(self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[RequestOptions]) -> bytes: ...
     @overload
     def request(
         self,
         cluster: str,
         payload: Question,
         *,
-        codec: Codec[Question, Answer] | type[Answer],
+        codec: CallerCodec[Question, Answer],
         **options: Unpack[RequestOptions],
     ) -> Answer: ...
     @overload
     def request(self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[RequestOptions]) -> Any: ...  # noqa: ANN401 - whatever was said
+    @overload
+    def request(
+        self,
+        cluster: str,
+        payload: object,
+        *,
+        codec: TypeForm[Answer],
+        **options: Unpack[RequestOptions],
+    ) -> Answer: ...
     def request(
         self,
         cluster: str,
@@ -229,7 +241,7 @@ class LocalAgent:
 
     @overload
     def request_future(
-        self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[RequestOptions]
+        self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[RequestOptions]
     ) -> Future[bytes]: ...
     @overload
     def request_future(
@@ -237,13 +249,22 @@ class LocalAgent:
         cluster: str,
         payload: Question,
         *,
-        codec: Codec[Question, Answer] | type[Answer],
+        codec: CallerCodec[Question, Answer],
         **options: Unpack[RequestOptions],
     ) -> Future[Answer]: ...
     @overload
     def request_future(
         self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[RequestOptions]
     ) -> Future[Any]: ...
+    @overload
+    def request_future(
+        self,
+        cluster: str,
+        payload: object,
+        *,
+        codec: TypeForm[Answer],
+        **options: Unpack[RequestOptions],
+    ) -> Future[Answer]: ...
     def request_future(
         self,
         cluster: str,
@@ -278,14 +299,23 @@ class LocalAgent:
         return self._with_connection(lambda connection: connection.submit(header, content, limit_s, read), timeout, content)
 
     @overload
-    def broadcast(self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    def broadcast(self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
     @overload
     def broadcast(
         self,
         cluster: str,
         payload: Payload,
         *,
-        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    def broadcast(
+        self,
+        cluster: str,
+        payload: object,
+        *,
+        codec: CodecFormat | TypeForm[Any],
         **options: Unpack[PublishOptions],
     ) -> int: ...
     def broadcast(
@@ -301,20 +331,31 @@ class LocalAgent:
         return _count(self._call(frames.Broadcast(cluster, _plain(headers)), content, None)[0])
 
     @overload
-    def survey(self, cluster: str, payload: bytes, *, codec: None = None, **options: Unpack[SurveyOptions]) -> LocalSurvey: ...
+    def survey(
+        self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[SurveyOptions]
+    ) -> LocalSurvey: ...
     @overload
     def survey(
         self,
         cluster: str,
         payload: Question,
         *,
-        codec: Codec[Question, Answer] | type[Answer],
+        codec: CallerCodec[Question, Answer],
         **options: Unpack[SurveyOptions],
     ) -> LocalSurvey[Answer]: ...
     @overload
     def survey(
         self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[SurveyOptions]
     ) -> LocalSurvey[Any]: ...
+    @overload
+    def survey(
+        self,
+        cluster: str,
+        payload: object,
+        *,
+        codec: TypeForm[Answer],
+        **options: Unpack[SurveyOptions],
+    ) -> LocalSurvey[Answer]: ...
     def survey(
         self,
         cluster: str,
@@ -343,14 +384,23 @@ class LocalAgent:
     # -- topics
 
     @overload
-    def publish(self, topic: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    def publish(self, topic: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
     @overload
     def publish(
         self,
         topic: str,
         payload: Payload,
         *,
-        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    def publish(
+        self,
+        topic: str,
+        payload: object,
+        *,
+        codec: CodecFormat | TypeForm[Any],
         **options: Unpack[PublishOptions],
     ) -> int: ...
     def publish(
@@ -367,7 +417,7 @@ class LocalAgent:
 
     @overload
     def publish_many(
-        self, topic: str, payloads: Iterable[bytes], *, codec: None = None, **options: Unpack[PublishOptions]
+        self, topic: str, payloads: Iterable[BytesLike], *, codec: None = None, **options: Unpack[PublishOptions]
     ) -> int: ...
     @overload
     def publish_many(
@@ -375,7 +425,16 @@ class LocalAgent:
         topic: str,
         payloads: Iterable[Payload],
         *,
-        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[object],
+        *,
+        codec: CodecFormat | TypeForm[Any],
         **options: Unpack[PublishOptions],
     ) -> int: ...
     def publish_many(
@@ -393,14 +452,23 @@ class LocalAgent:
         return count
 
     @overload
-    def try_publish(self, topic: str, payload: bytes, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    def try_publish(self, topic: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
     @overload
     def try_publish(
         self,
         topic: str,
         payload: Payload,
         *,
-        codec: Codec[Payload, Any] | type[Payload] | CodecFormat,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    def try_publish(
+        self,
+        topic: str,
+        payload: object,
+        *,
+        codec: CodecFormat | TypeForm[Any],
         **options: Unpack[PublishOptions],
     ) -> int: ...
     def try_publish(
@@ -422,7 +490,7 @@ class LocalAgent:
         self,
         pattern: str,
         *,
-        codec: Codec[Payload, Any] | type[Payload],
+        codec: Codec[Payload, Any],
         **options: Unpack[SubscribeOptions],
     ) -> LocalSubscription[Payload]: ...
     @overload
@@ -433,6 +501,14 @@ class LocalAgent:
         codec: CodecFormat,
         **options: Unpack[SubscribeOptions],
     ) -> LocalSubscription[Any]: ...
+    @overload
+    def subscribe(
+        self,
+        pattern: str,
+        *,
+        codec: TypeForm[Payload],
+        **options: Unpack[SubscribeOptions],
+    ) -> LocalSubscription[Payload]: ...
     def subscribe(
         self,
         pattern: str,

@@ -451,7 +451,7 @@ def test_an_error_among_many_ends_them_and_what_comes_before_is_sent() -> None:
             await publisher.publish_many("m", [b"1", b"2", bytes(100_001), b"3"])
         with pytest.raises(TypeError, match="not str"):
             await publisher.publish_many("m", [b"4", "text", b"5"])  # type: ignore[list-item]
-        assert await publisher.publish_many("m", [bytearray(b"6")]) == 1  # type: ignore[list-item]
+        assert await publisher.publish_many("m", [bytearray(b"6")]) == 1
         assert [message.payload for message in await take(subscription, 5)] == [b"0", b"1", b"2", b"4", b"6"]
         await publisher.close()
         for payloads in ([], [b"7"]):

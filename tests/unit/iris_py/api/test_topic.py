@@ -32,10 +32,10 @@ def test_whatever_holds_bytes_is_published_as_it_is_at_that_moment(headers: dict
             node = await simulation.start_node()
             async with node.subscribe("t") as subscription:
                 payload = bytearray(b"before")
-                await node.publish("t", payload, headers=headers)  # type: ignore[call-overload] # it is taken all the same
-                node.try_publish("t", payload, headers=headers)  # type: ignore[call-overload]
+                await node.publish("t", payload, headers=headers)
+                node.try_publish("t", payload, headers=headers)
                 payload[:] = b"behind"
-                await node.publish("t", memoryview(payload), headers=headers)  # type: ignore[call-overload]
+                await node.publish("t", memoryview(payload), headers=headers)
                 taken = [(await anext(subscription)).payload for _ in range(3)]
                 assert taken == [b"before", b"before", b"behind"]
                 assert {type(each) for each in taken} == {bytes}

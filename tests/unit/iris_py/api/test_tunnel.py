@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from array import array
 from typing import TYPE_CHECKING
 
 import pytest
@@ -56,6 +57,23 @@ def test_a_message_is_made_of_chunks_that_come_at_once_or_later() -> None:
         assert await tunnel.send_from(io.BytesIO(b"ghi")) == 3
         assert [await tunnel.receive() for _ in range(4)] == [b"abc", b"def", b"", b"ghi"]
         await tunnel.close()
+
+    tunnelled(use)
+
+
+def test_whatever_holds_bytes_is_sent_as_its_bytes() -> None:
+    numbers = array("I", range(1000))  # of four bytes each
+    apart = memoryview(b"s.t.r.i.d.e.d")[::2]
+    held: list[bytearray | memoryview] = [bytearray(b"array"), memoryview(numbers), apart]
+
+    async def use(tunnel: iris.Tunnel) -> None:
+        for each in held:
+            await tunnel.send(each)
+            assert await tunnel.receive() == bytes(each)
+        assert await tunnel.send_chunks(held) == 5 + 4000 + 7
+        assert await tunnel.receive() == b"array" + numbers.tobytes() + b"strided"
+        with pytest.raises(TypeError, match="encode it first"):
+            await tunnel.send_chunks(["text"])  # type: ignore[list-item]
 
     tunnelled(use)
 

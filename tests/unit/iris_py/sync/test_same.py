@@ -27,7 +27,7 @@ TYPES = (
     (r"\bAsyncIterator\b", "Iterator"),
     (r"\bReloading\b", "None"),
     (r"\bHandler\[Any, Any\] \| RequestFunction\[Any, Any\] \| Sealed", "AnyHandler[Any, Any]"),
-    (r"AsyncIterable\[bytes\] \| Iterable\[bytes\]", "Iterable[bytes]"),
+    (r"AsyncIterable\[BytesLike\] \| Iterable\[BytesLike\]", "Iterable[BytesLike]"),
 )
 
 
