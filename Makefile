@@ -54,11 +54,12 @@ simulate: $(READY) ## networks of up to 10,000 nodes under a virtual clock, with
 
 test: check unit ## everything that has to hold
 
-check: $(READY) ## format, lint with the import layers, strict types
+check: $(READY) ## format, lint with the import layers, strict types; the programs of the documents, by mypy and pyright
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests examples benchmarks docs
+	$(BIN)/python -m tests.typed_programs
 
 unit: $(READY) ## all tests that need no root
 	$(BIN)/pytest $(PARALLEL)

@@ -11,7 +11,7 @@ from asyncio.subprocess import DEVNULL, PIPE, Process, create_subprocess_exec
 from pathlib import Path
 
 import iris_py as iris
-import iris_py.gateway
+from iris_py.gateway import CloudKey, open_gateway
 
 EU = """[gateway]\nname = "eu"\nidentity_file = "eu.identity"\nlisten = "127.0.0.1:0"
 [cloud.us]\nkeys = ["{key}"]\n[[export]]\nto = ["us"]\ncluster = "scorers"
@@ -32,7 +32,7 @@ async def start_gateway(node: iris.Node, file: Path, secret: iris.Secret) -> Pro
 
 
 async def main(folder: Path) -> None:
-    keys = {name: iris.gateway.CloudKey.generate(os.urandom) for name in ("us", "eu")}
+    keys = {name: CloudKey.generate(os.urandom) for name in ("us", "eu")}
     for name, key in keys.items():
         (folder / f"{name}.identity").touch(0o600)
         (folder / f"{name}.identity").write_text(key.text)
@@ -42,7 +42,7 @@ async def main(folder: Path) -> None:
         iris.connect(secret=secret) as us,
         iris.connect(secret=os.urandom(32)) as eu,
         eu.join("scorers", lambda request: request.payload[::-1]),
-        iris.gateway.open_gateway(eu, folder / "eu.toml") as there,
+        open_gateway(eu, folder / "eu.toml") as there,
     ):
         (folder / "us.toml").write_text(US.format(key=keys["eu"].public_text, address=there.address))
         first, second = [await start_gateway(us, folder / "us.toml", secret) for _ in range(2)]

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import iris_py as iris
-import iris_py.gateway
+from iris_py.gateway import CloudKey, open_gateway
 
 EU = """[gateway]
 name = "eu"
@@ -35,16 +35,16 @@ cluster = "databases"
 
 
 async def main(folder: Path) -> None:
-    keys = {name: iris.gateway.CloudKey.generate(os.urandom) for name in ("us", "eu")}
+    keys = {name: CloudKey.generate(os.urandom) for name in ("us", "eu")}
     for name, key in keys.items():
         (folder / f"{name}.identity").touch(0o600)
         (folder / f"{name}.identity").write_text(key.text)
     async with iris.connect(secret=os.urandom(32)) as us, iris.connect(secret=os.urandom(32)) as eu:
         await eu.join("databases-v2", lambda request: b"rows for " + request.cloud.encode())
         (folder / "eu.toml").write_text(EU.format(key=keys["us"].public_text))
-        async with iris.gateway.open_gateway(eu, folder / "eu.toml") as there:
+        async with open_gateway(eu, folder / "eu.toml") as there:
             (folder / "us.toml").write_text(US.format(key=keys["eu"].public_text, address=there.address))
-            async with iris.gateway.open_gateway(us, folder / "us.toml"):
+            async with open_gateway(us, folder / "us.toml"):
                 # Idempotent requests wait for a way; it is there a moment later.
                 print(await us.request("databases@eu", b"SELECT 1", idempotent=True))
                 for name in ("databases-v2@eu", "databases@asia"):

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 import iris_py as iris
-import iris_py.gateway
+from iris_py.gateway import CloudKey, open_gateway
 from spark_connector import ArrowHandler, Network, dispatch, ensure_java
 
 A = """[gateway]\nname = "a"\nidentity_file = "a.identity"
@@ -50,7 +50,7 @@ def run_job(network: Network) -> None:
 
 
 async def main(folder: Path) -> None:
-    keys = {name: iris.gateway.CloudKey.generate(os.urandom) for name in ("a", "b")}
+    keys = {name: CloudKey.generate(os.urandom) for name in ("a", "b")}
     for name, key in keys.items():
         (folder / f"{name}.identity").touch(0o600)
         (folder / f"{name}.identity").write_text(key.text)
@@ -59,11 +59,11 @@ async def main(folder: Path) -> None:
     async with (
         iris.connect(secret=os.urandom(32)) as b,
         b.join("scorers", ArrowHandler(score)),
-        iris.gateway.open_gateway(b, folder / "b.toml") as there,
+        open_gateway(b, folder / "b.toml") as there,
         iris.connect(secret=secret) as a,
     ):
         (folder / "a.toml").write_text(A.format(key=keys["b"].public_text, address=there.address))
-        async with iris.gateway.open_gateway(a, folder / "a.toml") as gateway:
+        async with open_gateway(a, folder / "a.toml") as gateway:
             gateway.on_changed = lambda _alias, _is_reached: reached.set()
             await reached.wait()
             await asyncio.to_thread(run_job, Network(secret=secret.text, seeds=[a.address]))

@@ -57,18 +57,6 @@ def test_the_tests_of_testing_md_pass(home: Path) -> None:
     assert "7 passed" in out
 
 
-def test_programs_are_typed(home: Path) -> None:
-    project = home / "project"
-    project.mkdir()
-    for document in ("testing", "sync", "tracing", "service", "metrics", "statistics"):
-        files = programs(f"{document}.md")
-        assert files
-        write(files, project / document)
-    # In one run, where each page is a package: most of the time goes into what they all import.
-    mypy = ["-m", "mypy", "--strict", "--no-error-summary", "--explicit-package-bases", "--cache-dir", str(home / "cache"), "."]
-    assert run(mypy, project) == ""
-
-
 def test_the_programs_of_sync_md_run(home: Path) -> None:
     files = programs("sync.md")
     write(files, home / "project")
