@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeForm, TypeVar  # type checkers know them; programs need not have them
 
-    #: Whatever is taken where bytes are sent.
+    #: A payload of bytes, as every method that sends takes it.
     BytesLike: TypeAlias = bytes | bytearray | memoryview[Any]
 
     Payload = TypeVar("Payload", default=bytes)
     Question = TypeVar("Question", default=bytes)
     Answer = TypeVar("Answer", default=bytes)
-    #: The reply of a handler: a type variable of its own, as without codec a handler may return whatever is like bytes.
+    #: The reply of a handler. Without codec a handler may return every type in ``BytesLike``, while callers get ``bytes``.
     Reply = TypeVar("Reply", default=BytesLike, covariant=True)
 else:
     from typing import TypeVar

@@ -69,7 +69,7 @@ def test_a_part_stands_behind_the_part_that_makes_what_it_uses() -> None:
 
 
 def test_a_name_that_nothing_explains_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"docs/page\.md:10: nothing before it says what 'mystery' is"):
+    with pytest.raises(ValueError, match=r"docs/page\.md:10: nothing before it defines 'mystery'"):
         made("print(mystery)\n")
 
 

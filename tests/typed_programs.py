@@ -1,8 +1,8 @@
-"""Let mypy and pyright check all programs that users are shown: `python -m tests.typed_programs`.
+"""Run mypy and pyright on all programs that the documents show: `python -m tests.typed_programs`.
 
-The programs are those of the pages, of docstrings, and of examples/. A program that is whole is checked as it is. A part of one
-is checked in a function, with what its text takes for granted: what stands before it in the same text, the names in ``GIVEN``,
-and modules of the standard library. Beside them, tests/typed says what both checkers have to find.
+The programs are the Python blocks of the pages and of the docstrings of modules, and the files of examples/. A whole program is
+checked as it is. A part of a program is checked inside a function. It may use names that an earlier block of the same page
+defines, the names in ``GIVEN``, and modules of the standard library. tests/typed has the types that both checkers must infer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FOLDER: Final = ROOT / "build" / "programs"
 FILES: Final = ("examples", "tests/typed")
 #: The oldest Python of Iris: what passes there does so on newer ones.
 OLDEST: Final = "3.11"
-#: Names that parts of programs use and none makes, with their types. They mean the same thing wherever they stand.
+#: Names that blocks use without defining them, with their types. A name has the same meaning on all pages.
 GIVEN: Final = {
     "answer": "collections.abc.Callable[[iris_py.Request], collections.abc.Awaitable[bytes]]",
     "changed": "pyspark.sql.DataFrame",
@@ -45,7 +45,7 @@ GIVEN: Final = {
     "secret": "str",
     "spark": "pyspark.sql.SparkSession",
 }
-#: Modules that they use, by the names that they have there.
+#: Modules that blocks use without importing them.
 MODULES: Final = {"iris": "import iris_py as iris", "iris_py": "import iris_py"}
 _PARSED: Final = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
@@ -57,9 +57,9 @@ class Program:
     Attributes:
         origin: The file that shows it, from the top of the repository.
         line: The number of its first line there.
-        text: What it is, not indented.
-        file: The name that the page gives it; empty if it has none.
-        around: The names of the module that it stands in, and the line that imports each.
+        text: The code, not indented.
+        file: The file name that its first line gives; empty if there is none.
+        around: Names of the module whose docstring shows it, each with the statement that imports it.
     """
 
     origin: str
@@ -70,7 +70,7 @@ class Program:
 
     @property
     def tree(self) -> ast.Module:
-        """What the text says."""
+        """The syntax tree of the text."""
         tree = compile(self.text, self.origin, "exec", _PARSED)
         assert isinstance(tree, ast.Module)
         return tree
@@ -78,14 +78,14 @@ class Program:
 
 @dataclass(slots=True)
 class Written:
-    """The file that checkers read in place of a program, and where each of its lines comes from."""
+    """A file for the checkers, with the page and line that each of its lines comes from."""
 
     path: Path
     lines: list[str]
     origins: list[str]
 
     def add(self, text: str, program: Program | None = None, *, indent: str = "") -> None:
-        """Add lines of a program, or lines around it."""
+        """Add lines of a program, or other lines."""
         for number, line in enumerate(text.splitlines()):
             self.lines.append(indent + line if line else line)
             self.origins.append("" if program is None else f"{program.origin}:{program.line + number}")
@@ -114,7 +114,7 @@ def docstring_programs(path: Path) -> list[Program]:
 
 
 def public_names(tree: ast.Module) -> list[str]:
-    """Return what a module says that it has for others, or else the classes and functions that it defines."""
+    """Return the names in ``__all__``, or the classes and functions of a module without it."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             names: list[str] = ast.literal_eval(node.value)
@@ -123,7 +123,7 @@ def public_names(tree: ast.Module) -> list[str]:
 
 
 def is_program(text: str) -> bool:
-    """Tell whether an indented block of a docstring is a program, and no drawing or formula."""
+    """Tell whether an indented block of a docstring is Python code, not a drawing or a formula."""
     try:
         tree = compile(text, "a docstring", "exec", _PARSED)
     except SyntaxError:
@@ -135,7 +135,7 @@ def is_program(text: str) -> bool:
 
 
 def bound_names(tree: ast.AST) -> set[str]:
-    """Return the names that code gives a meaning anywhere."""
+    """Return the names that code defines anywhere."""
     found: set[str] = set()
     for node in ast.walk(tree):
         match node:
@@ -151,13 +151,13 @@ def bound_names(tree: ast.AST) -> set[str]:
 
 
 def free_names(tree: ast.AST) -> set[str]:
-    """Return the names that code uses and gives no meaning."""
+    """Return the names that code uses and does not define."""
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     return used - bound_names(tree) - set(dir(builtins)) - {"__name__", "__file__"}
 
 
 def imports_of(tree: ast.Module) -> dict[str, str]:
-    """Return the names that code imports, and the statement that imports each."""
+    """Return the names that code imports, each with the statement that imports it."""
     return {
         name: ast.unparse(ast.Import([each]) if isinstance(node, ast.Import) else ast.ImportFrom(node.module, [each], 0))
         for node in tree.body
@@ -168,7 +168,7 @@ def imports_of(tree: ast.Module) -> dict[str, str]:
 
 
 def is_whole(tree: ast.Module) -> bool:
-    """Tell whether code runs by itself: it makes all that it uses, and awaits only in functions."""
+    """Tell whether code runs by itself: it defines all names that it uses, and awaits only inside functions."""
     if free_names(tree):
         return False
     functions = ast.FunctionDef | ast.AsyncFunctionDef
@@ -177,15 +177,15 @@ def is_whole(tree: ast.Module) -> bool:
 
 
 def write(program: Program, before: Sequence[Program], path: Path) -> Written:
-    """Return the file of a program, with the context that it needs.
+    """Return the file for a program, with the context that it needs.
 
     Args:
         program: The program.
-        before: What stands before it in the same text.
-        path: Where the file is to be.
+        before: The programs before it on the same page or in the same docstring.
+        path: The path of the file.
 
     Raises:
-        ValueError: It uses a name that has no meaning.
+        ValueError: The program uses a name that nothing defines.
     """
     written = Written(path, [], [])
     if is_whole(program.tree):
@@ -213,7 +213,7 @@ def write(program: Program, before: Sequence[Program], path: Path) -> Written:
         elif name in sys.stdlib_module_names:
             imports.append(f"import {name}")
         else:
-            raise ValueError(f"{program.origin}:{program.line}: nothing before it says what {name!r} is")
+            raise ValueError(f"{program.origin}:{program.line}: nothing before it defines {name!r}")
     written.add("\n".join(sorted(set(imports))))
     written.add(f"async def part({', '.join(parameters)}) -> None:")
     for each in [part for part in before if part in earlier]:
@@ -223,7 +223,7 @@ def write(program: Program, before: Sequence[Program], path: Path) -> Written:
 
 
 def write_all(folder: Path) -> list[Written]:
-    """Write the files of all programs below a folder that is empty or not there."""
+    """Write the files of all programs below an empty folder."""
     modules = [path for top in ("iris_py", "spark_connector") for path in sorted((ROOT / top).rglob("*.py"))]
     texts = [programs_of(page) for page in PAGES] + [docstring_programs(path) for path in modules]
     found = []
@@ -282,7 +282,7 @@ def pyright(folder: Path, others: Sequence[str] = ()) -> Iterator[str]:
 
 
 def findings(said: Iterable[str], written: Iterable[Written]) -> list[str]:
-    """Return what a checker says with the lines that users see in place of those that it has read, each once."""
+    """Return the findings of a checker once each, with page and line in place of the generated file and its line."""
     origins = {each.path.resolve(): each.origins for each in written}
     found: dict[str, None] = {}
     for text in said:
@@ -295,7 +295,7 @@ def findings(said: Iterable[str], written: Iterable[Written]) -> list[str]:
 
 
 def main() -> int:
-    """Check them; print what was found."""
+    """Check all programs; print the findings."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     written = write_all(FOLDER)

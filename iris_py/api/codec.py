@@ -122,10 +122,10 @@ class Codec(Generic[Question, Answer]):
 
 
 class CallerCodec(Protocol[_Asked, _Replied]):
-    """The half of a :class:`Codec` that a caller uses. Only annotations name it.
+    """The half of a :class:`Codec` that a caller uses, for annotations.
 
-    Unlike ``Codec``, it may take more than what is asked, and reply less than what is expected: so ``print(await
-    node.request(...))``, which expects an ``object``, is right for mypy with every codec.
+    It is contravariant in requests and covariant in replies, while ``Codec`` is invariant in both. In ``print(await
+    node.request(...))`` mypy expects a reply of type ``object``: it would refuse every ``Codec`` there.
     """
 
     format: CodecFormat

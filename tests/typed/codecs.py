@@ -1,6 +1,6 @@
-"""What type checkers find of codecs and payloads. Nothing runs this: mypy and pyright read it (tests/program_types.py).
+"""The types that mypy and pyright infer for codecs and payloads. They read this file; nothing runs it (see typed_programs.py).
 
-Each ``type: ignore`` is a mistake that both have to see: an unused one is an error.
+Each ``type: ignore`` marks a mistake that both have to report: an unused one is an error.
 """
 
 from __future__ import annotations
