@@ -51,7 +51,7 @@ from iris_py.link.handshake import Offer
 from iris_py.logs import EventLogger
 from iris_py.net import busy_poll, descriptors
 from iris_py.net.ciphers import fastest_suite
-from iris_py.net.driver import Driver, describe_dial_error, is_absence
+from iris_py.net.driver import Driver
 from iris_py.net.interfaces import ThisMachine
 from iris_py.net.listening import listen
 from iris_py.net.sockets import SocketNetwork
@@ -91,9 +91,6 @@ logger = EventLogger("iris_py")
 #: How long closing waits at least for the last bytes to leave; more is what ``close(timeout=)`` leaves, for links that move
 #: something: one on which nothing moves ends by itself.
 CLOSE_TIMEOUT_S = 2.0
-#: How long :func:`connect` looks at seeds that end connections in the middle of the handshake. The dials that decide whether
-#: they are nodes of another network take a third of a second; too large: a seed that is killed and goes silent holds it up.
-SEEDS_TIMEOUT_S = 3.0
 #: Leaving that takes longer says what it waits for. Too small: it says so of every request that runs; too large: who stops a
 #: program wonders whether it hangs.
 LEAVING_TOLD_S = 1.0
@@ -119,7 +116,6 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         self._departed: asyncio.Future[None] = self._loop.create_future()
         self._joins: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
         self._seeds = Seeds(config.seeds)
-        self._seeds_changed = asyncio.Event()
         self._reactions = self._make_reactions()
 
     # -- what it is
@@ -429,20 +425,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         self._core.start(now, seeds, remembered, beacons=beacons, complete=complete, unix_s=unix_s)
         self._driver.wake()
         await self._settled
-        await self._check_seeds()
-
-    async def _check_seeds(self) -> None:
-        """Fail if somebody answers at every seed and nobody there holds our secret: ours must be the wrong one."""
-        try:
-            async with asyncio.timeout(SEEDS_TIMEOUT_S):
-                while self._seeds.is_in_doubt and not self._core.overlay.peers():
-                    self._seeds_changed.clear()
-                    await self._seeds_changed.wait()
-        except TimeoutError:
-            return
-        error = self._seeds.error
-        if error is not None and not self._core.overlay.peers():
-            raise error
+        await self._seeds.check(lambda: bool(self._core.overlay.peers()))
 
     async def _close(self, timeout: float) -> None:
         ends_at = self._loop.time() + timeout
@@ -729,33 +712,14 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         return error
 
     def _handle_dialled(self, event: DialAnswered | DialBroken | DialRefused) -> None:
-        if self._closing is not None:
-            return  # what is given up says nothing of the seed
-        if event.address not in self._seeds:
-            if isinstance(event, DialRefused):
-                logger.debug(
-                    "stranger",
-                    "%s is not a node of this network: %s",
-                    event.address,
-                    event.reason,
-                    address=event.address,
-                    reason=event.reason,
-                )
-            return
-        if isinstance(event, DialAnswered):
-            self._seeds.reached(event.address)
-        elif isinstance(event, DialRefused):
-            self._seeds.refused(event.address, event.reason, is_end=event.is_end)
-        else:
-            self._seeds.failed(event.address, f"took a connection that came to nothing ({event.reason})")
-        self._seeds_changed.set()
+        if self._closing is None:  # a dial that is given up says nothing of the seed
+            self._seeds.dialled(event)
 
     def _handle_dial_failed(self, address: str, error: OSError | IrisError) -> None:
         if self._remembered is not None and isinstance(error, ConnectionRefusedError):
             self._remembered.forget(address)
-        if address in self._seeds and self._closing is None:
-            self._seeds.failed(address, describe_dial_error(error), is_absent=is_absence(error))
-            self._seeds_changed.set()
+        if self._closing is None:
+            self._seeds.dial_failed(address, error)
 
 
 async def start_node(

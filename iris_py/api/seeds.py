@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from iris_py.errors import HandshakeError
 from iris_py.logs import EventLogger
+from iris_py.net.driver import describe_dial_error, is_absence
+from iris_py.node.events import DialAnswered, DialBroken, DialRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+    from iris_py.errors import IrisError
 
 logger = EventLogger("iris_py")
 
@@ -17,6 +22,9 @@ logger = EventLogger("iris_py")
 #: that moment. Nobody listens where one was killed, which a further dial finds out. Too small: a killed seed is taken for a
 #: stranger; too large: who has a wrong secret hears of it later.
 ENDS_MIN = 3
+#: How long :func:`connect` looks at seeds that end connections in the middle of the handshake. The dials that decide whether
+#: they are nodes of another network take a third of a second; too large: a seed that is killed and goes silent holds it up.
+SEEDS_TIMEOUT_S = 3.0
 
 _UNTRIED = "has not answered yet"
 
@@ -34,6 +42,7 @@ class Seeds:
         self._ends: dict[str, int] = {}  # connections in a row that ended in the middle of the handshake
         self._absent: set[str] = set()  # where surely no node of the network is
         self._strangers: dict[str, str] = {}  # where somebody has no secret of ours, and what proved it
+        self._changed = asyncio.Event()
 
     def __contains__(self, address: str) -> bool:
         return address in self._addresses
@@ -66,6 +75,52 @@ class Seeds:
         """Return whether further dials decide if there is an :attr:`error`."""
         doubtful = [address for address in self._addresses if self._ends.get(address, 0) and address not in self._strangers]
         return bool(doubtful) and len(doubtful) + len(self._strangers) == len(self._addresses)
+
+    async def check(self, has_peers: Callable[[], bool]) -> None:
+        """Wait while further dials decide whether the secret is wrong: when every seed answers and none of them holds it.
+
+        Args:
+            has_peers: Returns whether the node has found its network, so that the secret is right.
+
+        Raises:
+            HandshakeError: The secret must be wrong.
+        """
+        try:
+            async with asyncio.timeout(SEEDS_TIMEOUT_S):
+                while self.is_in_doubt and not has_peers():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return
+        if self.error is not None and not has_peers():
+            raise self.error
+
+    def dialled(self, event: DialAnswered | DialBroken | DialRefused) -> None:
+        """Note the outcome of a dial that reached somebody. Of addresses that are no seeds only strangers are logged."""
+        if event.address not in self:
+            if isinstance(event, DialRefused):
+                logger.debug(
+                    "stranger",
+                    "%s is not a node of this network: %s",
+                    event.address,
+                    event.reason,
+                    address=event.address,
+                    reason=event.reason,
+                )
+            return
+        if isinstance(event, DialAnswered):
+            self.reached(event.address)
+        elif isinstance(event, DialRefused):
+            self.refused(event.address, event.reason, is_end=event.is_end)
+        else:
+            self.failed(event.address, f"took a connection that came to nothing ({event.reason})")
+        self._changed.set()
+
+    def dial_failed(self, address: str, error: OSError | IrisError) -> None:
+        """Note that a dial reached nobody; of addresses that are no seeds this is not kept."""
+        if address in self:
+            self.failed(address, describe_dial_error(error), is_absent=is_absence(error))
+            self._changed.set()
 
     def reached(self, address: str) -> None:
         """A node of the network answers there."""
