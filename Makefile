@@ -18,7 +18,7 @@ SPARK_VERSIONS ?= $(shell $(PYTHON) -c "import sys; print('3.5' * (sys.version_i
 SPARK_READY = $(SPARK_VERSIONS:%=build/spark-%/.ready)
 SPARK_NEEDS_3.5 := 'numpy<2' 'pyarrow<20'
 # What does not depend on the data source, whose programming interface is newer.
-SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors
+SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors test_sessions
 
 .PHONY: demo docs docs-links simulate test check unit test-long test-spark-versions test-network test-prometheus test-pythons release-check format reference bench bench-federation bench-spark evidence-spark soak fuzz fuzz-properties mutants lock audit clean help
 

@@ -13,7 +13,15 @@ if typing.TYPE_CHECKING:
     from spark_connector.dataframes.metrics import DispatchMetrics
     from spark_connector.dataframes.notify import Notified, notify
     from spark_connector.dataframes.sql import register
-    from spark_connector.errors import AgentLost, AgentUnavailable, DispatchError, ExecutorsMissing, JavaNotFound, UpdateFailed
+    from spark_connector.errors import (
+        AgentLost,
+        AgentUnavailable,
+        ApplicationEnded,
+        DispatchError,
+        ExecutorsMissing,
+        JavaNotFound,
+        UpdateFailed,
+    )
     from spark_connector.executors.cluster import Executor, ExecutorCluster
     from spark_connector.java import ensure_java
     from spark_connector.local.client import LocalAgent, local_agent
@@ -25,6 +33,7 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "AgentLost",
     "AgentUnavailable",
+    "ApplicationEnded",
     "ArrowHandler",
     "DispatchCounts",
     "DispatchError",
@@ -53,6 +62,7 @@ __all__ = [
 _MODULES = {
     "AgentLost": "errors",
     "AgentUnavailable": "errors",
+    "ApplicationEnded": "errors",
     "ArrowHandler": "dataframes.arrow",
     "DispatchCounts": "dataframes.counts",
     "DispatchError": "errors",

@@ -12,6 +12,7 @@
   * :exc:`DataLost`: a streaming query has not got a message of its topic; the text of the ``StreamingQueryException``.
   * :exc:`AgentUnavailable`: a task's executor has no agent, for :func:`local_agent`; surely not executed.
   * :exc:`AgentLost`: the agent ended while it had a call of a task; it may have been executed.
+  * :exc:`ApplicationEnded` (also a :exc:`~iris_py.NodeClosed`): the session of an ``ExecutorCluster`` was stopped.
   * :exc:`ExecutorsMissing` (also a :exc:`TimeoutError`): some executors are not yet members of their cluster.
   * :exc:`UpdateFailed`: some executors do not run a new handler.
   * :exc:`AgentFailed`: an executor has no agent. The driver sees it as a reason in :exc:`ExecutorsMissing` and in its log.
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iris_py import ConfigurationError, IrisError
+from iris_py import ConfigurationError, IrisError, NodeClosed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,6 +38,7 @@ __all__ = [
     "AgentLost",
     "AgentNotTrusted",
     "AgentUnavailable",
+    "ApplicationEnded",
     "DataLost",
     "DispatchError",
     "ExecutorsMissing",
@@ -169,6 +171,13 @@ class AgentLost(IrisError):
             f"the agent of this executor was lost: {reason} (socket {path}). What it was asked may have been executed. "
             "If that is harmless, ask again: the next call finds its successor."
         )
+
+
+class ApplicationEnded(NodeClosed):
+    """The Spark application has ended: ``spark.stop()`` was called, or its JVM is gone. So the driver's node is closed."""
+
+    def __init__(self) -> None:
+        IrisError.__init__(self, "the Spark application has ended. Start a session, and a new ExecutorCluster.")
 
 
 class ExecutorsMissing(IrisError, TimeoutError):

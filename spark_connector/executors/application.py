@@ -6,6 +6,7 @@ Spark says neither in its Python API. Everything here that begins with ``_j`` ca
 from __future__ import annotations
 
 import pickle
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -13,31 +14,28 @@ from pyspark import RDD
 from pyspark.errors import PySparkException
 from pyspark.serializers import CPickleSerializer
 
-from iris_py import ConfigurationError, IrisError
+from iris_py import ConfigurationError
 from iris_py.connector import install_command
 from spark_connector.compat import check_version
+from spark_connector.errors import ApplicationEnded
 from spark_connector.executors.spawn import LOCAL_ID
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterable, Mapping
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["Application", "ApplicationEnded", "ensure_task"]
+__all__ = ["Application", "ensure_task"]
 
 #: The pool of ensure jobs, where ``spark.scheduler.mode`` is FAIR: beside the jobs of users, not behind them.
 POOL = "iris"
 #: How long tasks of the user that wait have for the slots of a new executor, with dynamic allocation (seconds): Spark offers
 #: what is free each second (``spark.scheduler.revive.interval``). A task of ours beside them would be one more that waits.
 FIRST_OFFER_S = 1.5
-
-
-class ApplicationEnded(IrisError):
-    """The Spark application has ended: ``spark.stop()`` was called, or its JVM is gone."""
-
-    def __init__(self) -> None:
-        super().__init__("the Spark application has ended. Start a session, and a new ExecutorCluster.")
+#: How long to wait for a JVM that this program did not start to accept a connection (seconds). It is on this machine.
+CONNECT_TIMEOUT_S = 1.0
 
 
 class Application:
@@ -64,6 +62,14 @@ class Application:
         self._hosts: dict[str, tuple[str, int]] = {}
         self._seen_s: dict[str, float] = {}  # since when executors are known
         self._groups: set[str] = set()  # of jobs that run
+
+    def has_stopped(self) -> bool:
+        """Tell whether ``spark.stop()`` was called here, or the JVM that this program started has ended; asks no JVM.
+
+        A JVM may also end the application by itself. Every other method notices that, and raises.
+        """
+        java = self._java()
+        return self._context._jsc is None or (java is not None and java.poll() is not None)
 
     def executors(self) -> list[str]:
         """Return the ids of the executors that there are now.
@@ -218,11 +224,38 @@ class Application:
         return {None if each is None else each.getProperty("spark.jobGroup.id") for each in settings}
 
     def _jvm_context(self) -> Any:  # noqa: ANN401 - an object of Java
-        java_context, gateway = self._context._jsc, self._context._gateway
-        java = getattr(gateway, "proc", None)  # of a session that this program has started
-        if java_context is None or (java is not None and java.poll() is not None) or java_context.sc().isStopped():
+        java_context = self._context._jsc
+        if java_context is None or self.has_stopped():
             raise ApplicationEnded
-        return java_context.sc()
+        try:
+            jvm_context = java_context.sc()
+            is_stopped = jvm_context.isStopped()
+        except Exception as exc:  # of py4j, or of its socket
+            if self._is_java_gone():
+                raise ApplicationEnded from exc
+            raise
+        if is_stopped:
+            raise ApplicationEnded
+        return jvm_context
+
+    def _java(self) -> subprocess.Popen[bytes] | None:
+        """Return the process of the JVM if this program started it; with ``spark-submit`` it is the other way round."""
+        return getattr(self._context._gateway, "proc", None)
+
+    def _is_java_gone(self) -> bool:
+        """Tell whether the JVM has ended, after a call of it has failed."""
+        java = self._java()
+        if java is not None:
+            return java.poll() is not None
+        gateway: Any = self._context._gateway
+        parameters = gateway.gateway_parameters
+        try:
+            socket.create_connection((parameters.address, parameters.port), CONNECT_TIMEOUT_S).close()
+        except ConnectionRefusedError:
+            return True
+        except OSError:  # it stands still, or this process has no descriptor left
+            return False
+        return False
 
 
 def _context_of(spark: object) -> SparkContext:

@@ -31,7 +31,7 @@ from iris_py.connector import (
     TUNNELS,
     EventLogger,
 )
-from spark_connector.errors import ExecutorsMissing, UpdateFailed
+from spark_connector.errors import ApplicationEnded, ExecutorsMissing, UpdateFailed
 from spark_connector.executors.application import Application, ensure_task
 from spark_connector.executors.orders import (
     BYE,
@@ -118,9 +118,9 @@ class _Entry:
 class ExecutorCluster:
     """The executors of a Spark application as a cluster: each is a member for as long as it lives.
 
-    Use it with ``with``, or :meth:`close` it. It returns at once; :meth:`wait` waits until the executors are there. All methods
-    may be called from every thread. Whoever is in the network may ask the cluster by its name, and one executor by
-    ``<name>.<executor id>``, with everything that a node offers.
+    Use it with ``with``, or :meth:`close` it; it closes itself when the Spark application ends. The constructor returns at
+    once; :meth:`wait` waits until the executors are there. All methods may be called from every thread. Whoever is in the
+    network may ask the cluster by its name, and one executor by ``<name>.<executor id>``, with everything that a node offers.
 
     Args:
         spark: A session of a driver; running jobs do not matter.
@@ -142,7 +142,7 @@ class ExecutorCluster:
         ConfigurationError: An argument is wrong, the handler cannot be pickled, or it is a session of Spark Connect.
         MessageTooLarge: The handler is larger than a message may be.
         HandshakeError: Somebody answers at every seed, and none of them holds this secret.
-        IrisError: The Spark application has ended.
+        ApplicationEnded: The Spark application has ended.
     """
 
     def __init__(
@@ -177,9 +177,8 @@ class ExecutorCluster:
         self._updating = threading.Lock()
         self._closing = threading.Lock()
         self._is_closed = False
+        self._has_application_ended = False
         network = network or Network(name=None if node is None else node.network)
-        self._is_own = node is None
-        self._node = iris.connect(**network.arguments()) if node is None else node
         options = {
             "concurrency": concurrency,
             "queue_messages": queue_messages,
@@ -189,12 +188,28 @@ class ExecutorCluster:
             "tunnels": tunnels,
             "tunnel_window_bytes": tunnel_window_bytes,
         }
-        network = replace(network, seeds=(*network.seeds, self._node.address))
-        self._order = Order(name, self._instance, network, 1, blob, options)  # what newcomers are given
-        self._sound = self._order  # the newest whose handler every executor has loaded that was given it
-        self._unsound: set[int] = set()  # generations that some executor could not load
-        self._newest = 1  # generation that executors were given, loaded or not
-        self._reconciler = Reconciler(
+        self._is_own = node is None
+        self._node = iris.connect(**network.arguments()) if node is None else node
+        try:
+            self._check_size(blob)
+            network = replace(network, seeds=(*network.seeds, self._node.address))
+            self._order = Order(name, self._instance, network, 1, blob, options)  # what newcomers are given
+            self._sound = self._order  # the newest whose handler every executor has loaded that was given it
+            self._unsound: set[int] = set()  # generations that some executor could not load
+            self._newest = 1  # generation that executors were given, loaded or not
+            self._reconciler = self._make_reconciler(poll)
+            _register(self)
+        except BaseException:
+            self._close_node()
+            raise
+        try:
+            self._reconciler.start()
+        except BaseException:  # the system has no thread left
+            self.close()
+            raise
+
+    def _make_reconciler(self, poll: float) -> Reconciler:
+        return Reconciler(
             self._application,
             f"iris-executors-{self._instance}",
             poll,
@@ -202,17 +217,10 @@ class ExecutorCluster:
             members=lambda: self.members,
             found=self._greet,
             looked=self._update_laggards,
-            ended=self._dismiss,
+            ended=self._end_with_application,
             # Under dynamic allocation a try must not keep an executor that does not serve from being idle for long enough.
             retry_s_max=max(RETRY_S_MAX, 2 * (self._application.idle_s or 0.0)),
         )
-        try:
-            self._check_size(blob)
-            _register(self)
-        except BaseException:
-            self._close_node()
-            raise
-        self._reconciler.start()
 
     # -- what it is
 
@@ -223,7 +231,10 @@ class ExecutorCluster:
 
     @property
     def node(self) -> iris.Node:
-        """The node of the driver: for topics, headers of other members, and everything else that nodes can do."""
+        """The node of the driver: for topics, headers of other members, and everything else that nodes can do.
+
+        It is closed with the cluster, unless it is the one that the program gave.
+        """
         return self._node
 
     @property
@@ -233,7 +244,9 @@ class ExecutorCluster:
 
     @property
     def members(self) -> dict[str, Executor]:
-        """The executors that serve the cluster now, as far as the driver's node knows, by their ids."""
+        """The executors that serve the cluster now, as far as the driver's node knows, by their ids; none after the end."""
+        if self._is_closed:
+            return {}
         with self._lock:
             entries = dict(self._entries)
         return {key: entry.executor for key, entry in entries.items() if _is_in_view(entry)}
@@ -257,11 +270,13 @@ class ExecutorCluster:
 
         It is :meth:`iris_py.Node.request`, with its arguments and errors.
         """
-        return self._node.request(self._target(to), payload, timeout=timeout, idempotent=idempotent, key=key, headers=headers)
+        return self._open_node().request(
+            self._target(to), payload, timeout=timeout, idempotent=idempotent, key=key, headers=headers
+        )
 
     def broadcast(self, payload: BytesLike, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
         """Tell every executor; return to how many it was sent. It is :meth:`iris_py.Node.broadcast`."""
-        return self._node.broadcast(self._name, payload, headers=headers)
+        return self._open_node().broadcast(self._name, payload, headers=headers)
 
     def survey(
         self,
@@ -272,7 +287,7 @@ class ExecutorCluster:
         headers: Mapping[str, HeaderValue] | None = None,
     ) -> iris.Survey:
         """Ask every executor; loop over it, or ``wait()`` for all replies. It is :meth:`iris_py.Node.survey`."""
-        return self._node.survey(self._name, payload, timeout=timeout, stop_after=stop_after, headers=headers)
+        return self._open_node().survey(self._name, payload, timeout=timeout, stop_after=stop_after, headers=headers)
 
     def tunnel(
         self,
@@ -283,7 +298,7 @@ class ExecutorCluster:
         headers: Mapping[str, HeaderValue] | None = None,
     ) -> iris.Tunnel:
         """Open a tunnel to one executor: any, or that which ``to`` names. It is :meth:`iris_py.Node.tunnel`."""
-        return self._node.tunnel(self._target(to), timeout=timeout, window_bytes=window_bytes, headers=headers)
+        return self._open_node().tunnel(self._target(to), timeout=timeout, window_bytes=window_bytes, headers=headers)
 
     # -- who is there
 
@@ -296,13 +311,12 @@ class ExecutorCluster:
 
         Raises:
             ExecutorsMissing: The time ran out; it says which executors are no members, and why.
-            IrisError: The Spark application has ended.
+            ApplicationEnded: The Spark application has ended.
             NodeClosed: The cluster was closed.
         """
         deadline = time.monotonic() + timeout
         while True:
-            if self._is_closed:
-                raise NodeClosed
+            self._open_node()
             members, live = self.members, self._application.executors()
             lacking = [executor for executor in live if executor not in members]
             if lacking:
@@ -333,13 +347,13 @@ class ExecutorCluster:
             UpdateFailed: Some executors cannot load it, or did not answer; it says which generation runs where.
             ConfigurationError: It cannot be pickled.
             MessageTooLarge: It is larger than a message may be.
+            ApplicationEnded: The Spark application has ended.
             NodeClosed: The cluster was closed.
         """
         blob = pickle_handler(handler)
         self._check_size(blob)
         with self._updating:
-            if self._is_closed:
-                raise NodeClosed
+            self._open_node()
             with self._lock:
                 self._newest += 1
                 before = (self._sound.generation, self._sound.blob)
@@ -378,18 +392,28 @@ class ExecutorCluster:
     # -- the end
 
     def close(self) -> None:
-        """Take leave of the agents, which end if they serve nothing else, and close the driver's node. Harmless if repeated."""
+        """Take leave of the agents, which end if they serve nothing else, and close the driver's node. Harmless if repeated.
+
+        The end of the Spark application, or of the program, does the same.
+        """
         with self._closing:
             if self._is_closed:
                 return
             self._is_closed = True
             self._reconciler.stop()
-            with contextlib.suppress(IrisError):
-                self._dismiss()
-            self._close_node()
-            _unregister(self)
+            try:
+                with contextlib.suppress(IrisError):
+                    self._dismiss()
+                self._close_node()
+            finally:
+                _unregister(self)
 
     stop = close
+
+    def _end_with_application(self) -> None:
+        """Close: in local mode agents are there although the application has ended, as its JVM goes on."""
+        self._has_application_ended = True
+        self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -400,6 +424,19 @@ class ExecutorCluster:
         self.close()
 
     # -- agents
+
+    def _open_node(self) -> iris.Node:
+        """Return the node of the driver.
+
+        Raises:
+            ApplicationEnded: The Spark application has ended.
+            NodeClosed: The cluster was closed.
+        """
+        if self._has_application_ended:
+            raise ApplicationEnded
+        if self._is_closed:
+            raise NodeClosed
+        return self._node
 
     def _target(self, to: str | Executor | None) -> str:
         return self._name if to is None else own_name(self._name, to.id if isinstance(to, Executor) else to)
@@ -448,7 +485,7 @@ class ExecutorCluster:
                     executor=executor,
                 )
             except NodeClosed as exc:  # by this program, if it is the program's own
-                self._reconciler.stop()
+                self.close()
                 return str(exc)
             except IrisError as exc:
                 where = f"its agent runs (process {row['pid']} at {row['host']}), and cannot be asked from here"
@@ -535,8 +572,14 @@ _register_lock = threading.Lock()
 
 
 def _token_of(application: str) -> bytes:
-    """Return the token of an application: one for all of its clusters, as its agents serve all of them."""
+    """Return the token of an application: one for all of its clusters, as its agents serve all of them.
+
+    A process has one application at a time, so those without a cluster have ended.
+    """
     with _register_lock:
+        used = {application, *(other for other, _name in _open)}
+        for ended in _tokens.keys() - used:
+            del _tokens[ended]
         return _tokens.setdefault(application, os.urandom(TOKEN_BYTES))
 
 

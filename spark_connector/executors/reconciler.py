@@ -3,7 +3,8 @@
 Theory of operation. One thread looks. Jobs run in threads of their own, for a job may wait for a slot as long as the jobs of
 the user take, and must not keep the next look from seeing the next executor. An executor is in one job at a time, and is tried
 again after a while; longer each time if what its agent says is an error. What comes of a job is handed on, and whatever fails
-is logged and tried again: nothing but the end of the application ends this.
+is logged and tried again: nothing but the end of the application ends this. The end is seen within half a second, however
+rarely executors are looked for, so that the driver's node does not outlive the application.
 
 With dynamic allocation a task that waits makes Spark start executors, and one that runs keeps its executor from being idle. So
 no job is run for an executor that is leaving or busy, and when one becomes so while its job waits for it, the job is cancelled,
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 from iris_py.connector import DaemonThreads, EventLogger
-from spark_connector.executors.application import ApplicationEnded
+from spark_connector.errors import ApplicationEnded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -46,6 +47,9 @@ REPLACED_INTERVAL_S = 0.1
 #: The least time between two looks while a job is under way: Spark starts an executor for a task that has waited one second
 #: (``spark.dynamicAllocation.schedulerBacklogTimeout``), which is the time to find out that its executor is leaving.
 JOB_INTERVAL_S = 0.25
+#: How often to see whether the program has stopped the session, between looks. So long the driver's node outlives the session;
+#: it costs a microsecond.
+END_INTERVAL_S = 0.5
 #: How long a job may wait for slots there. Where they are free it takes milliseconds.
 JOB_PATIENCE_S = 0.5
 #: The most that it becomes when tries fail: each is a Spark job, and what fails ten times will not be mended by the eleventh.
@@ -56,6 +60,9 @@ JOBS_MAX = 4
 
 class Spark(Protocol):
     """An application, as far as a reconciler needs it."""
+
+    def has_stopped(self) -> bool:
+        """Tell whether the application was stopped here, without a call of its JVM."""
 
     def executors(self) -> list[str]:
         """Return the ids of the executors that there are now."""
@@ -246,6 +253,8 @@ class Reconciler:
             except Exception as exc:
                 if self._stop.is_set():
                     return  # its threads are gone
+                if self._spark.has_stopped():
+                    break
                 logger.warning(
                     "look_failed",
                     "looking for executors without an agent failed: %s: %s",
@@ -261,10 +270,12 @@ class Reconciler:
             logger.debug("application_ended", "the end of the application: %s", exc)
 
     def _wait(self) -> bool:
-        """Wait until it is time for the next look; return whether there is to be none."""
+        """Wait until it is time for the next look, or the application was stopped; return whether there is to be no look."""
         looked_s = time.monotonic()
         while not self._stop.is_set() and (left_s := looked_s + self.delay() - time.monotonic()) > 0:
-            self._changed.wait(left_s)
+            if self._spark.has_stopped():
+                break
+            self._changed.wait(min(left_s, END_INTERVAL_S))
             self._changed.clear()  # before anything is looked at: what changes from now on sets it again
         return self._stop.is_set()
 
@@ -289,7 +300,7 @@ class Reconciler:
         except ApplicationEnded:
             return
         except Exception as exc:
-            if self._stop.is_set() or is_cancelled:
+            if self._stop.is_set() or is_cancelled or self._spark.has_stopped():
                 return
             logger.warning(
                 "start_failed",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import time
 import uuid
 from contextlib import suppress
@@ -52,6 +53,8 @@ CHUNK_TIMEOUT_S: Final = 60.0
 WINDOW_BYTES: Final = 4 * CHUNK_BYTES
 #: The largest chunk: one message of the largest size that there is, 64 MiB, and what Arrow adds.
 CHUNK_BYTES_MAX: Final = 65 * 1024 * 1024
+#: How often a query sees whether its application has ended (seconds). So long its process outlives the application.
+LIFE_SIGN_S: Final = 1.0
 #: What is dropped within so many seconds is one burst, which is logged when it begins.
 BURST_S: Final = 10.0
 
@@ -200,6 +203,8 @@ class Source:
         self._is_restored = False
         self._states: dict[int, dict[str, Any]] = {}  # what the offsets of the latest micro-batches keep of losses
         self._dropped_at = float("-inf")
+        self._local_directories = [path for path in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if path]
+        self._looked_at = float("-inf")  # when these were looked for
         self._overrun = 0  # messages that the subscription itself dropped, and that are told of an arrival
         self._worker_node = worker.start(options.network, f"the topic {options.topic!r}")
         try:
@@ -223,7 +228,9 @@ class Source:
 
         Raises:
             DataLost: Something was lost, and the query is to fail then.
+            IrisError: The application has ended.
         """
+        self._check_application()
         self._restore(start)
         first = self._position(start)
         if self._rows.end <= first:  # else Spark asks again about what was taken before
@@ -295,6 +302,25 @@ class Source:
         losses = self._losses
         if self._options.fails_on_data_loss and losses.total > losses.accepted:
             raise DataLost(self._options.topic, losses.dropped, losses.lost, losses.missed)
+
+    def _check_application(self) -> None:
+        """Raise if the application has ended: Spark does not stop a query for which nothing arrives.
+
+        Spark removes the directories of a driver when it ends the application. Before that nobody else does: cleaners of
+        temporary directories remove what has not been touched for days.
+        """
+        now = time.monotonic()
+        if not self._local_directories or now < self._looked_at + LIFE_SIGN_S:
+            return
+        self._looked_at = now
+        for path in self._local_directories:
+            with suppress(OSError):
+                os.utime(path)
+                return
+        raise IrisError(
+            f"the Spark application of this query has ended: {', '.join(self._local_directories)} was removed. "
+            "Stop queries before the session, or start this one again in another session."
+        )
 
     # -- in the event loop
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 from pyspark.errors import PythonException
@@ -18,6 +21,8 @@ from tests.spark import warm_daemon
 from tests.spark.conftest import JAVA_OPTIONS
 
 ROWS = 120
+#: How long what a session leaves may take to end: long enough on any machine.
+PATIENCE_S = 60.0
 
 
 def use(spark: SparkSession) -> dict[str, object]:
@@ -61,6 +66,32 @@ def use(spark: SparkSession) -> dict[str, object]:
     }
 
 
+def wait_for_nothing(marker: str) -> list[str]:
+    """Return the nodes and the Python processes of this program that outlive its session by far."""
+    deadline = time.monotonic() + PATIENCE_S
+    while left := [*nodes(), *python_processes(marker)]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    return left
+
+
+def nodes() -> list[str]:
+    """Return the threads of nodes, without those that all nodes of a process share."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("iris-") and not name.startswith(("iris-loop", "iris-handler"))]
+
+
+def python_processes(marker: str) -> list[str]:
+    found = []
+    for path in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # it has just ended
+            if path.name.isdecimal() and int(path.name) != os.getpid() and marker.encode() in (path / "environ").read_bytes():
+                command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found += [command] * ("python" in command.partition(" ")[0])
+    return found
+
+
 def main() -> None:
     home = Path(sys.argv[1])
     ensure_java()
@@ -81,7 +112,7 @@ def main() -> None:
         found = use(spark)
     finally:
         spark.stop()
-    print(json.dumps(found))
+    print(json.dumps({**found, "left": wait_for_nothing(f"HOME={home}")}))
 
 
 if __name__ == "__main__":

@@ -38,3 +38,4 @@ def test_tasks_use_iris_under_spark_connect(tmp_path: Path) -> None:
     assert found["same"] == found["told"] == list(range(connecting.ROWS))
     assert "to the cluster 'failing' has no result: the handler of 'failing'" in found["error"]
     assert "failed with LookupError: no entry" in found["error"]
+    assert found["left"] == []

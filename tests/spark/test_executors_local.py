@@ -17,7 +17,8 @@ import iris_py.sync as iris
 from iris_py import ConfigurationError
 from iris_security import Secret
 from spark_connector import ExecutorCluster, ExecutorsMissing, Network
-from spark_connector.executors.application import Application, ApplicationEnded
+from spark_connector.errors import ApplicationEnded
+from spark_connector.executors.application import Application
 from tests.spark.conftest import JAVA_OPTIONS, environment
 from tests.spark.driving import until
 

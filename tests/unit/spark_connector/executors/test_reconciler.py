@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_connector.executors.application import ApplicationEnded
+from spark_connector.errors import ApplicationEnded
 from spark_connector.executors.reconciler import (
     ELSEWHERE_RETRY_S,
     JOB_INTERVAL_S,
@@ -53,6 +53,10 @@ class Application:
         self.unfit: dict[str, str] = {}
         self.is_grown = False
         self.cancelled: list[str] = []
+        self.is_stopped = False
+
+    def has_stopped(self) -> bool:
+        return self.is_stopped
 
     def leaving(self, executors: Iterable[str]) -> set[str]:
         return self.gone.intersection(executors)

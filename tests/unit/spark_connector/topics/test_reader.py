@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 from contextlib import closing
@@ -19,6 +20,7 @@ from spark_connector.topics.reader import TopicReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from iris_py import Tunnel
     from spark_connector.topics.reader import TopicRange
@@ -86,6 +88,24 @@ def test_micro_batches_have_what_has_arrived(planner: Callable[..., TopicReader]
     assert read(reader, reader.partitions(first, second)) == list(range(10, 15))
     assert reader.partitions(second, second) == []
     assert (place(first), place(second)) == ({**start, "position": 10}, {**start, "position": 15})
+
+
+def test_a_query_ends_with_its_application(
+    planner: Callable[..., TopicReader], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "blockmgr"
+    directory.mkdir()
+    os.utime(directory, (0, 0))
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(directory))
+    monkeypatch.setattr(reader_module, "LIFE_SIGN_S", 0.0)
+    reader = planner()
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    assert directory.stat().st_mtime > 0, "a cleaner of temporary directories would remove it"
+
+    directory.rmdir()
+    with pytest.raises(IrisError, match=f"the Spark application of this query has ended: {directory} was removed"):
+        reader.latestOffset(start, ReadAllAvailable())
 
 
 def test_a_task_that_runs_again_reads_the_same_rows(planner: Callable[..., TopicReader], publish: Callable[..., None]) -> None:
