@@ -90,7 +90,10 @@ def _new_error(kind: type[IrisError], arguments: tuple[Any, ...]) -> IrisError:
 
 
 class ConfigurationError(IrisError):
-    """An argument, environment variable or configuration file is wrong; nothing was started."""
+    """An argument, environment variable or configuration file is wrong, or a call comes from another event loop or a fork.
+
+    Nothing was started.
+    """
 
 
 class HandshakeError(IrisError):

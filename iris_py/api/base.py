@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+from asyncio import _get_running_loop
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable
 from iris_py.errors import ConfigurationError, NodeClosed
 from iris_py.federation.names import CLOUD_MARK, check_own_name, split
@@ -36,15 +38,16 @@ OWN_NAMES_MAX = 4096
 nodes: WeakSet[NodeBase] = WeakSet()
 
 
-class NodeBase(Closable):
+class NodeBase(LoopBound, Closable):
     """The state that the parts of :class:`~iris_py.api.node.Node` share."""
 
+    _what = "node"
     _core: NodeCore
     _driver: Driver
     _entropy: Entropy
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        super().__init__()
         self._started_at = self._loop.time()
         nodes.add(self)
         self._leaves: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
@@ -61,6 +64,14 @@ class NodeBase(Closable):
         self._unrested = 0  # what was sent and subscribed to since the event loop had a turn
 
     def _check_open(self) -> None:
+        """Refuse to be used in another event loop, after the end, or in a fork of the process.
+
+        Raises:
+            ConfigurationError: The event loop or the process is another one.
+            NodeClosed: The node was closed.
+        """
+        if _get_running_loop() is not self._loop:
+            self._check_loop()
         if self._closing is None:
             return
         if self._is_inherited:
@@ -69,6 +80,11 @@ class NodeBase(Closable):
                 "Connect after the fork, with iris_py.connect()."
             )
         raise NodeClosed
+
+    def _check_loop(self) -> None:
+        # In a fork nothing moves any more, and the error of _check_open() says why.
+        if _get_running_loop() is not self._loop and not self._is_inherited:
+            super()._check_loop()
 
     def _disown(self) -> None:
         """In the child of a fork: be of no use, and let go of the sockets, which are the parent's (docs/design.md 10.5)."""
@@ -117,6 +133,7 @@ class NodeBase(Closable):
             payload: The message.
             headers: What travels beside it.
         """
+        self._check_loop()
         while (count := send(name, payload, self._loop.time(), headers)) is None:
             self._driver.wake()
             await self._wait_for_room()

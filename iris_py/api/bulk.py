@@ -79,11 +79,13 @@ class Asker(Generic[Question]):
 
     def ask(self, questions: Sequence[Question]) -> None:
         """Ask, all at once. Each question is asked once at a time."""
+        self._node._check_loop()
         for first in range(0, len(questions), TOGETHER_MAX):
             self._ask_together(questions[first : first + TOGETHER_MAX])
 
     def cancel(self) -> None:
         """Forget everything that is under way, and tell members; nothing is told about it any more."""
+        self._node._check_loop()
         self._node._core.requester.cancel_all(self._is_mine)
         self._node._crossings.cancel_all(self._is_mine)
         self._outcomes.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -234,7 +233,7 @@ class CodedSubscription(Subscription[Payload]):
         self._unread += 1
         self._undecodable = error
         self._count_drop(UNDECODABLE)
-        self._unread_log.log(error, asyncio.get_running_loop().time())
+        self._unread_log.log(error, self._loop.time())
 
     def _reading(self, callback: Callback[Any]) -> Callback[Any]:
         def receive(message: Message[Any]) -> object:

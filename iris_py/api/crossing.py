@@ -51,7 +51,7 @@ class Export(Subscription):
             try:
                 self._sink(messages, stream)
             except Exception as exc:  # what others subscribed to goes on
-                self._failures.log(exc, asyncio.get_running_loop().time())
+                self._failures.log(exc, self._loop.time())
 
 
 class Crossing(Publishing):

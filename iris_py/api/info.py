@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from iris_py.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterator
 
@@ -88,8 +90,11 @@ class Members(Collection[Member]):
         return self._complete().__await__()
 
     def __repr__(self) -> str:
-        of = f" of {self.total}" if self.is_sample else ""
-        return f"<Members of {self._cluster!r}: {len(self)}{of}>"
+        try:
+            of = f" of {self.total}" if self.is_sample else ""
+            return f"<Members of {self._cluster!r}: {len(self)}{of}>"
+        except ConfigurationError:  # in another event loop only their number is not to be had
+            return f"<Members of {self._cluster!r}>"
 
     async def _complete(self) -> tuple[Member, ...]:
         await self._wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable
 from iris_py.defaults import DRAIN_TIMEOUT_S
 
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
     from iris_py.patterns.request.registration import Registration
 
 
-class Membership(Closable):
+class Membership(LoopBound, Closable):
     """One handler under one cluster name, as :meth:`Node.join` returns it.
 
     The underscored attributes are for :class:`~iris_py.api.node.Node` alone.
     """
+
+    _what = "membership"
 
     def __init__(
         self,
@@ -27,6 +30,7 @@ class Membership(Closable):
         server: Server,
         leave: Callable[[Membership, float], Coroutine[object, object, None]],
     ) -> None:
+        super().__init__()
         self._registration = registration
         self._server = server
         self._leave = leave
@@ -53,8 +57,10 @@ class Membership(Closable):
         Args:
             timeout: Seconds after which handlers that still run are cancelled, and what waits is turned away.
         """
+        if self._leaving is None or not self._leaving.done():
+            self._check_loop()
         if self._leaving is None:
-            self._leaving = asyncio.get_running_loop().create_task(self._leave(self, timeout))
+            self._leaving = self._loop.create_task(self._leave(self, timeout))
         await asyncio.shield(self._leaving)
 
     _end = leave

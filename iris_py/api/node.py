@@ -97,7 +97,10 @@ LEAVING_TOLD_S = 1.0
 
 
 class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, Observing, Explaining):
-    """A member of a network. Made by :func:`iris_py.connect`; all methods belong to the event loop that made it."""
+    """A member of a network, made by :func:`iris_py.connect`.
+
+    It belongs to the event loop that made it. Called from another thread or loop, methods raise :exc:`ConfigurationError`.
+    """
 
     def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
         super().__init__()
@@ -156,6 +159,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
 
         :attr:`network_size` says of how many.
         """
+        self._check_loop()
         return tuple(describe(info) for info in (self._core.info, *self._core.overlay.peers()))
 
     def unreached_seeds(self) -> dict[str, str]:
@@ -163,11 +167,13 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
 
         They are dialled again and again.
         """
+        self._check_loop()
         return self._seeds.unreached
 
     @property
     def network_size(self) -> int:
         """About how many nodes the network has, this one included: exactly up to 16 others, within a quarter or so beyond."""
+        self._check_loop()
         return max(self._core.overlay.size_estimate(), len(self._core.overlay.peers()) + 1)
 
     def health(self, cluster: str | None = None) -> Health:
@@ -176,6 +182,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         Args:
             cluster: The name of a cluster that is asked about; None for all that the node takes part in.
         """
+        self._check_loop()
         return health_of(
             self._memberships.values(),
             self._joins.keys(),
@@ -368,6 +375,8 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         Args:
             timeout: Seconds after which handlers that still run are cancelled, and what has not left is dropped.
         """
+        if self._closing is None or not self._closing.done():
+            self._check_loop()
         if self._closing is None:
             self._runs = {}
             self._closing = self._loop.create_task(self._close(timeout))
@@ -624,12 +633,14 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         return self._core.group(cluster, self._loop.time())
 
     def _look(self, cluster: str) -> tuple[Member, ...]:
+        self._check_loop()
         if self._closing is not None:
             return ()
         members = self._group(cluster).members or ()
         return tuple(describe(member.peer.info, member.failed, is_stand_in=member.rank > 0) for member in members)
 
     def _count_members(self, cluster: str) -> int:
+        self._check_loop()
         return 0 if self._closing is not None else self._group(cluster).size
 
     async def _view_known(self, cluster: str) -> None:

@@ -29,6 +29,7 @@ class Observing(Publishing):
         Counters never fall. What can be read is not counted but read when this is called, which takes some tenths of a
         millisecond. docs/statistics.md describes the tree; ``msgspec.json.encode`` writes it as JSON.
         """
+        self._check_loop()
         now = self._loop.time()
         process = ProcessStatistics() if self._is_simulated else read_process(self._driver.lateness, now)
         questions = self._desk.statistics()
@@ -42,6 +43,7 @@ class Observing(Publishing):
         Args:
             since: The number of the last one that is known; 0 for all that are kept.
         """
+        self._check_loop()
         return self._core.journal.since(since)
 
     def events(self, since: int | None = None) -> AsyncIterator[EventRecord]:
@@ -53,11 +55,13 @@ class Observing(Publishing):
             since: The number of the last event that is known: those after it that are kept come first. None: only what happens
                 from now on.
         """
+        self._check_loop()
         return self._follow(self._core.journal.last if since is None else since)
 
     async def _follow(self, last: int) -> AsyncIterator[EventRecord]:
         journal = self._core.journal
         while True:
+            self._check_loop()
             for event in journal.since(last):
                 last = event.number
                 yield event

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args, overload
+from typing import TYPE_CHECKING, Any, Final, get_args, overload
 
 from iris_py.api.base import NodeBase
 from iris_py.api.clouds import Crossings
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from iris_py.errors import IrisError
     from iris_py.payloads import Answer, BytesLike, Question, TypeForm
     from iris_py.wire.headers import HeaderValue
+
+
+#: The types of seconds. A tuple, for `int | float` would be made anew with each request.
+_NUMBERS: Final = (int, float)
 
 
 class _Replier(Codec[bytes, bytes]):
@@ -269,7 +273,7 @@ def check_timeout(timeout: float) -> None:
     Raises:
         ConfigurationError: It is none.
     """
-    if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
+    if not (isinstance(timeout, _NUMBERS) and 0 < timeout < math.inf):
         raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
 
 

@@ -9,6 +9,7 @@ import asyncio
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic
 
+from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import MessageTooLarge, TunnelBroken, TunnelClosed
@@ -29,7 +30,7 @@ CLOSE_TIMEOUT_S = 30.0
 REST_BYTES = 8 * CHUNK_BYTES
 
 
-class MessageStream(Closable, Generic[End]):
+class MessageStream(LoopBound, Closable, Generic[End]):
     """An ordered two-way stream of messages.
 
     Args:
@@ -40,11 +41,13 @@ class MessageStream(Closable, Generic[End]):
         on_moved: Is called when something arrived, was taken or ended, for who passes the messages on.
     """
 
+    _what = "stream"
+
     def __init__(self, end: End, wake: Callable[[], None]) -> None:
+        super().__init__()
         self.on_moved: Callable[[], None] | None = None
         self._core = end
         self._wake = wake
-        self._loop = asyncio.get_running_loop()
         self._sending, self._receiving = asyncio.Lock(), asyncio.Lock()
         self._readable: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
@@ -87,6 +90,8 @@ class MessageStream(Closable, Generic[End]):
             TunnelClosed: The tunnel has ended; everything that was sent before was delivered.
             TunnelBroken: The tunnel has broken, or the other side takes no more.
         """
+        if not self._own_thread._is_owned():
+            self._check_loop()
         data = payload if isinstance(payload, bytes) else view_of(payload)
         size, end = len(data), self._core
         if not self._sending.locked():  # the hot path: no await but for a rest, and nothing is copied twice
@@ -94,6 +99,8 @@ class MessageStream(Closable, Generic[End]):
                 self._check_sending()
             if size <= end.credit - PIECE_CHARGE and size <= PIECE_BYTES_MAX:
                 was_ready = end.is_ready
+                if not was_ready:
+                    self._check_loop()
                 end.write(bytes(data), is_last=True)
                 if not was_ready:
                     self._wake()
@@ -102,6 +109,7 @@ class MessageStream(Closable, Generic[End]):
                     self._unrested = 0
                     await asyncio.sleep(0)
                 return
+        self._check_loop()
         async with self._sending:
             await self._write_piece(data, is_last=True)
 
@@ -118,6 +126,7 @@ class MessageStream(Closable, Generic[End]):
 
     async def end(self) -> None:
         """Send no more: the other side sees the end after everything that was sent before. Receiving goes on."""
+        self._check_loop()
         async with self._sending:
             self._end_now()
 
@@ -134,10 +143,13 @@ class MessageStream(Closable, Generic[End]):
             TunnelClosed: The other side has ended the tunnel, and everything was received.
             TunnelBroken: The tunnel has broken.
         """
+        if not self._own_thread._is_owned():
+            self._check_loop()
         if not self._receiving.locked():
             message = self._take_message(max_bytes)
             if message is not None:
                 return message
+        self._check_loop()
         async with self._receiving:
             while (message := self._take_message(max_bytes)) is None:
                 await self._wait_readable()
@@ -167,6 +179,7 @@ class MessageStream(Closable, Generic[End]):
         """
         if self._is_closed:
             return
+        self._check_loop()
         self._is_closed = True
         end = self._core
         try:
@@ -197,6 +210,7 @@ class MessageStream(Closable, Generic[End]):
         if exc is None:
             await self.close()
         elif not self._is_closed:
+            self._check_loop()
             self._is_closed = True
             self._break_by(exc)
 

@@ -10,6 +10,7 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from iris_py.api.failures import FailureLog, is_cancelled, is_interrupt
+from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable
 from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.errors import NodeClosed, SlowSubscriber
@@ -36,7 +37,7 @@ BURST_S = 10.0
 Callback: TypeAlias = "Callable[[Message[Payload]], Awaitable[object] | object]"
 
 
-class Subscription(Closable, Generic[Payload]):
+class Subscription(LoopBound, Closable, Generic[Payload]):
     """The messages of the topics that match a pattern, as :meth:`Node.subscribe` returns it.
 
     ``async for message in subscription`` takes one message after the other; ``async for batch in subscription.batches()`` all
@@ -49,6 +50,7 @@ class Subscription(Closable, Generic[Payload]):
     The underscored attributes are for the node.
     """
 
+    _what = "subscription"
     _undecodable: DecodeError | None = None
 
     def __init__(
@@ -59,6 +61,7 @@ class Subscription(Closable, Generic[Payload]):
         drained: Callable[[SubscriptionQueue], None],
         tracing: Tracing | None = None,
     ) -> None:
+        super().__init__()
         self._queue = queue
         self._waiting = queue.waiting
         self._taken: Iterator[Message[Any]] = iter(())  # out of the queue, for whoever iterates next
@@ -128,6 +131,7 @@ class Subscription(Closable, Generic[Payload]):
     # -- taking
 
     async def __aiter__(self) -> AsyncIterator[Message[Payload]]:
+        self._check_loop()
         while True:
             for message in self._taken:
                 yield message
@@ -135,6 +139,8 @@ class Subscription(Closable, Generic[Payload]):
                 return
 
     async def __anext__(self) -> Message[Payload]:
+        if not self._own_thread._is_owned():
+            self._check_loop()
         while True:
             for message in self._taken:
                 return message
@@ -152,10 +158,12 @@ class Subscription(Closable, Generic[Payload]):
         Args:
             timeout: Seconds after which a callback that still runs is cancelled.
         """
+        if self._leaving is None or not self._leaving.done():
+            self._check_loop()
         if self._leaving is None:
             self._is_closed = True
             self._more.set()
-            self._leaving = asyncio.get_running_loop().create_task(self._close(timeout))
+            self._leaving = self._loop.create_task(self._close(timeout))
         if asyncio.current_task() is not self._consumer:  # a callback would wait for itself
             await asyncio.shield(self._leaving)
 
@@ -169,7 +177,7 @@ class Subscription(Closable, Generic[Payload]):
         if self._callback is None:
             self._more.set()
         elif self._consumer is None and self._waiting:
-            self._consumer = asyncio.get_running_loop().create_task(self._consume(self._callback))
+            self._consumer = self._loop.create_task(self._consume(self._callback))
             self._consumer.add_done_callback(self._handle_consumed)
 
     def _note_drops(self, now: float) -> None:
@@ -228,13 +236,14 @@ class Subscription(Closable, Generic[Payload]):
         """Take what is in the queue; of much only as much as an iteration may hold, if that ``is_some``."""
         queue = self._queue
         batch = queue.take_some() if is_some else queue.take()
-        queue.note_lag(asyncio.get_running_loop().time())
+        queue.note_lag(self._loop.time())
         if queue.blocked and queue.is_low:
             self._drained(queue)
         return batch
 
     async def _wait(self) -> bool:
         """Wait until there is something to take; returns False when nothing will ever be."""
+        self._check_loop()
         while not self._waiting and not length_hint(self._taken):
             queue = self._queue
             if self._is_closed:
@@ -255,7 +264,7 @@ class Subscription(Closable, Generic[Payload]):
         while waiting:
             message = queue.pop()
             if queue.marks and queue.marks[0][0] <= queue.taken:
-                queue.note_lag(asyncio.get_running_loop().time())
+                queue.note_lag(self._loop.time())
             if queue.blocked and queue.is_low:
                 self._drained(queue)
             try:
@@ -266,10 +275,9 @@ class Subscription(Closable, Generic[Payload]):
                 else:
                     await self._call_traced(self._tracing, callback, message)
             except BaseException as exc:
-                loop = asyncio.get_running_loop()
                 if is_interrupt(exc) or is_cancelled(exc):
                     raise
-                self._failures.log(exc, loop.time())
+                self._failures.log(exc, self._loop.time())
             until_turn -= 1
             if not until_turn:
                 until_turn = CALLBACKS_PER_TURN_MAX

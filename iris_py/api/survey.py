@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from iris_py.api.info import Member, describe
+from iris_py.api.loops import LoopBound
 from iris_py.errors import DecodeError, SealError
 from iris_py.patterns.messages import show
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked
@@ -112,12 +113,14 @@ class SurveyTaker(ABC):
         """Take what happened."""
 
 
-class Survey(SurveyTaker, Generic[Payload]):
+class Survey(LoopBound, SurveyTaker, Generic[Payload]):
     """One question to every member of a cluster, made by :meth:`iris_py.Node.survey`. It is asked when it is first used.
 
     ``await`` it for all :class:`Answers`, or loop over it with ``async for`` to take each :class:`SurveyReply` as it comes. To
     leave the loop ends the survey: handlers that still work for it are cancelled.
     """
+
+    _what = "survey"
 
     def __init__(
         self,
@@ -125,10 +128,10 @@ class Survey(SurveyTaker, Generic[Payload]):
         count_drop: Callable[[str], object],
         read: Callable[[bytes, str], Payload] | None = None,
     ) -> None:
+        super().__init__()
         self._begin = begin
         self._read = read  # of a reply, from a member of this id; None if replies are bytes
         self._count_drop = count_drop
-        self._loop = asyncio.get_running_loop()
         self._cancel: Callable[[], object] | None = None  # once it has begun
         self._call: Call | None = None  # its span, if the node has some
         self._sealed: SealedCall | None = None  # opens its answers, if it is sealed
@@ -152,6 +155,7 @@ class Survey(SurveyTaker, Generic[Payload]):
     @property
     def answers(self) -> Answers[Payload]:
         """The answers so far: the replies that no loop has taken, and what became of everybody else."""
+        self._check_loop()
         return Answers(
             replies=tuple(self._replies),
             expected=self._expected,
@@ -165,6 +169,7 @@ class Survey(SurveyTaker, Generic[Payload]):
 
     def cancel(self) -> None:
         """End it: handlers that still work for it are cancelled, and what came so far is the result. Harmless if it ended."""
+        self._check_loop()
         if not self._is_over:
             if self._cancel is not None:
                 self._cancel()
@@ -195,6 +200,7 @@ class Survey(SurveyTaker, Generic[Payload]):
     # --
 
     def _start(self) -> None:
+        self._check_loop()
         if self._cancel is None and not self._is_over:
             self._cancel = self._begin(self)
 
@@ -210,6 +216,7 @@ class Survey(SurveyTaker, Generic[Payload]):
         return self.answers
 
     async def _next(self) -> SurveyReply[Payload]:
+        self._check_loop()
         while not self._replies:
             if self._error is not None:
                 raise self._error

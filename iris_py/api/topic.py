@@ -118,16 +118,22 @@ class Publishing(NodeBase):
         if codec is not None:
             payload = encode(as_codec(codec).encode_request, payload, topic=topic)
         if headers is None and type(payload) is bytes:
-            run = self._runs.get(topic)
-            if run is not None and (room := run.room - RUN_MESSAGE_COST - len(payload)) >= 0:
-                run.room = room  # as `Publisher.add`, without the calls
-                run.payloads.append(payload)
-                return run.count
-        if self._closing is not None:
+            try:  # faster than get(), for the topic is missing only the first time
+                run = self._runs[topic]
+            except KeyError:
+                pass
+            else:
+                room = run.room - RUN_MESSAGE_COST - len(payload)
+                if room >= 0 and self._own_thread._is_owned():
+                    run.room = room  # as `Publisher.add`, without the calls
+                    run.payloads.append(payload)
+                    return run.count
+        if self._closing is not None or not self._own_thread._is_owned():
             self._check_open()
         if type(payload) is not bytes:
             payload = packets.as_bytes(payload)
         if type(topic) is str and CLOUD_MARK in topic:
+            self._check_loop()
             return await self._far_publishing.publish(topic, [payload], encode_headers(headers))
         if headers is not None or self._tracing is not None:
             return await self._publish_with_headers(topic, payload, encode_headers(headers))
@@ -262,12 +268,14 @@ class Publishing(NodeBase):
             ConfigurationError: The topic or a header is not valid.
             NodeClosed: The node was closed.
         """
-        self._check_open()
+        if self._closing is not None or not self._own_thread._is_owned():
+            self._check_open()
         if codec is not None:
             payload = encode(as_codec(codec).encode_request, payload, topic=topic)
         if type(payload) is not bytes:
             payload = packets.as_bytes(payload)
         if type(topic) is str and CLOUD_MARK in topic:
+            self._check_loop()
             return self._far_publishing.try_publish(topic, payload, encode_headers(headers))
         if headers is None and self._tracing is None:
             count = self._core.pubsub.publisher.add(topic, payload)
@@ -285,6 +293,7 @@ class Publishing(NodeBase):
             return await self._send_to_all(self._core.publish, topic, payload, headers)
 
     def _publish_now(self, topic: str, payload: bytes, headers: Headers) -> int:
+        self._check_loop()
         count = self._core.publish(topic, payload, self._loop.time(), headers)
         self._driver.wake()
         if count is None:

@@ -36,6 +36,8 @@ class Tunnel(MessageStream[TunnelEnd]):
     tasks; messages do not mix.
     """
 
+    _what = "tunnel"
+
     def __init__(self, end: TunnelEnd, local: str, wake: Callable[[], None]) -> None:
         super().__init__(end, wake)
         self._local = local
@@ -97,6 +99,7 @@ class Tunnel(MessageStream[TunnelEnd]):
 
     async def send_chunks(self, chunks: AsyncIterable[BytesLike] | Iterable[BytesLike]) -> int:
         """Send one message, chunk by chunk as they come; returns how many bytes that was. Raises as :meth:`send_from`."""
+        self._check_loop()
         size = 0
         async with self._sending:
             self._check_sending()
@@ -152,6 +155,7 @@ class Tunnel(MessageStream[TunnelEnd]):
     # --
 
     async def _chunks(self) -> AsyncGenerator[bytes]:
+        self._check_loop()
         async with self._receiving:
             begun = self._take_begun()
             is_begun, is_last = bool(begun), False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from iris_py.api.handler import Handler
+from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable, Opening
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.federation.audit import Once
@@ -93,7 +94,7 @@ REFUSAL_LOG_S = 300.0
 PSEUDONYM_BYTES = 16
 
 
-class Gateway(Closable):
+class Gateway(LoopBound, Closable):
     """A gateway; :func:`start_gateway` makes it.
 
     Attributes:
@@ -107,6 +108,8 @@ class Gateway(Closable):
         collector: What there is for it to read of the gateway.
     """
 
+    _what = "gateway"
+
     def __init__(
         self,
         node: Node,
@@ -117,10 +120,10 @@ class Gateway(Closable):
         entropy: Callable[[int], bytes],
         folder: Path,
     ) -> None:
+        super().__init__()
         self.node = node
         self.settings: FederationSettings = settings
         self._key = key
-        self._loop = asyncio.get_running_loop()
         self._driver = Driver(network, self)
         self.core: FederationCore = FederationCore(
             settings,
@@ -134,7 +137,7 @@ class Gateway(Closable):
         )
         self._folder = folder
         self.auditor: Auditor = Auditor(self.core, self._open_audit(settings))
-        self.collector: GatewayCollector = GatewayCollector(self.status, self.auditor.refused_handshakes)
+        self.collector: GatewayCollector = GatewayCollector(self._status, self.auditor.refused_handshakes)
         self.metrics: StatusServer | None = StatusServer() if settings.gateway.metrics else None
         self.requests: Requests = Requests(
             node,
@@ -198,6 +201,8 @@ class Gateway(Closable):
         Args:
             timeout: Seconds after which what is still under way is broken off.
         """
+        if self._closing is None or not self._closing.done():
+            self._check_loop()
         if self._closing is None:
             self._closing = self._loop.create_task(self._close(timeout))
         await asyncio.shield(self._closing)
@@ -251,6 +256,7 @@ class Gateway(Closable):
         Raises:
             ConfigurationError: The address to listen on is another one, which takes a new process; or a neighbour has our key.
         """
+        self._check_loop()
         if settings.gateway.listen != self.settings.gateway.listen:
             raise ConfigurationError("a gateway cannot change `listen` while it runs. Start it anew.")
         check_identity(settings, self._key.public)
@@ -492,6 +498,7 @@ class Gateway(Closable):
 
     def reasons(self) -> tuple[str, ...]:
         """Return why the gateway is to be given no work, besides what its node says."""
+        self._check_loop()
         return () if self._closing is None else ("the gateway is leaving",)
 
     def _describe(self, op: Op, name: str) -> bytes:
@@ -504,12 +511,17 @@ class Gateway(Closable):
         Args:
             name: The name with its cloud, ``databases@eu``.
         """
+        self._check_loop()
         there, _, alias = name.rpartition("@")
         about = {"node": self.node.id, "name": self.settings.gateway.name, "file": self.settings.path, "asked": name}
         return about | explain(self.core, alias, there, self._loop.time())
 
     def status(self) -> dict[str, object]:
         """Return the state of the gateway and its lines as plain values, as `iris federation status` shows it."""
+        self._check_loop()
+        return self._status()
+
+    def _status(self) -> dict[str, object]:
         return {
             "node": self.node.id,
             "name": self.settings.gateway.name,

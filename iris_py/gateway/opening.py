@@ -36,11 +36,14 @@ def open_gateway(node: Node, file: str | Path) -> Opening[Gateway]:
     Raises:
         ConfigurationError: Something in the files is wrong, and then the text has a line for each mistake; or the gateway
             cannot listen where it should.
+        NodeClosed: The node was closed.
     """
+    node._check_open()
     return Opening(_open(node, Path(file)))
 
 
 async def _open(node: Node, file: Path) -> Gateway:
+    node._check_open()  # again: an Opening may be awaited much later than it was made
     settings, key = await asyncio.to_thread(load, file, _own_secrets(node))
     return await start_gateway(node, settings, key, folder=file.parent)
 
@@ -57,6 +60,7 @@ async def reload_gateway(gateway: Gateway, file: str | Path) -> None:
             cloud, another address to listen on. The rules stay as they were.
         NodeClosed: The node was closed.
     """
+    gateway._check_loop()
     try:
         await _reload(gateway, Path(file))
     except ConfigurationError as exc:

@@ -57,6 +57,7 @@ class StatusServer(Closable):
         Raises:
             ConfigurationError: It cannot be listened there.
         """
+        self._check_loop()
         await self._endpoint.listen(listen)
 
     def show(self, node: Node, *collectors: Collector, reasons: Callable[[], Iterable[str]] = tuple) -> None:
@@ -67,6 +68,7 @@ class StatusServer(Closable):
             collectors: Further metrics.
             reasons: Returns why the process is to be given no work, besides what the node says itself.
         """
+        node._check_loop()
         self._node, self._reasons = node, reasons
         for collector in (NodeCollector(node), *collectors):
             self.registry.register(collector)
@@ -74,6 +76,7 @@ class StatusServer(Closable):
 
     async def close(self) -> None:
         """Serve it no more; an answer that is under way has a second. Harmless if repeated."""
+        self._check_loop()
         await self._endpoint.close()
         self.abort()
 
@@ -81,6 +84,7 @@ class StatusServer(Closable):
 
     def abort(self) -> None:
         """End at once."""
+        self._check_loop()
         self._endpoint.abort()
         collectors, self._collectors = self._collectors, []
         for collector in collectors:
@@ -99,6 +103,11 @@ class StatusServer(Closable):
         return Health(status="NOT_SERVING", reasons=(*reasons, *health.reasons)) if reasons and health.is_ready else health
 
     # --
+
+    def _check_loop(self) -> None:
+        """Refuse to be used outside of the event loop of the node that it shows."""
+        if self._node is not None:
+            self._node._check_loop()
 
     async def _metrics(self) -> bytes:
         return await self._endpoint.metrics()
@@ -130,11 +139,12 @@ def serve_status(
         ConfigurationError: It cannot be listened there, or a package is missing, and the error names it.
         NodeClosed: The node was closed.
     """
+    node._check_open()
     return Opening(_serve(node, listen, registry))
 
 
 async def _serve(node: Node, listen: str, registry: CollectorRegistry | None) -> StatusServer:
-    node._check_open()
+    node._check_open()  # again: an Opening may be awaited much later than it was made
     server = StatusServer(registry)
     await server.listen(listen)
     server.show(node)

@@ -44,8 +44,11 @@ class World:
     def __init__(self, runner: asyncio.Runner) -> None:
         self.here = Here(runner)
         self.queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", QUEUE_MESSAGES, 1 << 30)
-        self.inner = AsyncSubscription(self.queue, None, self.leave, lambda _queue: None)
+        self.inner = runner.run(self.make())
         self.subscription = Subscription(self.inner, None, cast("Background", self.here))
+
+    async def make(self) -> AsyncSubscription:
+        return AsyncSubscription(self.queue, None, self.leave, lambda _queue: None)
 
     async def leave(self, _subscription: AsyncSubscription) -> None:
         """Nobody has to be told."""

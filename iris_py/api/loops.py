@@ -1,0 +1,76 @@
+"""The event loop that a public object belongs to, and the refusal to be used outside of it.
+
+An asyncio object has no locks, and its futures wake only tasks of its own event loop. A call from another thread would race
+with that loop, and a call from any other loop would wait for ever. So each public method checks before it changes anything.
+
+There are two checks, because Python 3.11 to 3.13 make a system call to find the running loop:
+
+* :meth:`LoopBound._check_loop` compares the loops. Every public method begins with it.
+* The paths that run a million times a second ask ``self._own_thread._is_owned()``, which takes a tenth of that time. They
+  compare the loops only for the first message of a batch: within one thread, adding to a batch is safe from every loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from asyncio import _get_running_loop
+from typing import ClassVar, NoReturn, Protocol, cast
+
+from iris_py.errors import ConfigurationError
+
+
+class ThreadLock(Protocol):
+    """A reentrant lock. ``threading.Condition`` calls this method of its lock too, so every version of Python has it."""
+
+    def _is_owned(self) -> bool:
+        """Tell whether the calling thread holds it."""
+
+
+class _Marks(threading.local):
+    """One lock per thread. The thread holds it until it ends, so asking who owns the lock tells one thread from another."""
+
+    def __init__(self) -> None:
+        lock = threading.RLock()
+        lock.acquire()
+        self.lock = cast("ThreadLock", lock)
+
+
+_marks = _Marks()
+
+
+class LoopBound:
+    """An object that belongs to the event loop that made it.
+
+    Attributes:
+        _what: The noun for the object in errors.
+    """
+
+    _what: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._own_thread = _marks.lock
+
+    def _check_loop(self) -> None:
+        """Refuse a call from another thread, or from another event loop of the same thread.
+
+        The own thread may call while no event loop runs in it, as between two calls of ``loop.run_until_complete()``.
+
+        Raises:
+            ConfigurationError: The call comes from elsewhere.
+        """
+        running = _get_running_loop()
+        if running is not self._loop and (running is not None or not self._own_thread._is_owned()):
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        if self._own_thread._is_owned():
+            raise ConfigurationError(
+                f"this {self._what} belongs to another event loop than the one that runs now. "
+                "Call iris_py.connect() within the event loop that uses the node."
+            )
+        raise ConfigurationError(
+            f"this {self._what} belongs to the event loop of another thread, and {threading.current_thread().name!r} calls it. "
+            "Hand the call over with asyncio.run_coroutine_threadsafe(), or use iris_py.sync, whose nodes work in every thread."
+        )
