@@ -1,25 +1,36 @@
-"""The part of a node that a gateway needs: publications that leave for other clouds, and those that come from them."""
+"""The part of a node that a gateway needs: publications that leave for other clouds or come from them, and stand-ins."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.api.base import SENT_PER_TURN_MAX
 from iris_py.api.failures import FailureLog
+from iris_py.api.handler import default_concurrency, serves_tunnels
+from iris_py.api.opening import Opening
+from iris_py.api.serving import Server
 from iris_py.api.subscription import Subscription
 from iris_py.api.topic import RUN_COST, Publishing
+from iris_py.defaults import HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
+from iris_py.errors import ConfigurationError
 from iris_py.node.refusals import refusals
+from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.topic.export import ExportQueue
 from iris_py.patterns.topic.names import parse_pattern
+from iris_py.peers.member import RANK_MAX
 from iris_py.wire.headers import NO_HEADERS, Headers, encode_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
+    from iris_py.api.handler import Handler, RequestFunction
+    from iris_py.api.membership import Membership
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.names import Tokens
     from iris_py.patterns.topic.queue import SubscriptionQueue
+    from iris_py.peers.group import Group
     from iris_py.wire.headers import HeaderValue
 
 Sink: TypeAlias = "Callable[[list[Message], bytes], object]"
@@ -60,6 +71,10 @@ class Crossing(Publishing):
     What a gateway publishes here for another cloud is a kind of its own on the wire, which gateways never export: so nothing
     goes on to a third cloud, or back (docs/design.md 15.35). Subscribers get it with ``message.cloud``.
     """
+
+    _group: Callable[[str], Group]
+    _join: Callable[[Registration, Handler | RequestFunction, bool, type[Server]], Coroutine[object, object, Membership]]
+    _joins: dict[bytes, deque[asyncio.Future[None]]]
 
     async def _publish_imported(
         self,
@@ -182,3 +197,72 @@ class Crossing(Publishing):
         export = Export(queue, sink, self._unsubscribe, self._handle_drained)
         await self._begin_subscription(export)
         return export
+
+    # -- stand-ins
+
+    def _join_as_stand_in(
+        self,
+        cluster: str,
+        handler: Handler | RequestFunction,
+        rank: int,
+        *,
+        takes_overflow: bool = False,
+        concurrency: int | None = None,
+        queue_messages: int = HANDLER_QUEUE_MESSAGES,
+        queue_bytes: int = HANDLER_QUEUE_BYTES,
+        tunnels: int = TUNNELS,
+        tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
+        remembers: bool = True,
+        server_type: type[Server] = Server,
+    ) -> Opening[Membership]:
+        """Take part in a cluster in place of members elsewhere (docs/design.md 6.13), as gateways do; like :meth:`join`.
+
+        Args:
+            cluster: The name.
+            handler: Has the work done. It gets requests and tunnels; neither surveys nor broadcasts.
+            rank: How many others come before it, ordinary members among them as one: 1 to 7.
+            takes_overflow: Whether it takes what those before it have no place for; otherwise it gets requests only while none
+                of them is there.
+            concurrency: As for :meth:`join`.
+            queue_messages: Likewise.
+            queue_bytes: Likewise.
+            tunnels: Likewise.
+            tunnel_window_bytes: Likewise.
+            remembers: Whether it gives a reply again to whoever repeats an idempotent request.
+            server_type: Runs the handler.
+
+        Raises:
+            ConfigurationError: The name or the rank is wrong, or this node is a member of the cluster otherwise.
+            NodeClosed: The node was closed.
+        """
+        self._check_open()
+        if not 1 <= rank <= RANK_MAX:
+            raise ConfigurationError(
+                f"rank={rank!r} must be from 1 to {RANK_MAX}. A cluster has stand-ins in so many clouds at most."
+            )
+        concurrency = default_concurrency(handler) if concurrency is None else concurrency
+        group = self._group(cluster)
+        registration = Registration(
+            group, concurrency, queue_messages, queue_bytes, rank=rank, takes_overflow=takes_overflow, remembers=remembers
+        )
+        registration.tunnels = tunnels if serves_tunnels(handler) else 0
+        registration.window_bytes = tunnel_window_bytes
+        return Opening(self._join(registration, handler, False, server_type))
+
+    async def _change_rank(self, membership: Membership, rank: int, *, takes_overflow: bool) -> None:
+        """Say anew when a stand-in takes requests; it is the only one of its cluster on this node, and misses none meanwhile.
+
+        Args:
+            membership: The stand-in.
+            rank: As of :meth:`_join_as_stand_in`.
+            takes_overflow: Likewise.
+        """
+        registration = membership._registration
+        if registration.leaving or self._closing is not None:
+            return
+        registration.rank, registration.takes_overflow = rank, takes_overflow
+        self._core.join(registration, self._loop.time())
+        told = self._loop.create_future()
+        self._joins.setdefault(registration.group.id, deque()).append(told)
+        self._driver.wake()
+        await asyncio.shield(told)

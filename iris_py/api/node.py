@@ -65,7 +65,7 @@ from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.patterns.topic.events import RoomMade, SubscriptionReady, SubscriptionTold
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.peers.group import BODY_BYTES
-from iris_py.peers.member import RANK_MAX, WEIGHT_MAX, WEIGHT_MIN
+from iris_py.peers.member import WEIGHT_MAX, WEIGHT_MIN
 from iris_py.peers.rotation import GenerationsSigned, RotationHeard, RotationMissed
 from iris_py.tracing import find_tracing
 from iris_py.wire.headers import NO_HEADERS
@@ -520,73 +520,6 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
             await membership.leave()
             raise
         return membership
-
-    def _join_as_stand_in(
-        self,
-        cluster: str,
-        handler: Handler | RequestFunction,
-        rank: int,
-        *,
-        takes_overflow: bool = False,
-        concurrency: int | None = None,
-        queue_messages: int = HANDLER_QUEUE_MESSAGES,
-        queue_bytes: int = HANDLER_QUEUE_BYTES,
-        tunnels: int = TUNNELS,
-        tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
-        remembers: bool = True,
-        server_type: type[Server] = Server,
-    ) -> Opening[Membership]:
-        """Take part in a cluster in place of members elsewhere (docs/design.md 6.13), as gateways do; like :meth:`join`.
-
-        Args:
-            cluster: The name.
-            handler: Has the work done. It gets requests and tunnels; neither surveys nor broadcasts.
-            rank: How many others come before it, ordinary members among them as one: 1 to 7.
-            takes_overflow: Whether it takes what those before it have no place for; otherwise it gets requests only while none
-                of them is there.
-            concurrency: As for :meth:`join`.
-            queue_messages: Likewise.
-            queue_bytes: Likewise.
-            tunnels: Likewise.
-            tunnel_window_bytes: Likewise.
-            remembers: Whether it gives a reply again to whoever repeats an idempotent request.
-            server_type: Runs the handler.
-
-        Raises:
-            ConfigurationError: The name or the rank is wrong, or this node is a member of the cluster otherwise.
-            NodeClosed: The node was closed.
-        """
-        self._check_open()
-        if not 1 <= rank <= RANK_MAX:
-            raise ConfigurationError(
-                f"rank={rank!r} must be from 1 to {RANK_MAX}. A cluster has stand-ins in so many clouds at most."
-            )
-        concurrency = default_concurrency(handler) if concurrency is None else concurrency
-        group = self._group(cluster)
-        registration = Registration(
-            group, concurrency, queue_messages, queue_bytes, rank=rank, takes_overflow=takes_overflow, remembers=remembers
-        )
-        registration.tunnels = tunnels if serves_tunnels(handler) else 0
-        registration.window_bytes = tunnel_window_bytes
-        return Opening(self._join(registration, handler, False, server_type))
-
-    async def _change_rank(self, membership: Membership, rank: int, *, takes_overflow: bool) -> None:
-        """Say anew when a stand-in takes requests; it is the only one of its cluster on this node, and misses none meanwhile.
-
-        Args:
-            membership: The stand-in.
-            rank: As of :meth:`_join_as_stand_in`.
-            takes_overflow: Likewise.
-        """
-        registration = membership._registration
-        if registration.leaving or self._closing is not None:
-            return
-        registration.rank, registration.takes_overflow = rank, takes_overflow
-        self._core.join(registration, self._loop.time())
-        told = self._loop.create_future()
-        self._joins.setdefault(registration.group.id, deque()).append(told)
-        self._driver.wake()
-        await asyncio.shield(told)
 
     async def _leave(self, membership: Membership, timeout: float) -> None:
         registration, server = membership._registration, membership._server
