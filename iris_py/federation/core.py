@@ -588,6 +588,8 @@ class FederationCore:
         name = None if rule is None or "request" not in rule.allow else rule.to_local(call.name)
         outcome: IrisError | None = None
         if name is None or rule is None:
+            if not neighbour.admit_refusal(now):
+                raise LineError("names that are not exported, again and again")
             outcome = NotExported(call.name)
             self._events.append(UseRefused(neighbour.alias, call.name, "request", "not exported"))
         elif bundle in self._unsure:

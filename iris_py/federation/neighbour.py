@@ -27,8 +27,40 @@ IMPORT_LIMITS_MAX = 4096
 #: large: one that tells them again and again takes a processor for as long.
 CATALOGUE_BURST = 32_768
 CATALOGUE_RULES_PER_S = 1024
+#: Requests and channels for names that are not exported, which a neighbour may ask for at once, and per second in the long run,
+#: over all its bundles; then its bundle ends. An honest gateway reads the catalogue and asks for such names only while a change
+#: is on its way. Too small: a cloud is cut off when an export is removed under load; too large: a hostile neighbour tries
+#: names, and costs a gateway its processor, for long.
+REFUSALS_BURST = 4096
+REFUSALS_PER_S = 64
 #: Gateways of one cloud, and so bundles with it: beyond it further ones are turned away.
 BUNDLES_MAX = 64
+
+
+class _Allowance:
+    """Actions that a neighbour may take in bursts, and at a steady rate in the long run.
+
+    Args:
+        burst: How many at once.
+        per_s: How many per second in the long run.
+        now: The time.
+    """
+
+    __slots__ = ("_at", "_burst", "_per_s", "_used")
+
+    def __init__(self, burst: float, per_s: float, now: float) -> None:
+        self._burst, self._per_s = burst, per_s
+        self._used = 0.0
+        self._at = now
+
+    def take(self, count: float, now: float) -> bool:
+        """Count some actions, if they are allowed now; returns whether they are."""
+        passed_s, self._at = now - self._at, now
+        self._used = max(0.0, self._used - passed_s * self._per_s)
+        if self._used + count > self._burst:
+            return False
+        self._used += count
+        return True
 
 
 class Neighbour:
@@ -64,8 +96,8 @@ class Neighbour:
         self.incoming = 0
         self._import_limits: dict[tuple[int, str], RuleLimits] = {}
         self._rng = rng
-        self._catalogue_rules = 0.0  # told of late
-        self._catalogue_at = now
+        self._catalogues = _Allowance(CATALOGUE_BURST, CATALOGUE_RULES_PER_S, now)
+        self._refusals = _Allowance(REFUSALS_BURST, REFUSALS_PER_S, now)
         self._exports: dict[int, ExportRule] = {}
         self._last_number = -1
         self._tables: dict[Kind, RuleTable[ExportRule]] = {}
@@ -138,12 +170,11 @@ class Neighbour:
 
     def admit_catalogue(self, rules: int, now: float) -> bool:
         """Tell whether it may tell so many rules now."""
-        passed_s, self._catalogue_at = now - self._catalogue_at, now
-        self._catalogue_rules = max(0.0, self._catalogue_rules - passed_s * CATALOGUE_RULES_PER_S)
-        if self._catalogue_rules + rules > CATALOGUE_BURST:
-            return False
-        self._catalogue_rules += rules
-        return True
+        return self._catalogues.take(rules, now)
+
+    def admit_refusal(self, now: float) -> bool:
+        """Tell whether it may ask once more for a name that is not exported to it."""
+        return self._refusals.take(1, now)
 
     def note_offer(self, bundle: Bundle, offer: Offer) -> None:
         """One of its gateways has said what it lets us use."""

@@ -301,6 +301,8 @@ class Openings:
         if rule is not None and rule.allow_bits & frames.NEEDED[asked.kind]:
             name = rule.to_local(asked.name) if asked.name or rule.kind == "cluster" else ""
         if rule is None or name is None:
+            if not neighbour.admit_refusal(now):
+                raise LineError("names that are not exported, again and again")
             self._events.append(UseRefused(neighbour.alias, asked.name, USES[asked.kind], "not exported"))
             self._answer(bundle, asked.channel, encode_outcome(NotExported(asked.name)), now)
         elif channels is None or sum(each.bundle.alias == neighbour.alias for each in self._offers.values()) >= OFFERS_MAX:

@@ -19,6 +19,7 @@ from iris_py.federation import frames, items
 from iris_py.federation.calling import Status
 from iris_py.federation.handshake import DEFAULT_OFFER, MAGIC, VERSION_MAX, VERSION_MIN
 from iris_py.federation.lines import HANDSHAKES_MAX
+from iris_py.federation.neighbour import REFUSALS_BURST, REFUSALS_PER_S
 from iris_py.federation.openings import OFFERS_MAX
 from iris_py.gateway.publishing import VIOLATIONS_MAX
 from iris_py.link.handshake import FORMAT
@@ -237,6 +238,27 @@ def test_a_neighbour_does_not_push_out_remembered_replies(loop: Loops, home: Pat
             await stand.own.request("works", b"order 1", idempotent=True, key="order-1")
             assert [request.payload for request in stand.works.asked].count(b"order 1") == 1
             await check(stand)
+
+    loop.run(main())
+
+
+@pytest.mark.parametrize("use", ["request", "channel"])
+def test_names_that_are_not_exported_cannot_be_tried_for_long(use: str, loop: Loops, home: Path) -> None:
+    async def main() -> None:
+        async with standing(home) as stand:
+            before = stand.memory_bytes()
+            line = await stand.join()
+            for _ in range(3):  # and new lines do not give new chances
+                for number in range(REFUSALS_BURST + REFUSALS_PER_S * 60):
+                    if use == "request":
+                        line.request("hidden", b"x")
+                    else:
+                        line.control(line.opening(2 * number, frames.TUNNEL, "hidden"))
+                await line.flush()
+                await line.wait_for_end()
+                await check(stand, before)
+                line = await stand.dial()
+            assert (await stand.drops())["violation"] == 3
 
     loop.run(main())
 

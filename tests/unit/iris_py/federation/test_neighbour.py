@@ -6,7 +6,7 @@ from random import Random
 
 from iris_py.federation.frames import CLUSTER, Entry
 from iris_py.federation.limits import PLACE_WAIT_S
-from iris_py.federation.neighbour import CATALOGUE_BURST, CATALOGUE_RULES_PER_S, Neighbour
+from iris_py.federation.neighbour import CATALOGUE_BURST, CATALOGUE_RULES_PER_S, REFUSALS_BURST, REFUSALS_PER_S, Neighbour
 from iris_py.federation.rules import ExportRule
 from iris_py.federation.settings import CloudSettings
 
@@ -68,3 +68,12 @@ def test_catalogues_are_taken_in_bursts_and_then_no_faster_than_they_cost() -> N
     assert neighbour.admit_catalogue(512, later)
     assert not neighbour.admit_catalogue(CATALOGUE_BURST + 1, 1000.0)
     assert neighbour.admit_catalogue(CATALOGUE_BURST, 1000.0)
+
+
+def test_names_that_are_not_exported_may_be_asked_for_in_a_burst_and_then_now_and_then() -> None:
+    neighbour = make()
+    assert all(neighbour.admit_refusal(1.0) for _ in range(REFUSALS_BURST))
+    assert not neighbour.admit_refusal(1.0)
+    later = 2.0
+    assert all(neighbour.admit_refusal(later) for _ in range(REFUSALS_PER_S))
+    assert not neighbour.admit_refusal(later)
