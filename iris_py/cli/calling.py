@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 import iris_py
 from iris_py.cli.many_requests import ask_all
 from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
-from iris_py.cli.output import Column, Line, Lines, Output, PayloadLine, payload_fields
+from iris_py.cli.output import Column, Line, Lines, Output, PayloadLine, payload_fields, short_id
 from iris_py.cli.sealing import read_seal
 from iris_py.cli.standard_input import read_lines
 from iris_py.errors import ConfigurationError
@@ -216,7 +216,7 @@ async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> 
 
 #: Of a table of members; the last one where somebody stands in for others.
 _COLUMNS: Final = (
-    Column[MemberLine]("id", lambda line: line.id),
+    Column[MemberLine]("id", lambda line: short_id(line.id)),
     Column[MemberLine]("address", lambda line: line.address),
     Column[MemberLine]("zone", lambda line: line.zone),
     Column[MemberLine]("what", lambda line: "stand-in" if line.is_stand_in else "member"),

@@ -19,7 +19,7 @@ from iris_py.cli.asking import (
 )
 from iris_py.cli.calling import MembersSummary
 from iris_py.cli.outcome import ExitCode, complain
-from iris_py.cli.output import AnyLine, Column, Line, Output
+from iris_py.cli.output import AnyLine, Column, Line, Output, short_id
 from iris_py.observe.histogram import add_up
 from iris_py.observe.statistics import ClusterStatistics, ServiceStatistics, SubscriptionStatistics
 
@@ -150,13 +150,13 @@ LINES: Final[Lines] = {
 }
 
 _NODE_COLUMNS: Final = (
-    Column[NodeLine]("id", lambda line: line.id),
+    Column[NodeLine]("id", lambda line: short_id(line.id)),
     Column[NodeLine]("address", lambda line: line.address),
     Column[NodeLine]("zone", lambda line: line.zone),
-    Column[NodeLine]("version", lambda line: line.version),
+    Column[NodeLine]("version", lambda line: line.version, rank=1),
     Column[NodeLine]("uptime", lambda line: format_seconds(line.uptime_s), is_number=True),
-    Column[NodeLine]("links", lambda line: str(line.links), is_number=True),
-    Column[NodeLine]("clusters", lambda line: str(line.clusters), is_number=True),
+    Column[NodeLine]("links", lambda line: str(line.links), is_number=True, rank=2),
+    Column[NodeLine]("clusters", lambda line: str(line.clusters), is_number=True, rank=3),
     Column[NodeLine]("round trip", lambda line: format_seconds(line.round_trip_s), is_number=True),
 )
 CLUSTER_COLUMNS: Final = (
@@ -166,7 +166,7 @@ CLUSTER_COLUMNS: Final = (
     Column[ClusterLine]("failed/s", lambda line: format_count(line.failed_per_s), is_number=True),
     Column[ClusterLine]("running", lambda line: format_count(line.running), is_number=True),
     Column[ClusterLine]("queued", lambda line: format_count(line.queued), is_number=True),
-    Column[ClusterLine]("rejected", lambda line: format_count(line.rejected), is_number=True),
+    Column[ClusterLine]("rejected", lambda line: format_count(line.rejected), is_number=True, rank=1),
     Column[ClusterLine]("p99", lambda line: format_seconds(line.p99_s), is_number=True),
 )
 _TOPIC_COLUMNS: Final = (
@@ -175,10 +175,10 @@ _TOPIC_COLUMNS: Final = (
     Column[TopicLine]("messages/s", lambda line: format_count(line.delivered_per_s), is_number=True),
     Column[TopicLine]("dropped", lambda line: format_count(line.dropped), is_number=True),
     Column[TopicLine]("queued", lambda line: format_count(line.queued), is_number=True),
-    Column[TopicLine]("oldest", lambda line: format_seconds(line.oldest_s) if line.oldest_s else "", is_number=True),
+    Column[TopicLine]("oldest", lambda line: format_seconds(line.oldest_s) if line.oldest_s else "", is_number=True, rank=1),
 )
 _MEMBER_COLUMNS: Final = (
-    Column[MemberStatsLine]("member", lambda line: line.id),
+    Column[MemberStatsLine]("member", lambda line: short_id(line.id)),
     Column[MemberStatsLine]("zone", lambda line: line.zone),
     Column[MemberStatsLine]("queued", lambda line: str(line.queued), is_number=True),
     Column[MemberStatsLine]("running", lambda line: f"{line.running}/{line.concurrency}", is_number=True),
@@ -186,7 +186,7 @@ _MEMBER_COLUMNS: Final = (
     Column[MemberStatsLine]("p99", lambda line: format_seconds(line.p99_s), is_number=True),
     Column[MemberStatsLine]("failed", lambda line: str(line.failed), is_number=True),
     Column[MemberStatsLine]("rejected", lambda line: str(line.rejected), is_number=True),
-    Column[MemberStatsLine]("weight", lambda line: f"{line.weight:g}", is_number=True),
+    Column[MemberStatsLine]("weight", lambda line: f"{line.weight:g}", is_number=True, rank=1),
 )
 
 

@@ -5,8 +5,10 @@ gathers ends with a line of the kind `summary`, whose counts are of everything, 
 where they are text in UTF-8, else `payload_base64`. Errors stay on standard error; the exit code tells them apart.
 
 Without `--json` rows are a table on a terminal (as wide as it, coloured unless NO_COLOR is set), and plain aligned columns
-without a head elsewhere. Remarks go to standard error with :func:`iris_py.cli.outcome.complain`. The end of a pipe that nobody
-reads any more raises BrokenPipeError, which :func:`iris_py.cli.outcome.execute` turns into the exit code 141.
+without a head elsewhere. On a terminal that is too narrow the least important columns are left out, and a remark names them.
+Ids are shown by their first digits, which commands take for the whole id; `--json` has all of them. Remarks go to standard
+error with :func:`iris_py.cli.outcome.complain`. The end of a pipe that nobody reads any more raises BrokenPipeError, which
+:func:`iris_py.cli.outcome.execute` turns into the exit code 141.
 
 How a command uses it, in the module that does its work:
 
@@ -45,7 +47,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypedDict, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from iris_py.cli.outcome import one_line
+from iris_py.cli.lines import one_line, tell
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -65,10 +67,13 @@ __all__ = [
     "PayloadLine",
     "make_console",
     "payload_fields",
+    "short_id",
 ]
 
 #: Between plain columns.
 GAP: Final = "  "
+#: Digits of an id in a table. Too small: two nodes of a large network look alike; too large: nothing else fits beside it.
+ID_DIGITS: Final = 8
 #: In place of a cell without text, so that a line always has the same number of columns.
 EMPTY: Final = "-"
 
@@ -114,6 +119,8 @@ class Column(Generic[AnyLine]):
     """Makes the text of a cell. It may come from others: what could steer a terminal is made harmless."""
     is_number: bool = False
     """Whether its cells stand at the right."""
+    rank: int = 0
+    """The order in which columns are left out on a terminal that is too narrow: the highest first, and 0 never."""
 
 
 class Output:
@@ -172,7 +179,7 @@ class Output:
         if self._stream.isatty():
             self._print_table(rows, columns)
             return
-        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        widths = _widths(rows)
         numbers = [column.is_number for column in columns]
         text = "".join(_align(row, widths, numbers) for row in rows)
         self.write(text.encode(errors="backslashreplace"))
@@ -200,12 +207,16 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
+        console = make_console()
+        rows, columns, left_out = _fit(rows, columns, console.width)
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
             table.add_column(Text(column.title), justify="right" if column.is_number else "left", overflow="fold")
         for row in rows:
             table.add_row(*map(Text, row))  # as texts: brackets are no markup
-        make_console().print(table)
+        console.print(table)
+        if left_out:
+            tell(f"left out for want of room: {', '.join(left_out)}. A wider terminal shows them, and --json.")
 
 
 def make_console(*, is_error: bool = False) -> Console:
@@ -217,6 +228,30 @@ def make_console(*, is_error: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=is_error, highlight=False, markup=False, emoji=False)
+
+
+def short_id(node_id: str) -> str:
+    """Return the digits of the id of a node that a table shows."""
+    return node_id[:ID_DIGITS]
+
+
+def _widths(rows: Iterable[Sequence[str]]) -> list[int]:
+    return [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+
+
+def _fit(
+    rows: Sequence[Sequence[str]], columns: Sequence[Column[AnyLine]], width: int
+) -> tuple[Sequence[Sequence[str]], Sequence[Column[AnyLine]], list[str]]:
+    """Return the cells and columns that fit, and the titles of the columns that were left out, in their order."""
+    kept = list(range(len(columns)))
+    widths = _widths([[column.title for column in columns], *rows])
+    while sum(widths[place] for place in kept) + len(GAP) * (len(kept) - 1) > width:
+        least = max(kept, key=lambda place: columns[place].rank)
+        if not columns[least].rank:
+            break  # what is left is broken into several lines
+        kept.remove(least)
+    left_out = [column.title for place, column in enumerate(columns) if place not in kept]
+    return [[row[place] for place in kept] for row in rows], [columns[place] for place in kept], left_out
 
 
 def _align(row: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> str:

@@ -12,7 +12,7 @@ import iris_py
 from iris_py.cli.asking import AskedSummary, complain_of, exit_code_of, summary_of
 from iris_py.cli.lines import tell
 from iris_py.cli.outcome import complain, one_line
-from iris_py.cli.output import Column, Line, Output, make_console
+from iris_py.cli.output import Column, Line, Output, make_console, short_id
 from iris_py.cli.ring_picture import Place, draw_groups, draw_nodes, links_of
 from iris_py.errors import ConfigurationError
 
@@ -74,9 +74,9 @@ class _Row(msgspec.Struct):
 
 _COLUMNS: Final = (
     Column[_Row]("group", lambda row: row.group),
-    Column[_Row]("id", lambda row: row.node.id),
+    Column[_Row]("id", lambda row: short_id(row.node.id)),
     Column[_Row]("address", lambda row: row.node.address),
-    Column[_Row]("links", lambda row: _count_of(row.node), is_number=True),
+    Column[_Row]("links", lambda row: _count_of(row.node), is_number=True, rank=1),
     Column[_Row]("clusters", lambda row: ", ".join(row.node.clusters)),
 )
 

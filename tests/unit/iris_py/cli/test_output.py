@@ -7,11 +7,12 @@ import json
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
+from iris_py.cli import calling, lists, topology
 from iris_py.cli.outcome import ExitCode, execute
 from iris_py.cli.output import Column, Line, Output, PayloadLine, payload_fields
 from iris_py.errors import ConfigurationError
@@ -87,6 +88,117 @@ def test_a_terminal_gets_a_table_as_wide_as_it(monkeypatch: pytest.MonkeyPatch) 
     assert lines[0].split() == ["name", "number"]
     assert lines[1].split() == ["a", "[b]", "7"]
     assert max(map(len, lines)) <= 24
+
+
+NODE = lists.NodeLine(
+    id="0bfe65865dedff8aec3c24b93e7116c3",
+    address="192.168.100.200:47400",
+    zone="eu-west/a",
+    version="0.10.12",
+    uptime_s=86_400 * 123.4,
+    unix_s=0.0,
+    links=128,
+    clusters=12,
+    subscriptions=3,
+    round_trip_s=0.0123,
+)
+CLUSTER = lists.ClusterLine(
+    name="orders.checkout",
+    members=1234,
+    requests_per_s=123_456,
+    failed_per_s=1234.5,
+    running=12_345,
+    queued=12_345,
+    rejected=12_345,
+    p99_s=0.0123,
+)
+
+
+#: Every table of a command, with a line as long as usual ones are: IPv4, a zone of two levels, large numbers.
+TABLES: Any = {
+    "nodes": (lists._NODE_COLUMNS, NODE),
+    "clusters": (lists.CLUSTER_COLUMNS, CLUSTER),
+    "topics": (
+        lists._TOPIC_COLUMNS,
+        lists.TopicLine(
+            pattern="orders.*.created",
+            subscriptions=1234,
+            delivered_per_s=123_456,
+            dropped=12_345,
+            queued=12_345,
+            oldest_s=12.3,
+        ),
+    ),
+    "members --stats": (
+        lists._MEMBER_COLUMNS,
+        lists.MemberStatsLine(
+            id=NODE.id,
+            address=NODE.address,
+            zone=NODE.zone,
+            queued=1024,
+            running=128,
+            concurrency=128,
+            requests_per_s=12_345,
+            failed=12_345,
+            rejected=12_345,
+            p99_s=0.0123,
+            weight=1.5,
+            round_trip_s=0.0123,
+        ),
+    ),
+    "members": (calling._COLUMNS, calling.MemberLine(id=NODE.id, address=NODE.address, zone=NODE.zone, is_stand_in=False)),
+    "topology": (
+        topology._COLUMNS,
+        topology._Row(
+            "eu-west/a",
+            topology.TopologyNodeLine(
+                id=NODE.id,
+                address=NODE.address,
+                zone=NODE.zone,
+                version=NODE.version,
+                links=["a"] * 128,
+                clusters=["orders", "mail"],
+                state="told",
+            ),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_usual_lines_fit_80_columns(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    columns, line = TABLES[name]
+    Output(as_json=False).table([line] * 3, columns)
+    plain = capsys.readouterr().out.splitlines()
+    assert len(plain) == 3
+    assert max(map(len, plain)) <= 80
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    Output(as_json=False).table([line] * 3, columns)
+    shown = terminal.content.getvalue().decode().splitlines()
+    assert len(shown) == 4, "each in one line, below the heads"
+    assert max(map(len, shown)) <= 80
+    assert shown[1].split()[0] == plain[0].split()[0]
+    left_out = [column.title for column in columns if column.title not in shown[0]]
+    remark = capsys.readouterr().err
+    named = f"iris: left out for want of room: {', '.join(left_out)}. A wider terminal shows them, and --json.\n"
+    assert remark == (named if left_out else "")
+
+
+@pytest.mark.parametrize("width", range(10, 100, 7))
+def test_columns_that_do_not_fit_are_left_out_by_their_rank(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns, line = TABLES["nodes"]
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "dumb")
+    Output(as_json=False).table([line], columns)
+    shown = terminal.content.getvalue().decode()
+    assert max(map(len, shown.splitlines())) <= width
+    ranks = [column.rank for column in columns if column.rank and column.title in shown]
+    assert ranks == list(range(1, len(ranks) + 1)), "those of the highest ranks went first"
 
 
 def test_a_reader_that_has_seen_enough(monkeypatch: pytest.MonkeyPatch) -> None:
