@@ -3,7 +3,8 @@
 Theory of operation. An event loop turns: it runs what is ready, then asks the operating system to wait for input or for its
 next timer. This loop has no input. Where another would wait it sets its own clock to the next timer, exactly, so an hour
 passes at once and a deadline that was computed from :meth:`VirtualLoop.time` compares equal to the time at which it fires.
-Where there is no timer either, another loop would sleep for ever; this one raises :class:`DeadlockError` and names the tasks.
+Where there is no timer either, another loop would sleep for ever; this one raises :class:`DeadlockError` and names the line in
+which each task waits.
 
 It leans on four private hooks of CPython's ``BaseEventLoop``, the same from 3.11 on: ``_selector.select(timeout)`` and
 ``_process_events`` are called once per turn, ``_scheduled`` is the heap of timers, and timers earlier than
@@ -16,6 +17,8 @@ import asyncio
 import math
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+
+from iris_py.testing.tasks import describe_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -34,9 +37,6 @@ CLEANUP_S = 3_600.0
 
 #: Virtual seconds that :func:`run` allows unless it is told otherwise: whatever a test waits for, it is not an hour.
 LIMIT_S = 3_600.0
-
-#: Tasks that a :class:`DeadlockError` names; more would not help to read it.
-TASKS_NAMED_MAX = 20
 
 
 class ClockError(RuntimeError):
@@ -117,17 +117,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _turn(self, timeout: float | None) -> None:
         """Pass the time that the loop would have waited for: none, until the next timer, or for ever."""
         if timeout is None:
-            raise DeadlockError(f"deadlock at {self._now} s: nothing is ready and no timer is set{_describe_tasks(self)}")
+            raise DeadlockError(f"deadlock at {self._now} s: nothing is ready and no timer is set{describe_tasks(self)}")
         if timeout > 0:
             # Not now + timeout: the difference was rounded, and the timer would be missed by a hair.
             when = self._scheduled[0].when()
             if when > self._limit:
-                raise LimitError(f"still running at the limit of {self._limit} s (next timer: {when} s){_describe_tasks(self)}")
+                raise LimitError(f"still running at the limit of {self._limit} s (next timer: {when} s){describe_tasks(self)}")
             self._set_clock(when)
             return
         self._turns += 1
         if self._turns > TURNS_PER_INSTANT_MAX:
-            raise LimitError(f"{TURNS_PER_INSTANT_MAX:,} turns at {self._now} s: something spins{_describe_tasks(self)}")
+            raise LimitError(f"{TURNS_PER_INSTANT_MAX:,} turns at {self._now} s: something spins{describe_tasks(self)}")
 
     def _set_clock(self, now: float) -> None:
         self._now = now
@@ -193,15 +193,3 @@ def run(main: Coroutine[Any, Any, _T], *, limit_s: float = LIMIT_S) -> _T:
             return runner.run(main)
         finally:
             loop.set_limit(loop.time() + CLEANUP_S)
-
-
-def _describe_tasks(loop: VirtualLoop) -> str:
-    """Say which tasks wait, and where: one line each, in order of their names."""
-    lines = []
-    for task in asyncio.all_tasks(loop):
-        frames = task.get_stack(limit=1)
-        place = f"{frames[0].f_code.co_qualname}, line {frames[0].f_lineno}" if frames else "not started"
-        lines.append(f"\n  {task.get_name()}: {place}")
-    lines.sort()
-    more = len(lines) - TASKS_NAMED_MAX
-    return "".join(lines[:TASKS_NAMED_MAX]) + (f"\n  and {more} more" if more > 0 else "")

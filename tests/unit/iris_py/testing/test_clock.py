@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,17 +122,57 @@ def test_many_cancelled_timers_are_forgotten() -> None:
     assert run(main(), limit_s=10) == 2
 
 
-def test_deadlock_is_an_error_that_names_the_tasks() -> None:
+def line_of(text: str) -> int:
+    """Return the number of the line of this file that has a text."""
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.strip() == text)
+
+
+def test_deadlock_is_an_error_that_names_the_line_of_each_task() -> None:
+    class Numbers:
+        def __aiter__(self) -> Numbers:
+            return self
+
+        async def __anext__(self) -> int:
+            await asyncio.Event().wait()  # of an iterator
+            return 0
+
+    async def wait_for_it() -> None:
+        await asyncio.wait_for(asyncio.Event().wait(), None)  # in a function below
+
     async def stuck() -> None:
-        await asyncio.Event().wait()
+        await wait_for_it()
+
+    async def read() -> None:
+        async for _number in Numbers():
+            pass
 
     async def main() -> None:
         await asyncio.sleep(2.5)
-        task = asyncio.create_task(stuck(), name="the stuck one")
-        await task
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(stuck(), name="the stuck one"),
+            asyncio.create_task(read(), name="the reader"),
+        ]
+        tasks.append(asyncio.create_task(asyncio.wait_for(asyncio.Event().wait(), None), name="of Python"))
+        await asyncio.wait(tasks)  # of the main task
 
-    with pytest.raises(DeadlockError, match=r"deadlock at 2\.5 s(?s:.)*the stuck one: .*stuck, line \d+"):
+    with pytest.raises(DeadlockError) as caught:
         run(main(), limit_s=10)
+    head, *lines = str(caught.value).splitlines()
+    assert head == "deadlock at 2.5 s: nothing is ready and no timer is set"
+    named = {name.strip(): place for name, _, place in (line.partition(": ") for line in lines)}
+    for name, function, text in (
+        ("the stuck one", "wait_for_it", "await asyncio.wait_for(asyncio.Event().wait(), None)  # in a function below"),
+        ("the reader", "Numbers.__anext__", "await asyncio.Event().wait()  # of an iterator"),
+        (lines[0].partition(":")[0].strip(), "main", "await asyncio.wait(tasks)  # of the main task"),
+    ):
+        place, _, shown = named[name].partition(": ")
+        assert place.startswith(os.path.relpath(__file__)), place
+        assert place.endswith(f".{function}")
+        assert f":{line_of(text)}, in " in place
+        assert shown == text
+    assert ", in wait_for: " in named["of Python"]
+    assert lines[-1].startswith("  of Python: "), "what is in no code of the program comes last"
 
 
 def test_deadlock_that_swallows_its_cancellation_still_ends() -> None:

@@ -212,6 +212,23 @@ def test_what_cannot_end_is_told() -> None:
         run_in_network(lambda _network: wait(_network))
 
 
+def test_what_cannot_end_is_told_with_the_line_of_the_handler() -> None:
+    async def forget(_request: iris.Request) -> bytes:
+        await asyncio.Event().wait()  # for ever
+        return b""
+
+    async def ask(network: VirtualNetwork) -> None:
+        caller, member = await network.connect_many(2)
+        await member.join("forgetful", forget)
+        await caller.request("forgetful", b"", timeout=1e6)  # of the caller
+
+    with pytest.raises(LimitError) as caught:
+        run_in_network(ask, limit_s=100.0)
+    text = str(caught.value)
+    assert "in test_what_cannot_end_is_told_with_the_line_of_the_handler.<locals>.forget: await asyncio.Event().wait()" in text
+    assert '.<locals>.ask: await caller.request("forgetful", b"", timeout=1e6)  # of the caller' in text
+
+
 def test_it_needs_the_virtual_clock() -> None:
     async def main() -> None:
         with pytest.raises(iris.ConfigurationError, match="virtual clock"):
