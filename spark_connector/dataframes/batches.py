@@ -50,9 +50,15 @@ def columns_of_reply(plan: Plan, question: Question, rows: int) -> list[pa.Array
     """
     if isinstance(question.outcome, bytes):
         try:
-            return _columns(plan, question, decode_batch(question.outcome), rows)
+            reply = decode_batch(question.outcome)
+            if reply.num_rows == rows:
+                return _columns(plan, question, reply)
+            reason = f"the reply has {reply.num_rows} rows for a request of {rows}. Let its members serve an ArrowHandler."
         except ValueError as exc:
-            question.outcome = DispatchError(plan.cluster, question.key, f"{exc}. Let its members serve an ArrowHandler.")
+            reason = f"{exc}. Let its members serve an ArrowHandler."
+        except MissingColumn as exc:
+            reason = str(exc)
+        question.outcome = DispatchError(plan.cluster, question.key, reason)
     return [pa.nulls(rows, field.type) for field in plan.reply_schema]
 
 
@@ -72,14 +78,20 @@ def _question(plan: Plan, batch: pa.RecordBatch, scope: Scope, bytes_max: int | 
     return Question(scope.key(payload), payload, rows=batch.num_rows)
 
 
-def _columns(plan: Plan, question: Question, reply: pa.RecordBatch, rows: int) -> list[pa.Array[Any]]:
-    if reply.num_rows != rows:
-        raise ValueError(f"the reply has {reply.num_rows} rows for a request of {rows}")
+class MissingColumn(Exception):
+    """The reply lacks a column of the schema."""
+
+
+def _columns(plan: Plan, question: Question, reply: pa.RecordBatch) -> list[pa.Array[Any]]:
     columns, misfits = [], {}
     for field in plan.reply_schema:
         index = reply.schema.get_field_index(field.name)
         if index < 0:
-            raise ValueError(f"the reply has no column {field.name!r}, but {', '.join(reply.schema.names) or 'none'}")
+            has = f"has the columns {', '.join(reply.schema.names)}" if reply.schema.names else "has no columns"
+            raise MissingColumn(
+                f"schema= names a column {field.name!r}, and the reply {has}. "
+                "Correct the name in schema=, or let the handler return such a column."
+            )
         column = reply.column(index)
         fitted, reasons = fit_rows(column, field.type, plan.time_zone)
         columns.append(fitted)
@@ -90,7 +102,7 @@ def _columns(plan: Plan, question: Question, reply: pa.RecordBatch, rows: int) -
         return columns
     question.misfits = misfits
     # A row that has an error has no value in any column.
-    is_misfit = pa.array([row in misfits for row in range(rows)])
+    is_misfit = pa.array([row in misfits for row in range(reply.num_rows)])
     return [_without(column, is_misfit) for column in columns]
 
 

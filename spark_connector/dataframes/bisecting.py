@@ -2,6 +2,8 @@
 
 Keys of halves are made of that of the batch, so a task that runs again asks with the same ones. It is bounded: for each bad row
 there are about two requests for each time that the batch can be halved, and never more than ``REQUESTS_MAX`` for a batch.
+
+Where the first bad row fails the task, the halves are asked about for that row alone: so its error names it, and not its batch.
 """
 
 from __future__ import annotations
@@ -33,10 +35,12 @@ class Bisector:
 
     Args:
         make_window: Makes what asks about the halves.
+        is_strict: Whether the first bad row fails the task, so that no other has to be found.
     """
 
-    def __init__(self, make_window: Callable[[], Window[pa.RecordBatch]]) -> None:
+    def __init__(self, make_window: Callable[[], Window[pa.RecordBatch]], *, is_strict: bool) -> None:
         self._make_window = make_window
+        self._is_strict = is_strict
         self._is_hopeless = False
 
     def pieces(self, group: RowGroup[pa.RecordBatch]) -> Iterator[RowGroup[pa.RecordBatch]]:
@@ -48,7 +52,8 @@ class Bisector:
             return
         pieces, asked = [group], 0
         while True:
-            bad = [piece for piece in pieces if _can_split(piece)]
+            bad = [piece for piece in pieces if piece.questions[0].is_refused]
+            bad = [piece for piece in (bad[:1] if self._is_strict else bad) if _can_split(piece)]
             if not bad or asked + 2 * len(bad) > REQUESTS_MAX:
                 break
             asked += 2 * len(bad)
@@ -73,6 +78,10 @@ def _halves(group: RowGroup[pa.RecordBatch]) -> tuple[RowGroup[pa.RecordBatch], 
     question = group.questions[0]
     assert question.payload is not None
     asked, half = decode_batch(question.payload), group.rows.num_rows // 2
-    first = Question(f"{question.key}/0", encode_batch(asked.slice(0, half)))
-    second = Question(f"{question.key}/1", encode_batch(asked.slice(half)))
-    return RowGroup(group.rows.slice(0, half), [first]), RowGroup(group.rows.slice(half), [second])
+    return _part(group, asked, 0, half, f"{question.key}/0"), _part(group, asked, half, asked.num_rows, f"{question.key}/1")
+
+
+def _part(group: RowGroup[pa.RecordBatch], asked: pa.RecordBatch, start: int, end: int, key: str) -> RowGroup[pa.RecordBatch]:
+    count = end - start
+    question = Question(key, encode_batch(asked.slice(start, count)), rows=count, is_part=True)
+    return RowGroup(group.rows.slice(start, count), [question])

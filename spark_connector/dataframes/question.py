@@ -24,6 +24,7 @@ class Question(msgspec.Struct, eq=False):
         payload: What is asked; None to ask nothing, if the outcome is known.
         outcome: The reply, or why there is none; None while it is not known, and for a question that is not asked.
         rows: How many rows it is about.
+        is_part: Whether it asks again about some rows of a batch whose handler failed.
         asked_at: When it was asked first, by the clock of the event loop; noted only where counts are kept.
         group: What it belongs to, from when it is handed over until its outcome is known. Not for longer: the two would keep
             each other, and the rows, until Python looks for such cycles.
@@ -36,6 +37,7 @@ class Question(msgspec.Struct, eq=False):
     outcome: bytes | DispatchError | None = None
     group: RowGroup[Any] | None = None
     rows: int = 1
+    is_part: bool = False
     asked_at: float = 0.0
     misfits: dict[int, DispatchError] | None = None
     is_refused: bool = False

@@ -225,14 +225,25 @@ def _reply_values(plan: Plan, question: Question) -> Sequence[object]:
             is_text = not pa.types.is_binary(plan.reply_schema.types[0])
             return (question.outcome.decode() if is_text else question.outcome,)
         return _spread(plan.reply(question.outcome), plan.reply_schema)
+    except WrongShape as exc:
+        question.outcome = DispatchError(plan.cluster, question.key, str(exc))
+        return (None,) * width
     except Exception as exc:
         what = "the reply is no UTF-8" if plan.reply is None else f"the function reply= failed with {type(exc).__qualname__}"
         question.outcome = DispatchError(plan.cluster, question.key, f"{what}: {exc}")
         return (None,) * width
 
 
+class WrongShape(Exception):
+    """What ``reply=`` returned has not one value for each column of the schema."""
+
+
 def _spread(value: object, schema: pa.Schema) -> Sequence[object]:
-    """Return one value per column of what ``reply=`` returned."""
+    """Return one value per column of what ``reply=`` returned.
+
+    Raises:
+        WrongShape: A value is missing, or there are more or fewer.
+    """
     if len(schema) == 1 and (not isinstance(value, dict) or pa.types.is_nested(schema.types[0])):
         return (value,)
     if value is None:
@@ -240,8 +251,16 @@ def _spread(value: object, schema: pa.Schema) -> Sequence[object]:
     if isinstance(value, dict):
         missing = [name for name in schema.names if name not in value]
         if missing:
-            raise ValueError(f"it returned no {missing[0]!r}; schema= names {', '.join(schema.names)}")
+            has = ", ".join(map(str, value)) or "nothing"
+            raise WrongShape(
+                f"schema= names a column {missing[0]!r}, and the function reply= returned a dict of {has:.200}. "
+                "Correct the name in schema=, or let reply= return such a value."
+            )
         return [value[name] for name in schema.names]
     if not isinstance(value, tuple | list) or len(value) != len(schema):
-        raise ValueError(f"it returned {type(value).__qualname__}, and not {len(schema)} values: {', '.join(schema.names)}")
+        count = f" of length {len(value)}" if isinstance(value, tuple | list) else ""
+        raise WrongShape(
+            f"schema= names {len(schema)} columns, {', '.join(schema.names)}, and the function reply= returned "
+            f"{type(value).__qualname__}{count}. Correct schema=, or let reply= return a dict or a tuple of as many values."
+        )
     return value

@@ -35,7 +35,7 @@ class Tally:
             assert question.payload is not None
             question.asked_at = now
             self.asked += 1
-            self.rows += question.rows
+            self.rows += 0 if question.is_part else question.rows
             self.sent_bytes += len(question.payload)
 
     def note_member(self, question: Question, member: str) -> None:

@@ -44,7 +44,7 @@ def dispatch_batches(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[
     tally = None if plan.metrics is None else Tally()
     window = _window(plan, tally)
     scope = task_scope(plan.name, plan.token)
-    bisector = Bisector(lambda: _window(plan, tally))
+    bisector = Bisector(lambda: _window(plan, tally), is_strict=plan.on_error == "raise")
     bytes_max = worker_node(plan.network, plan.cluster).node.max_message_bytes
     try:
         for group in window.run(ask_batches(plan, batches, scope, bytes_max)):

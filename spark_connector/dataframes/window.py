@@ -50,6 +50,8 @@ SEEDS_MAX = 8
 OF_ROWS = (RemoteError, RequestTimeout, Overloaded, MemberLost, MessageTooLarge)
 #: What to do when a handler has failed one row, and the job with it.
 HINT = ". The log of that member says more. With on_error='null' or 'column' the job goes on without such rows."
+#: What else to do where rows have no names.
+HINT_NAMES = " With id='a column' this error names the row."
 #: What another attempt may cure.
 AGAIN = (RequestTimeout, NoMembers, NotConnected, Overloaded, MemberLost)
 
@@ -65,7 +67,8 @@ class Window(Generic[Rows]):
         size: How many requests are under way at once.
         timeout: For each attempt, in seconds.
         retries: How many attempts there are besides the first.
-        is_strict: Whether the first failure ends it. One that nobody serves the cluster always does.
+        is_strict: Whether the first failure ends it. One that nobody serves the cluster always does; one of a handler at
+            several rows never does, as whoever takes the group is to find the bad row.
         tally: Counts what is asked; None if nobody wants to know.
         wait_for_members: How long nobody may serve the cluster until that is one, in seconds.
         name: Returns what the rows of a question are called in errors; None if nobody says.
@@ -245,11 +248,14 @@ class Window(Generic[Rows]):
         if isinstance(error, AGAIN):
             await self._check_served(key, error)
         hint = HINT if self._is_strict and isinstance(error, RemoteError) else ""
+        if hint and self._name is None:
+            hint += HINT_NAMES
         assert question.group is not None
         rows = self._name(question.group, question) if self._name is not None else ""
         question.outcome = DispatchError(self._cluster, key, _describe(error) + hint, rows)
         question.is_refused = isinstance(error, RemoteError)
-        if self._is_strict or not isinstance(error, OF_ROWS):
+        is_of_some_row = question.is_refused and question.rows > 1
+        if not isinstance(error, OF_ROWS) or (self._is_strict and not is_of_some_row):
             self._fail(question.outcome)
 
     async def _check_served(self, key: str, exc: IrisError) -> None:

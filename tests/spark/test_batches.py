@@ -90,7 +90,10 @@ def test_batches_that_are_too_large_are_halved(spark: SparkSession, service: Ser
 
 BAD_REPLIES: dict[str, tuple[Callable[[pa.RecordBatch], object], str]] = {
     "fewer rows": (lambda batch: double(batch).slice(1), "the handler returned 0 rows for a request of 1"),
-    "no such column": (lambda batch: pa.table({"score": batch["id"]}), "the reply has no column 'twice', but score"),
+    "no such column": (
+        lambda batch: pa.table({"score": batch["id"]}),
+        "schema= names a column 'twice', and the reply has the columns score",
+    ),
     "another type": (lambda batch: pa.table({"twice": batch["text"]}), "the reply's column 'twice' is string"),
     "a loss": (lambda batch: pa.table({"twice": pc.add(batch["id"], 0.5)}), "the reply's column 'twice' is double"),
     "a boolean": (lambda batch: pa.table({"twice": pc.is_null(batch["id"])}), "a bool is not made a int32"),

@@ -188,9 +188,21 @@ BAD_REPLIES: dict[str, tuple[Callable[[bytes], object], str, str]] = {
     "too large": (lambda _reply: 300, "score tinyint", "which is no int8"),
     "a float out of range": (lambda _reply: 1e300, "score float", "1e+300 is out of the range of a float"),
     "a float in a list": (lambda _reply: [1e300], "score array<float>", "1e+300 is out of the range of a float"),
-    "a column is missing": (lambda _reply: {"model": "a"}, "score double, model string", "it returned no 'score'"),
-    "one of two": (lambda _reply: (1.0,), "score double, model string", "and not 2 values: score, model"),
-    "no pair": (lambda _reply: "high", "score double, model string", "it returned str, and not 2 values"),
+    "a column is missing": (
+        lambda _reply: {"model": "a"},
+        "score double, model string",
+        "schema= names a column 'score', and the function reply= returned a dict of model",
+    ),
+    "one of two": (
+        lambda _reply: (1.0,),
+        "score double, model string",
+        "schema= names 2 columns, score, model, and the function reply= returned tuple of length 1",
+    ),
+    "no pair": (
+        lambda _reply: "high",
+        "score double, model string",
+        "schema= names 2 columns, score, model, and the function reply= returned str",
+    ),
 }
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("spark")
 
 WRONG = Secret.generate(os.urandom).text
-KEY = r"the request with key '[\w-]+/\d+/\w+/\d/\d+/[0-9a-f]{16}' to the cluster '(\w+)' has no result: "
+KEY = r"the request with key '[\w-]+/\d+/\w+/\d/\d+/[0-9a-f]{16}(?:/[01])*' to the cluster '(\w+)' has no result: "
 
 
 def fail_on_sevens(payload: bytes) -> bytes:

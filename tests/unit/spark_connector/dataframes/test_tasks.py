@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -98,6 +99,55 @@ def test_a_bad_row_costs_itself_and_not_its_batch(node: iris.Node, plan: Plan) -
     assert pa.Table.from_batches(again).num_rows == 100
     repeated = asked[before:]
     assert all("7" in texts or "40" in texts for texts in repeated), "what had a reply is remembered by its key"
+
+
+@pytest.mark.parametrize(("bad", "named"), [({57}, "57"), ({40, 7, 41}, "7"), (set(range(100)), "0")])
+def test_a_bad_row_that_fails_the_task_is_named_and_no_other(node: iris.Node, plan: Plan, bad: set[int], named: str) -> None:
+    asked: list[int] = []
+
+    def score(batch: pa.RecordBatch) -> pa.RecordBatch:
+        asked.append(batch.num_rows)
+        if bad.intersection(map(int, batch["payload"].to_pylist())):
+            raise LookupError("a bad row")
+        return pa.RecordBatch.from_pydict({"reply": batch["payload"]})
+
+    node.join("echo", ArrowHandler(score))
+    rows = pa.RecordBatch.from_pydict({"payload": [str(number) for number in range(100)]})
+    batches = replace(plan, request=None, batch_rows=100, id=("payload",))
+
+    with pytest.raises(DispatchError, match=r"with LookupError: a bad row\. The log of that member says more") as caught:
+        list(tasks.dispatch_batches(batches, iter([rows])))
+    assert caught.value.rows == f"payload='{named}'"
+    assert len(asked) <= 1 + 2 * 7, "each half of the batch in which the first bad row is"
+
+    with pytest.raises(DispatchError, match="With id='a column' this error names the row"):
+        list(tasks.dispatch_batches(replace(batches, id=(), name="8"), iter([rows])))
+
+
+def test_a_batch_that_cannot_be_divided_is_named_as_a_whole(node: iris.Node, plan: Plan) -> None:
+    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise LookupError("a bad row")
+
+    node.join("echo", ArrowHandler(fail))
+    rows = pa.RecordBatch.from_pydict({"payload": [str(number) for number in range(7)]})
+    batches = replace(plan, request=lambda batch: batch.slice(1), batch_rows=7, id=("payload",))
+
+    with pytest.raises(DispatchError, match="failed with LookupError") as caught:
+        list(tasks.dispatch_batches(batches, iter([rows])))
+    assert caught.value.rows == "payload='0'; payload='1'; payload='2'; payload='3'; payload='4' and 2 more"
+
+
+@pytest.mark.parametrize("on_error", ["raise", "column"])
+def test_a_column_that_the_schema_alone_names_is_no_fault_of_the_handler(node: iris.Node, plan: Plan, on_error: str) -> None:
+    node.join("echo", ArrowHandler(lambda batch: batch))
+    batches = replace(plan, request=None, on_error=on_error)
+    said = r"schema= names a column 'reply', and the reply has the columns payload\. Correct the name in schema=, or let"
+    if on_error == "raise":
+        with pytest.raises(DispatchError, match=said):
+            list(tasks.dispatch_batches(batches, iter([BATCH])))
+    else:
+        found = pa.Table.from_batches(list(tasks.dispatch_batches(batches, iter([BATCH])))).to_pylist()
+        assert all(re.search(said, row["error"]) and "handler failed" not in row["error"] for row in found)
 
 
 def test_a_handler_that_fails_for_every_row_is_not_asked_about_each(node: iris.Node, plan: Plan) -> None:
@@ -197,17 +247,6 @@ def test_errors_name_the_row_by_the_columns_of_id(node: iris.Node, plan: Plan, f
     first, second, third = result["error"].to_pylist()
     assert (first, third) == (None, None)
     assert "about order=12, country='FR'" in str(second)
-
-
-def test_errors_of_a_batch_name_its_first_rows(node: iris.Node, plan: Plan) -> None:
-    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
-        raise LookupError("why")
-
-    node.join("echo", ArrowHandler(fail))
-    rows = pa.RecordBatch.from_pydict({"order": list(range(100)), "payload": ["x"] * 100})
-    named = replace(plan, request=None, batch_rows=100, id=("order",))
-    with pytest.raises(DispatchError, match=r"about order=0; order=1; order=2; order=3; order=4 and 95 more with key"):
-        list(tasks.dispatch_batches(named, iter([rows])))
 
 
 def test_a_value_that_does_not_fit_names_its_row(node: iris.Node, plan: Plan) -> None:
