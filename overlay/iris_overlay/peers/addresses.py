@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from iris_overlay.errors import AddressError
@@ -12,6 +13,9 @@ IPAddress: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
 
 #: Digits of a port. More of them, with zeros in front, would be a port as well, and no other node writes it so.
 PORT_DIGITS_MAX: Final = 5
+#: Addresses whose canonical form is remembered. Too small: the address of each datagram is parsed anew, which takes 3 us; too
+#: large: memory, some 200 bytes each.
+SPELLINGS_MAX: Final = 4096
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -35,17 +39,44 @@ def parse_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def is_dialable(address: str) -> bool:
-    """Return whether an address is well-formed and may denote a node: not 0.0.0.0, not ::, not a multicast group."""
+@lru_cache(SPELLINGS_MAX)
+def canonical_address(address: str) -> str | None:
+    """Return the one spelling of an address; None if it is malformed or cannot denote a node.
+
+    An attacker can spell one address in many ways, and an address at which a dial failed rests by its spelling. So names are in
+    lower case, in the form that travels in DNS (RFC 5890) and without the dot of the root; IPv6 is as in RFC 5952, and IPv4
+    within IPv6 is IPv4. Not dialable are 0.0.0.0, ::, multicast groups, and names that end in a number, such as ``127.1`` or
+    ``0x7f000001``: resolvers read these as further spellings of IPv4.
+    """
     try:
-        host, _ = parse_address(address)
+        host, port = parse_address(address)
     except AddressError:
-        return False
+        return None
     try:
         ip = ipaddress.ip_address(host)
     except ValueError:
-        return True  # A name; the owner will find out.
-    return not ip.is_unspecified and not ip.is_multicast
+        name = _canonical_name(host)
+        return f"{name}:{port}" if name else None
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+        ip = ip.ipv4_mapped
+    if ip.is_unspecified or ip.is_multicast:
+        return None
+    return f"{ip}:{port}" if isinstance(ip, ipaddress.IPv4Address) else f"[{ip}]:{port}"
+
+
+def is_dialable(address: str) -> bool:
+    """Return whether an address is well-formed and may denote a node."""
+    return canonical_address(address) is not None
+
+
+def _canonical_name(host: str) -> str:
+    """Return the one spelling of a host name; empty if it is none."""
+    try:
+        name = (host if host.isascii() else host.encode("idna").decode("ascii")).lower().removesuffix(".")
+    except UnicodeError:
+        return ""
+    last = name.rpartition(".")[2]
+    return "" if not last or last.isdigit() or last.startswith("0x") else name
 
 
 def numeric_address(address: str) -> tuple[IPAddress, int] | None:

@@ -13,7 +13,6 @@ import msgspec
 
 from iris_overlay.events import DialRequested, LinkReleased
 from iris_overlay.messages import NodeInfo
-from iris_overlay.peers.addresses import is_dialable
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
@@ -281,7 +280,7 @@ class Contacts:
         if peer.id in self._resting or self._is_full:
             return None
         own = self._local.addresses
-        addresses = [address for address in self._vantage.order(peer) if is_dialable(address) and address not in own]
+        addresses = [address for address in self._vantage.order(peer) if address not in own]
         if not addresses:
             return None
         waiting = self._waiting[peer.id] = _Waiting(peer, addresses)

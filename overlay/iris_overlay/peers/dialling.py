@@ -251,7 +251,7 @@ class Dialler:
 
     def _dialable(self, info: NodeInfo) -> list[str]:
         own = self._local.addresses
-        return [address for address in self._vantage.order(info) if is_dialable(address) and address not in own]
+        return [address for address in self._vantage.order(info) if address not in own]
 
     def _is_dialled(self, candidate: _Candidate) -> bool:
         return candidate.key not in self._ready and candidate.key not in self._waiting

@@ -26,7 +26,7 @@ from iris_overlay.errors import MessageError
 from iris_overlay.events import DialChecked, DialOutcome, DialRequested, EchoReturned
 from iris_overlay.ids import ID_BYTES, NodeId
 from iris_overlay.messages import ADDRESS_LENGTH_MAX, DATAGRAM_BYTES_MAX, NodeInfo
-from iris_overlay.peers.addresses import is_dialable
+from iris_overlay.peers.addresses import canonical_address
 from iris_overlay.peers.liveness import is_loopback
 
 if TYPE_CHECKING:
@@ -263,7 +263,8 @@ class Reachability:
         self._begun += 1
         # On loopback an address means another node on each machine: to dial it says nothing about theirs.
         is_elsewhere = is_loopback(source) and not is_loopback(self._local)
-        dialable = [each for each in source.addresses if is_dialable(each) and each not in self._local.addresses]
+        spelled = (canonical_address(each) for each in source.addresses)
+        dialable = [each for each in spelled if each is not None and each not in self._local.addresses]
         addresses = [] if is_elsewhere else dialable[:ADDRESSES_CHECKED_MAX]
         checks[source.id] = _Check(now, dict.fromkeys(addresses))
         self.requests += [DialRequested(address, source.id) for address in addresses]

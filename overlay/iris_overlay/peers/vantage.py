@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from iris_overlay.messages import NodeInfo
-from iris_overlay.peers.addresses import numeric_address
+from iris_overlay.peers.addresses import canonical_address, numeric_address
 
 if TYPE_CHECKING:
     import ipaddress
@@ -61,14 +61,16 @@ class Vantage:
         self._shown.pop(info.id, None)
         if len(self._shown) >= SHOWN_MAX:
             del self._shown[next(iter(self._shown))]
-        self._shown[info.id] = info.addresses[0]
+        self._shown[info.id] = canonical_address(info.addresses[0]) or ""
 
     def order(self, info: NodeInfo) -> list[str]:
-        """Return the addresses of a node without repetition, in the order in which they are to be tried."""
-        if len(info.addresses) < 2:
-            return list(info.addresses)
+        """Return the addresses of a node that can be dialled, each in its one spelling, in the order in which to try them."""
+        spelled = (canonical_address(address) for address in info.addresses)
+        addresses = list(dict.fromkeys(address for address in spelled if address is not None))
+        if len(addresses) < 2:
+            return addresses
         shown = self._shown.get(info.id)
-        return sorted(dict.fromkeys(info.addresses), key=lambda address: -1 if address == shown else self._rank(address))
+        return sorted(addresses, key=lambda address: -1 if address == shown else self._rank(address))
 
     def datagram_address(self, info: NodeInfo) -> Address | None:
         """Return where datagrams reach a node: the first address that is numeric, for helpers have to be told one."""

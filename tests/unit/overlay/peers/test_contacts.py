@@ -404,6 +404,23 @@ def test_peers_that_somebody_made_up_at_one_address_cost_one_dial_now_and_then()
     assert dials <= 1 + 200 * 0.01 / config.address_rest_s
 
 
+def test_the_spellings_of_one_address_are_one_address() -> None:
+    config = ContactsConfig()
+    contacts, dials, now = make(config), list[str](), 0.0
+    spellings = ["".join(c.upper() if n >> k & 1 else c for k, c in enumerate("localhost")) for n in range(512)]
+    for number in range(64):
+        contacts.connect(node(number + 1, *(f"{spelling}:9" for spelling in spellings[8 * number : 8 * number + 8])), now)
+    while now < 30.0:
+        for request in contacts.requests_to_dial():
+            dials.append(request.address)
+            contacts.dial_failed(request.address, now, is_refused=True)
+        contacts.events_received()
+        now += 0.01
+        contacts.handle_timeout(now)
+    assert set(dials) == {"localhost:9"}
+    assert len(dials) <= 1 + 30.0 / config.address_rest_s
+
+
 def test_another_node_at_the_address_lets_it_rest_too() -> None:
     contacts = make()
     contacts.connect(node(1, "203.0.113.1:9"), 0.0)
