@@ -28,7 +28,7 @@ from iris_py.cli.settings import Settings
 from iris_security import AdministrationKey, Secret
 from tests.integration.conftest import PATIENCE_S, until
 from tests.pages import all_blocks
-from tests.ports import free_port
+from tests.ports import dead_port, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,12 +157,13 @@ def test_peers_that_are_gone_are_found_and_left(home: Path) -> None:
         async with Nodes([]) as nodes:
             node = await nodes.start()
             (own,) = (path for path in files_below(home) if path.name == node.id)
-            own.with_name("a" * 32).write_text(f"127.0.0.1:{free_port()}\n")
+            own.with_name("a" * 32).write_text(f"127.0.0.1:{dead}\n")
             before = files_below(home)
             assert "1 of 2 remembered peers" in warnings(await look("state"))["state"]
             assert files_below(home) == before
 
-    asyncio.run(main())
+    with dead_port() as dead:
+        asyncio.run(main())
 
 
 def files_below(directory: Path) -> dict[Path, int]:
@@ -252,7 +253,8 @@ def test_a_control_group_that_is_throttled(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_seed_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iris_py.cli.doctor.prober.BEACONS_S", 0.0)
-    found = asyncio.run(look("seeds", "ring", seed=[f"127.0.0.1:{free_port()}"]))
+    with dead_port() as dead:
+        found = asyncio.run(look("seeds", "ring", seed=[f"127.0.0.1:{dead}"]))
     assert "refuses connections" in faults(found)["seeds"]
     assert found["ring"].because == "seeds"
 

@@ -21,6 +21,7 @@ from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.net.busy_poll import BUSY_POLL_S, NEXT_POLL_S, BusyPoll
 from iris_py.net.sockets import SocketNetwork
 from iris_security import Secret
+from tests.ports import taken_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -145,9 +146,8 @@ def test_a_cluster_with_a_secret_of_its_own_is_closed_to_the_rest_of_its_network
 
 def test_an_address_that_is_taken_for_datagrams(loops: Loops) -> None:
     async def main() -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as rival:
-            rival.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{rival.getsockname()[1]}"
+        with taken_port(socket.SOCK_DGRAM) as port:
+            address = f"127.0.0.1:{port}"
             for discovery in (True, False):
                 with pytest.raises(iris.ConfigurationError, match=rf"cannot listen on {address}: .*in use \(UDP\)\. Choose"):
                     await iris.connect(listen=address, discovery=discovery)

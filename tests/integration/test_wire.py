@@ -16,6 +16,7 @@ from iris_py.api.seeds import ENDS_MIN
 from iris_py.link.handshake import HANDSHAKE_BYTES_MAX
 from iris_py.net.sockets import SocketNetwork
 from iris_security import Secret
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -280,8 +281,9 @@ def test_a_seed_that_is_killed_in_the_middle_of_the_handshake_proves_no_wrong_se
             server.close()  # as the system does for a process that ends
             writer.transport.abort()
 
-        server = await asyncio.start_server(accept, "127.0.0.1", 0)
-        seed = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        port = free_port()  # a number that nobody takes when it is given back
+        server = await asyncio.start_server(accept, "127.0.0.1", port)
+        seed = f"127.0.0.1:{port}"
         async with connect(seeds=[seed]) as node:
             assert node.unreached_seeds() == {seed: "refuses connections: nobody listens there"}
         await server.wait_closed()

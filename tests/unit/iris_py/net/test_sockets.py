@@ -15,6 +15,7 @@ from iris_py.net import datagrams, sockets
 from iris_py.net.datagrams import DATAGRAMS_SENT_MAX
 from iris_py.net.network import OwnAddressError
 from iris_py.net.sockets import ACCEPTS_MAX, SocketNetwork
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -354,9 +355,7 @@ def test_what_cannot_be_an_address_raises_os_error(host: str, port: int) -> None
 
 def test_a_socket_that_reached_itself_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     """On loopback TCP may connect a socket to its own port: bind it there first, and it does for certain."""
-    with socket.socket() as sock:
-        sock.bind((HERE, 0))
-        address = sock.getsockname()
+    address = HERE, free_port()
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

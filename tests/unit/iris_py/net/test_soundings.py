@@ -8,13 +8,14 @@ import socket
 import pytest
 
 from iris_py.net.soundings import hears_itself, try_port
+from tests.ports import free_port
 
 
 @pytest.mark.parametrize("is_udp", [False, True])
 def test_a_port_is_tried_and_given_back(is_udp: bool) -> None:
     kind = socket.SOCK_DGRAM if is_udp else socket.SOCK_STREAM
     with socket.socket(socket.AF_INET, kind) as holder:
-        holder.bind(("127.0.0.1", 0))
+        holder.bind(("127.0.0.1", free_port()))  # a number that nobody takes when it is given back
         port = holder.getsockname()[1]
         if not is_udp:
             holder.listen()

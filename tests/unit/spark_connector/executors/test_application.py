@@ -10,6 +10,7 @@ import pytest
 
 from spark_connector.errors import ApplicationEnded
 from spark_connector.executors.application import Application
+from tests.ports import dead_port
 
 
 def application(port: int, error: Exception) -> Application:
@@ -28,9 +29,7 @@ def application(port: int, error: Exception) -> Application:
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(), RuntimeError("no answer")])
 def test_a_jvm_that_is_gone_is_the_end_of_the_application(error: Exception) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as jvm:
-        port = jvm.getsockname()[1]
-    with pytest.raises(ApplicationEnded):
+    with dead_port() as port, pytest.raises(ApplicationEnded):
         application(port, error).executors()
 
 
