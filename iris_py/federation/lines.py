@@ -174,6 +174,7 @@ class Lines:
         touched: Links that have something to write.
         has_new_deadline: Whether :meth:`deadline` may be earlier than it was.
         is_draining: Whether no further connection is dialled or accepted.
+        handshakes_max: Accepted connections that have not proven anything, at most; fewer where descriptors are few.
     """
 
     def __init__(
@@ -199,6 +200,7 @@ class Lines:
         self._lines: dict[Link, Line] = {}
         self._rng = rng
         self._strangers = Crowd(rng)
+        self.handshakes_max = HANDSHAKES_MAX
         self._pairs: dict[bytes, tuple[CloudKey, bytes]] = {}
         self._purposes: dict[str, deque[_Purpose]] = {}  # by address, of dials under way
         self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
@@ -215,7 +217,7 @@ class Lines:
         """Return the link of a connection that was accepted, None to turn it away; of too many strangers, one makes room."""
         if self.is_draining:
             return None
-        if len(self._strangers) >= HANDSHAKES_MAX:
+        if len(self._strangers) >= self.handshakes_max:
             evicted = self._strangers.choose()
             self._refuse(evicted, self._lines[evicted], "too many handshakes under way")
             self.handle_link(evicted, now)

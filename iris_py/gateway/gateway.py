@@ -57,6 +57,7 @@ from iris_py.gateway.tunnels import Tunnels
 from iris_py.link.events import HANDSHAKE_ENDED
 from iris_py.logs import EventLogger
 from iris_py.metrics.status import StatusServer
+from iris_py.net import descriptors
 from iris_py.net.addresses import parse_address
 from iris_py.net.driver import Driver, describe_dial_error
 from iris_py.net.wan import WanNetwork
@@ -175,6 +176,7 @@ class Gateway(LoopBound, Closable):
         listen = self.settings.gateway.listen
         if listen:
             host, port = parse_address(listen)
+            self.core.lines.handshakes_max = descriptors.gateway_handshakes_max(descriptors.raise_limit())
             try:
                 host, port = await self._driver.listen(host, port, datagrams=False)
             except OSError as exc:

@@ -22,6 +22,9 @@ STRANGERS_SHARE: Final = 0.25
 #: The share that links to peers who have proven who they are may use. Too small: conversations with many peers go through the
 #: ring; too large: with the strangers and the neighbours in the ring (``LEAF_LINKS_SHARE``), nothing is left to the program.
 LINKS_SHARE: Final = 0.5
+#: The share that strangers at the listener of a gateway may use, besides those at its node. Too small: a flood pushes out
+#: gateways of neighbours that begin; too large: with the shares of the node, nothing is left to the lines.
+GATEWAY_STRANGERS_SHARE: Final = 1 / 16
 #: That the descriptors are used up is logged once in so many seconds. Too small: connections are many, and the log fills the
 #: disk; too large: it is not seen.
 EXHAUSTED_TOLD_S: Final = 10.0
@@ -45,6 +48,11 @@ def raise_limit() -> int:
 def handshakes_max(descriptors: int) -> int:
     """Return how many strangers a node waits for at once, in a process that may have so many descriptors."""
     return max(1, min(HANDSHAKES_MAX, int(descriptors * STRANGERS_SHARE)))
+
+
+def gateway_handshakes_max(descriptors: int) -> int:
+    """Return how many strangers a gateway waits for at once, in a process that may have so many descriptors."""
+    return max(1, min(HANDSHAKES_MAX, int(descriptors * GATEWAY_STRANGERS_SHARE)))
 
 
 def links_max(descriptors: int) -> int:

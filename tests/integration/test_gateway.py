@@ -596,6 +596,20 @@ def test_gateways_in_a_program(loop: Loops, pair: Pair) -> None:
     with_nodes(loop, pair, main)
 
 
+@pytest.mark.parametrize(("allowed", "strangers"), [(256, 16), (65_536, 256)])
+def test_a_gateway_with_few_descriptors_keeps_few_strangers(
+    loop: Loops, pair: Pair, monkeypatch: pytest.MonkeyPatch, allowed: int, strangers: int
+) -> None:
+    monkeypatch.setattr("iris_py.net.descriptors.raise_limit", lambda: allowed)
+
+    async def main(_us: iris_py.Node, eu: iris_py.Node) -> None:
+        pair.eu.write(pair.us, EXPORT)
+        async with open_gateway(eu, pair.eu.file) as far:
+            assert far.core.lines.handshakes_max == strangers
+
+    with_nodes(loop, pair, main)
+
+
 def test_a_gateway_of_a_program_with_mistakes(loop: Loops, pair: Pair) -> None:
     async def main(us: iris_py.Node, _eu: iris_py.Node) -> None:
         with pytest.raises(iris_py.ConfigurationError, match="cannot be read"):

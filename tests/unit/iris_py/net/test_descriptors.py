@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from iris_overlay.ring import state
-from iris_py.net.descriptors import DESCRIPTORS_MAX, handshakes_max, links_max, raise_limit
+from iris_py.net.descriptors import DESCRIPTORS_MAX, gateway_handshakes_max, handshakes_max, links_max, raise_limit
 from iris_py.peers.peers import HANDSHAKES_MAX, LEAF_LINKS_SHARE, LINKS_MAX
 
 INFINITY = resource.RLIM_INFINITY
@@ -49,10 +49,16 @@ def test_strangers_get_a_quarter_of_the_descriptors() -> None:
     assert [handshakes_max(count) for count in (1, 256, 1024, DESCRIPTORS_MAX)] == [1, 64, HANDSHAKES_MAX, HANDSHAKES_MAX]
 
 
+def test_strangers_of_a_gateway_get_a_sixteenth_besides() -> None:
+    counts = [gateway_handshakes_max(count) for count in (1, 256, 1024, 4096, DESCRIPTORS_MAX)]
+    assert counts == [1, 16, 64, HANDSHAKES_MAX, HANDSHAKES_MAX]
+
+
 def test_links_strangers_and_neighbours_leave_descriptors_to_the_program() -> None:
     assert [links_max(count) for count in (1, 256, 1024, DESCRIPTORS_MAX)] == [1, 128, 512, LINKS_MAX]
     for count in (64, 256, 1024, 8192, DESCRIPTORS_MAX):
-        assert handshakes_max(count) + links_max(count) * (1 + LEAF_LINKS_SHARE) < 0.9 * count
+        used = handshakes_max(count) + links_max(count) * (1 + LEAF_LINKS_SHARE)
+        assert used + gateway_handshakes_max(count) < 0.9 * count
 
 
 def test_the_ring_remembers_all_links_that_a_node_may_have() -> None:
