@@ -434,6 +434,10 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         self._core.start(now, seeds, remembered, beacons=beacons, complete=complete, unix_s=unix_s)
         self._driver.wake()
         await self._settled
+        await self._check_seeds()
+
+    async def _check_seeds(self) -> None:
+        """Fail if the secret must be wrong. The node of `iris doctor` does not: it looks for the reason."""
         await self._seeds.check(lambda: bool(self._core.overlay.peers()))
 
     async def _close(self, timeout: float) -> None:
