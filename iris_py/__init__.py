@@ -46,6 +46,7 @@ if typing.TYPE_CHECKING:
         RotationIncomplete,
         SealError,
         SlowSubscriber,
+        TooManyMembersLost,
         TunnelBroken,
         TunnelClosed,
     )
@@ -110,6 +111,7 @@ __all__ = [
     "Survey",
     "SurveyFailure",
     "SurveyReply",
+    "TooManyMembersLost",
     "Trace",
     "Tunnel",
     "TunnelBroken",
@@ -174,6 +176,7 @@ _MODULES = {
     "Survey": "api.survey",
     "SurveyFailure": "api.survey",
     "SurveyReply": "api.survey",
+    "TooManyMembersLost": "errors",
     "Trace": "observe.reports",
     "Tunnel": "api.tunnel",
     "TunnelBroken": "errors",

@@ -13,6 +13,9 @@
   * :exc:`RequestTimeout` (also a :exc:`TimeoutError`): the time ran out; it may have been executed.
   * :exc:`Overloaded`: every tried member was full, or there is no room to publish; surely not executed.
   * :exc:`MemberLost`: the member went away while it held the request; it may have been executed.
+
+    * :exc:`TooManyMembersLost`: so did the members that were asked after it; no further one is risked.
+
   * :exc:`RemoteError`: the handler at the member failed.
   * :exc:`EncodeError`: a payload is none of its codec; nothing was sent.
   * :exc:`DecodeError`: a reply or a message does not fit the codec; of a reply, the request was executed.
@@ -60,6 +63,7 @@ __all__ = [
     "RotationIncomplete",
     "SealError",
     "SlowSubscriber",
+    "TooManyMembersLost",
     "TunnelBroken",
     "TunnelClosed",
     "UnpicklableCause",
@@ -346,6 +350,30 @@ class MemberLost(IrisError):
         super().__init__(
             f"{who} went away while it held the request, which may have been executed. "
             "If executing it twice is harmless, pass idempotent=True and it is retried on another member."
+        )
+
+
+class TooManyMembersLost(MemberLost):
+    """An idempotent request was given up after it had lost as many members as it may: its handler may be what ends them.
+
+    It may have been executed, in whole or in part, as often as it has lost members.
+
+    Attributes:
+        cluster: The name of the cluster.
+        members: The ids (hex) of the lost members, in the order of their loss; of another cloud pseudonyms.
+        member: The last of them.
+        gateway: Empty.
+    """
+
+    def __init__(self, cluster: str, members: Sequence[str]) -> None:
+        self.members: tuple[str, ...] = tuple(members)
+        super().__init__(cluster, self.members[-1] if self.members else "")
+        count = len(self.members)
+        which = f" ({', '.join(member[:8] for member in self.members)})" if count else ""
+        self.args = (
+            f"the request to {cluster!r} was given up: {count} member{'s' * (count != 1)}{which} went away while they held it. "
+            "Its handler may be what ends their processes (a crash, or a limit of memory), so no further member is risked. "
+            "Look at the end of their logs; to risk more members, pass retry=iris_py.Retry(members_lost_max=...).",
         )
 
 

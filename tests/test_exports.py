@@ -76,6 +76,7 @@ PUBLIC = {
     "Survey",
     "SurveyFailure",
     "SurveyReply",
+    "TooManyMembersLost",
     "Trace",
     "Tunnel",
     "TunnelBroken",
@@ -267,6 +268,7 @@ def test_every_error_says_what_to_do() -> None:
         iris_py.RequestTimeout("accounts", 1.5, "ab" * 16),
         iris_py.Overloaded("accounts", 3),
         iris_py.MemberLost("accounts", "ab" * 16),
+        iris_py.TooManyMembersLost("accounts", ["ab" * 16, "cd" * 16]),
         iris_py.MessageTooLarge(20, 10),
         iris_py.SlowSubscriber("clicks", "disconnect", 10, 1000),
         iris_py.NoMembers("accounts", 2, without_tunnels=3),
@@ -307,4 +309,4 @@ def test_every_error_says_what_to_do() -> None:
     kinds = [getattr(iris_py, name) for name in PUBLIC if inspect.isclass(getattr(iris_py, name))]
     raised = [kind for kind in kinds if issubclass(kind, BaseException)]
     assert all(issubclass(kind, iris_py.IrisError) for kind in raised)
-    assert len(raised) == 20
+    assert len(raised) == 21

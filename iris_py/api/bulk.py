@@ -14,6 +14,7 @@ from iris_py.errors import ConfigurationError, IrisError
 from iris_py.federation.names import gateway_cluster, split
 from iris_py.node.refusals import refusals
 from iris_py.patterns.request.pending import Ticket
+from iris_py.patterns.request.retry import IDEMPOTENT
 from iris_py.wire.headers import NO_HEADERS
 from iris_py.wire.packets import as_bytes
 
@@ -136,9 +137,13 @@ class Asker(Generic[Question]):
                     headers = call.headers
                 token = Ticket(self, question)
                 if self._cluster not in node._own_names and node._is_far(self._cluster):
-                    node._crossings.ask(token, self._cluster, content, self._timeout, True, question.key, ("", ""), headers)
+                    node._crossings.ask(
+                        token, self._cluster, content, self._timeout, IDEMPOTENT, question.key, ("", ""), headers
+                    )
                 else:
-                    node._core.request(self._cluster, content, self._timeout, True, token, now, question.key, None, headers)
+                    node._core.request(
+                        self._cluster, content, self._timeout, IDEMPOTENT, token, now, question.key, None, headers
+                    )
             except IrisError as exc:
                 self._note(question, exc)
             except TypeError as exc:

@@ -25,13 +25,16 @@ from iris_py.errors import (
     Overloaded,
     RemoteError,
     RequestTimeout,
+    TooManyMembersLost,
 )
 from iris_py.federation.calling import Call, call_head, decode_outcome
 from iris_py.federation.names import gateway_cluster, split
 from iris_py.node.refusals import refusals
-from iris_py.patterns.request.pending import Pending, Ticket
+from iris_py.patterns.request.pending import Pending, Ticket, new_request
 from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
+from iris_py.patterns.request.retry import Retry
 from iris_py.patterns.request.rooms import pause_s
+from iris_py.wire.headers import MEMBERS_WAIT_HEADER, encode_headers
 from iris_py.wire.packets import check_size
 
 if TYPE_CHECKING:
@@ -42,6 +45,11 @@ if TYPE_CHECKING:
 
 #: The errors that say that a request was surely not executed.
 _UNEXECUTED: Final = (NoMembers, NotConnected, Overloaded, MessageTooLarge)
+#: How an idempotent request is repeated at gateways: they execute nothing, so as many may be lost as there are.
+_AT_GATEWAYS: Final = Retry(members_lost_max=None)
+#: The same where the caller says how long to wait for a member there: a gateway that waits is not silent, and what two have
+#: nobody can say to be surely not executed.
+_AT_ONE_GATEWAY: Final = Retry(members_lost_max=None, hedge_after=None)
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +62,9 @@ class Crossing:
         content: All that a gateway is sent; the same each time, with one identity.
         timeout_s: How long its caller waits, from the beginning.
         ends_at: Until when, by the clock of the loop.
-        is_idempotent: Whether it may be given to another gateway though one may have passed it on.
+        retry: How it may be given to another gateway though one may have passed it on; None if it may not.
+        members_wait_s: How long it waits while no gateway reaches the cloud, in seconds.
+        members_by: Until when it waits so, by the clock of the loop.
         waits: Whether it waits for a place where every gateway is full.
         headers: What travels beside the content.
         token: A future, or the ticket of an :class:`~iris_py.api.bulk.Asker`, to be told the outcome.
@@ -70,7 +80,9 @@ class Crossing:
     content: bytes
     timeout_s: float
     ends_at: float
-    is_idempotent: bool
+    retry: Retry | None
+    members_wait_s: float
+    members_by: float
     waits: bool
     headers: Headers
     token: object
@@ -95,13 +107,13 @@ class Crossings:
         cluster: str,
         payload: bytes,
         timeout: float,
-        idempotent: bool,
+        retry: Retry | None,
         key: str | bytes | None,
         zones: tuple[str, str],
         headers: Headers,
         *,
         waits: bool = True,
-        retries_failed: bool = False,
+        members_wait_s: float | None = None,
     ) -> Crossing:
         """Begin a request; its outcome comes to ``token``. Returns what to give to :meth:`cancel`.
 
@@ -110,12 +122,12 @@ class Crossings:
             cluster: The name, with its alias.
             payload: For the member.
             timeout: How long to wait for an answer, in seconds.
-            idempotent: Whether other gateways, and there other members, may be asked though one may have executed it.
+            retry: How it may be repeated, at other gateways and there at other members; None if it may not.
             key: What the request is; None if it is one of its own.
             zones: The zones of the other cloud that it prefers and requires; empty for none.
             headers: What travels beside the payload.
             waits: Whether it waits for a place, until its time is out, if every member is full.
-            retries_failed: Whether another member is asked when the handler of one has failed it.
+            members_wait_s: How long it waits while nobody serves the cluster there; None for what ``retry`` says.
 
         Raises:
             MessageTooLarge: The payload is over ``max_message_bytes``.
@@ -130,19 +142,27 @@ class Crossings:
             identity = b""
             if key is not None:
                 identity = identity_of_key(cluster, key)
-            elif idempotent:
+            elif retry is not None:
                 identity = identity_of_request(core.info.id, core.requester.last_id)
             call = Call(
                 name=name,
                 identity=identity,
                 is_anchored=key is not None,
-                retries_failed=retries_failed,
+                retries_failed=retry is not None and "failed" in retry.on,
                 waits=waits,
                 prefer=zones[0],
                 require=zones[1],
             )
             content = call_head(call) + payload
-        crossing = Crossing(cluster, gateway_cluster(alias), content, timeout, now + timeout, idempotent, waits, headers, token)
+        at_gateways = None if retry is None else _AT_GATEWAYS
+        if members_wait_s is not None:
+            headers = encode_headers({**headers, MEMBERS_WAIT_HEADER: float(members_wait_s)}, is_internal=True)
+            at_gateways = None if retry is None else _AT_ONE_GATEWAY
+        elif retry is not None and "no_members" in retry.on:
+            members_wait_s = timeout
+        wait_s = members_wait_s or 0.0
+        how = (at_gateways, wait_s, now + wait_s, waits, headers, token)
+        crossing = Crossing(cluster, gateway_cluster(alias), content, timeout, now + timeout, *how)
         self._send(crossing, now)
         self._under_way[crossing] = None
         return crossing
@@ -174,10 +194,10 @@ class Crossings:
             outcome = decode_outcome(outcome, crossing.cluster, crossing.timeout_s, ticket.member.hex())
         else:
             outcome = translate(outcome, crossing.cluster, crossing.timeout_s)
-        if crossing.is_idempotent and isinstance(outcome, IrisError):
-            if isinstance(outcome, MemberLost) or (pending is not None and (pending.lost or pending.also)):
-                crossing.is_unsure = True  # another gateway has had it, and was lost or is silent
-            if isinstance(outcome, MemberLost | CloudUnavailable) and self._ask_again(crossing):
+        if isinstance(outcome, IrisError):
+            is_held = pending is not None and (pending.lost or pending.also)  # by another gateway, lost or silent
+            crossing.is_unsure |= crossing.retry is not None and bool(isinstance(outcome, MemberLost) or is_held)
+            if self._may_ask_again(crossing, outcome) and self._ask_again(crossing):
                 return
             if crossing.is_unsure and isinstance(outcome, _UNEXECUTED):
                 outcome = MemberLost(crossing.cluster, "")
@@ -190,21 +210,33 @@ class Crossings:
         core = self._node._core
         group = core.group_to_ask(crossing.gateways, b"", now)
         # One of its own, which means nothing beyond the gateway: what two nodes ask with one key is two requests there.
-        identity = identity_of_request(core.info.id, core.requester.last_id) if crossing.is_idempotent else b""
+        identity = identity_of_request(core.info.id, core.requester.last_id) if crossing.retry is not None else b""
         crossing.attempts += 1
-        crossing.request_id = core.requester.request(
+        pending = new_request(
             group,
             crossing.content,
             crossing.ends_at - now,
-            crossing.is_idempotent,
+            crossing.retry,
             Ticket(self, crossing),
             now,
             identity,
             None,
             crossing.headers,
             waits=crossing.waits,
+            members_wait_s=max(0.0, crossing.members_by - now),
         )
+        crossing.request_id = core.requester.begin(pending, now)
         crossing.pending = core.requester.find(crossing.request_id)
+
+    def _may_ask_again(self, crossing: Crossing, error: IrisError) -> bool:
+        """Tell whether another gateway may be asked after an error."""
+        now = self._loop.time()
+        if isinstance(error, CloudUnavailable):
+            return now < crossing.members_by
+        if crossing.retry is None or not isinstance(error, MemberLost) or isinstance(error, TooManyMembersLost):
+            return False
+        crossing.members_by = now + crossing.members_wait_s
+        return True
 
     def _ask_again(self, crossing: Crossing) -> bool:
         """Ask a gateway again after a pause; returns whether there is time for it."""

@@ -12,6 +12,7 @@ from iris_py.errors import ConfigurationError, IrisError, RemoteError, TunnelBro
 from iris_py.federation.calling import decode_outcome
 from iris_py.federation.crossing import OP_HEADER
 from iris_py.federation.names import gateway_cluster
+from iris_py.patterns.request.pending import new_opening
 from iris_py.wire.headers import encode_headers
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ async def open_gateway_tunnel(
     key = hashlib.blake2b(f"{alias} {anchor}".encode(), digest_size=16).digest() if anchor else b""
     opened: asyncio.Future[Tunnel] = loop.create_future()
     offer = core.tunnels.offer(core.group_to_ask(gateway_cluster(alias), b"", now), TUNNEL_WINDOW_BYTES, sent)
-    tunnel_id = core.requester.open_tunnel(offer.group, offer, TUNNEL_TIMEOUT_S, opened, now, None, key)
+    tunnel_id = core.requester.begin(new_opening(offer.group, offer, TUNNEL_TIMEOUT_S, opened, now, None, key), now)
     node._driver.wake()
     try:
         tunnel = await opened

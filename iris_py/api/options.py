@@ -33,6 +33,7 @@ class RequestOptions(TypedDict, total=False):
     on_full: OnFull
     retry_failed: bool
     retry: Retry | None
+    wait_for_members: float | None
     seal: SealLike | None
 
 

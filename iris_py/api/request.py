@@ -17,7 +17,7 @@ from iris_py.defaults import REQUEST_TIMEOUT_S
 from iris_py.errors import ConfigurationError, Overloaded, RequestTimeout
 from iris_py.federation.names import CLOUD_MARK
 from iris_py.patterns.request.pending import Ticket
-from iris_py.patterns.request.retry import Retry
+from iris_py.patterns.request.retry import Retry, retry_of
 from iris_py.peers.member import Placement
 from iris_py.settings.values import check_zone
 from iris_py.wire import packets
@@ -107,6 +107,7 @@ class Requesting(NodeBase):
         on_full: OnFull = "wait",
         retry_failed: bool = False,
         retry: Retry | None = None,
+        wait_for_members: float | None = None,
         seal: SealLike | None = None,
         codec: AnyCodec | None = None,
     ) -> Any:
@@ -131,11 +132,14 @@ class Requesting(NodeBase):
             on_full: What to do when every member is full, so that the request is surely not executed. ``"wait"`` waits for a
                 place within the timeout, behind the requests of this node to that cluster that came before; ``"raise"`` raises
                 :exc:`Overloaded` at once, for callers that have something better to do.
-            retry_failed: Ask another member when the handler of one fails (needs ``idempotent``), each at most once; the last
-                failure is raised when there is none left. For failures that are the member's, as those of a broken machine: a
-                request that is wrong itself fails everywhere, and is executed everywhere.
+            retry_failed: Try again when a handler fails (needs ``idempotent``): at another member if there is one, otherwise at
+                the same one; after pauses of at most 0.1, 0.2, 0.4 and 0.8 s, and five times in all. Then the last failure is
+                raised. A request that is wrong itself is executed as often.
             retry: How to repeat the request, where ``idempotent`` and ``retry_failed`` are too coarse: how often, after how
                 long, and why; in place of both. Executing it twice has to be harmless. Only within the own cloud.
+            wait_for_members: For how many seconds the request waits while nobody serves the cluster, before it ends with
+                :exc:`NoMembers`; 0 ends it at once. By default an idempotent request waits until its timeout, and any other
+                not at all.
             seal: A secret that the members share with this caller, as text, or a :class:`Seal`: nobody on the way reads the
                 payload or the reply. The members serve it with :class:`Sealed`. It adds 42 bytes to the payload, 58 with a key.
             codec: What the payload and the reply are: a :class:`Codec`, a type for both, ``"json"`` or ``"msgpack"``; None for
@@ -152,6 +156,7 @@ class Requesting(NodeBase):
             Overloaded: All members are full, and were so until the time ran out unless ``on_full="raise"``. Or a limit of
                 the gateways is reached, which ends within ``retry_after_s``.
             MemberLost: The member, or a gateway on the way to it, died while it held the request.
+            TooManyMembersLost: So did the second one, or as many as ``Retry(members_lost_max=)`` allows.
             RemoteError: The handler failed; with ``retry_failed``, those of all members. Or a seal was refused.
             SealError: The reply does not open with ``seal``.
             EncodeError: The payload is none of ``codec``. Nothing was sent.
@@ -169,11 +174,14 @@ class Requesting(NodeBase):
             raise ConfigurationError("key= is for requests that may be repeated. Pass idempotent=True or retry= with it.")
         elif retry_failed and not idempotent:
             raise ConfigurationError("retry_failed= is for requests that may be repeated. Pass idempotent=True with it.")
+        if wait_for_members is not None:
+            check_wait_for_members(wait_for_members)
         if codec is not None and not isinstance(codec, _Replier):
             coded, replier = as_codec(codec), _Replier()
             content = encode(coded.encode_request, payload, cluster=cluster)
             ask = partial(self.request, timeout=timeout, idempotent=idempotent, key=key, prefer=prefer, require=require)
             ask = partial(ask, headers=headers, on_full=on_full, retry_failed=retry_failed, retry=retry, seal=seal)
+            ask = partial(ask, wait_for_members=wait_for_members)
             reply = await ask(cluster, content, codec=replier)
             return decode(coded.decode_reply, reply, cluster=cluster, member=replier.member)
         if seal is not None:
@@ -187,6 +195,7 @@ class Requesting(NodeBase):
                 on_full=on_full,
                 retry_failed=retry_failed,
                 retry=retry,
+                wait_for_members=wait_for_members,
                 codec=codec,
             )
             return await sealed.ask(ask)
@@ -195,6 +204,8 @@ class Requesting(NodeBase):
             placement = Placement(check_zone(prefer, "prefer"), check_zone(require, "require"))
         if on_full != "wait":
             check_on_full(on_full)
+        if retry is None:
+            retry = retry_of(idempotent=idempotent, retry_failed=retry_failed)
         content = payload if type(payload) is bytes else packets.as_bytes(payload)
         sent = NO_HEADERS if headers is None else encode_headers(headers)
         call = None
@@ -212,26 +223,26 @@ class Requesting(NodeBase):
                     cluster,
                     content,
                     timeout,
-                    idempotent,
+                    retry,
                     key,
                     ("", "") if placement is None else (placement.prefer, placement.require),
                     sent,
                     waits=on_full == "wait",
-                    retries_failed=retry_failed,
+                    members_wait_s=wait_for_members,
                 )
             else:
                 request_id = self._core.request(
                     cluster,
                     content,
                     timeout,
-                    idempotent if retry is None else retry,
+                    retry,
                     token,
                     self._loop.time(),
                     key,
                     placement,
                     sent,
                     waits=on_full == "wait",
-                    retries_failed=retry_failed,
+                    members_wait_s=wait_for_members,
                 )
             if self._core.requester.is_alone:
                 self._driver.transmit_now()
@@ -275,6 +286,19 @@ def check_timeout(timeout: float) -> None:
     """
     if not (isinstance(timeout, _NUMBERS) and 0 < timeout < math.inf):
         raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
+
+
+def check_wait_for_members(wait_for_members: object) -> None:
+    """Refuse what is no time to wait for members.
+
+    Raises:
+        ConfigurationError: It is negative, not finite, or no number.
+    """
+    is_number = isinstance(wait_for_members, int | float) and not isinstance(wait_for_members, bool)
+    if not is_number or not 0 <= wait_for_members < math.inf:  # type: ignore[operator] # it is a number then
+        raise ConfigurationError(
+            f"wait_for_members={wait_for_members!r} must be a finite number of seconds, at least 0, or None for the usual."
+        )
 
 
 def check_retry(retry: object, cluster: str, *, retry_failed: bool) -> None:

@@ -105,6 +105,7 @@ async def request(
     prefer: str | None,
     require: str | None,
     retry_failed: bool,
+    wait_for_members: float | None,
     on_full: OnFull,
     header: Sequence[str] | None,
     has_lines: bool = False,
@@ -135,6 +136,7 @@ async def request(
                     headers=headers,
                     on_full=on_full,
                     retry_failed=retry_failed,
+                    wait_for_members=wait_for_members,
                     seal=seal,
                 )
 

@@ -23,6 +23,7 @@ from iris_py.errors import (
     RemoteError,
     RequestTimeout,
     SealError,
+    TooManyMembersLost,
     TunnelBroken,
 )
 
@@ -165,6 +166,12 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
             return f"the limit for {error.cluster!r} is reached. Try again in {error.retry_after_s:g} s."
         wait = ", or wait longer with --timeout" if "--timeout" in options else ""
         return f"all {error.tried} tried members of {error.cluster!r} are full. Try later{wait}."
+    if isinstance(error, TooManyMembersLost):
+        which = ", ".join(member[:8] for member in error.members)
+        return (
+            f"the request to {error.cluster!r} was given up: its members {which} went away while they held it. Its handler may "
+            "be what ends their processes. Look at the end of their logs before you ask again."
+        )
     if isinstance(error, MemberLost):
         advice = "use --idempotent" if "--idempotent" in options else "do it again"
         who = (

@@ -26,6 +26,7 @@ from iris_py.errors import (
     Overloaded,
     RemoteError,
     RequestTimeout,
+    TooManyMembersLost,
 )
 from iris_py.wire.packets import FAILURE_TEXT_MAX, IDENTITY_BYTES
 
@@ -34,6 +35,9 @@ VERSION: Final = 1
 CALL: Final = struct.Struct(">BBBBBB")
 #: What a call has before its payload at most.
 CALL_OVERHEAD_BYTES: Final = CALL.size + IDENTITY_BYTES + 3 * 0xFF
+
+#: Lost members that an outcome names: the last ones. Too small: some are not named; too large: outcomes are as large.
+LOST_MAX: Final = 32
 
 IDENTIFIED, ANCHORED, RETRIES_FAILED, WAITS, SEALED = 1, 2, 4, 8, 16
 _FLAGS: Final = IDENTIFIED | ANCHORED | RETRIES_FAILED | WAITS | SEALED
@@ -185,6 +189,7 @@ class _Facts(msgspec.Struct, omit_defaults=True, frozen=True):
     retry_after_ms: _Count = 0
     size: _Count = 0
     limit: _Count = 0
+    lost: Annotated[tuple[_Member, ...], msgspec.Meta(max_length=LOST_MAX)] = ()
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -216,6 +221,8 @@ def _describe(error: IrisError) -> tuple[Status, _Facts]:
         if error.retry_after_s is None:
             return Status.OVERLOADED, _Facts(tried=error.tried)
         return Status.LIMITED, _Facts(retry_after_ms=_milliseconds(error.retry_after_s))
+    if isinstance(error, TooManyMembersLost):
+        return Status.MEMBER_LOST, _Facts(member=error.member, lost=error.members[-LOST_MAX:])
     if isinstance(error, MemberLost):
         return Status.MEMBER_LOST, _Facts(member=error.member)
     if isinstance(error, NodeClosed):  # the gateway's own: it may have been sent
@@ -258,13 +265,18 @@ def decode_outcome(reply: bytes, cluster: str, timeout_s: float, gateway: str = 
     return _error_of(status, facts, cluster, timeout_s, gateway)
 
 
+def is_given_up(outcome: bytes) -> bool:
+    """Tell whether an outcome is :exc:`~iris_py.errors.TooManyMembersLost`, so that nobody is to be asked again."""
+    return outcome[0] == Status.MEMBER_LOST and isinstance(decode_outcome(outcome, "", 0.0), TooManyMembersLost)
+
+
 def _error_of(status: Status, facts: _Facts, cluster: str, timeout_s: float, gateway: str) -> IrisError:
     if status == Status.NO_MEMBERS:
         return NoMembers(cluster, 0, facts.zone, facts.elsewhere, without_tunnels=facts.without_tunnels)
     if status == Status.OVERLOADED:
         return Overloaded(cluster, facts.tried)
     if status == Status.MEMBER_LOST:
-        return MemberLost(cluster, facts.member)
+        return TooManyMembersLost(cluster, facts.lost) if facts.lost else MemberLost(cluster, facts.member)
     if status == Status.TIMEOUT:
         return RequestTimeout(cluster, timeout_s, facts.member or None, gateway=gateway)
     if status == Status.NOT_EXPORTED:

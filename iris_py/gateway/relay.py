@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from iris_py.api.serving import Server
-from iris_py.errors import RemoteError
-from iris_py.federation.calling import Status, decode_outcome
+from iris_py.errors import RemoteError, TooManyMembersLost
+from iris_py.federation.calling import Status, decode_outcome, is_given_up
 from iris_py.wire.packets import Rejection
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class StandInServer(RelayServer):
             status = outcome[0]
             if status == Status.DONE:
                 done.append((execution, outcome[1:]))
-            elif status in _REASONS:
+            elif status in _REASONS and not is_given_up(outcome):
                 service.reject(execution, _REASONS[status], now)
             elif status == Status.TIMEOUT and execution.identity and now < execution.deadline:
                 service.reject(execution, Rejection.LOST, now)  # another caller has joined it, who has time left
@@ -91,8 +91,14 @@ class StandInServer(RelayServer):
                 service.drop(execution, now)
             else:
                 error = decode_outcome(outcome, self._cluster, 0.0)
-                type_, text = (error.type, error.text) if isinstance(error, RemoteError) else (type(error).__name__, str(error))
-                service.fail_as(execution, type_, text, now)
+                service.fail_as(execution, *_failure_of(error), now)
         if done:
             super().answer(done)
         self._driver.wake()
+
+
+def _failure_of(error: object) -> tuple[str, str]:
+    """Return the type and the text of a failure that stands for an error; of lost members the text is their ids."""
+    if isinstance(error, RemoteError):
+        return error.type, error.text
+    return type(error).__name__, ",".join(error.members) if isinstance(error, TooManyMembersLost) else str(error)

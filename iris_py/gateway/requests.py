@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from iris_py.errors import IrisError, RemoteError
 from iris_py.federation.calling import Op, Status, decode_call, encode_outcome
-from iris_py.gateway.veil import headers_for_members, hide_members
-from iris_py.patterns.request.pending import Ticket
+from iris_py.gateway.veil import headers_for_members, hide_members, members_wait_of
+from iris_py.patterns.request.pending import Ticket, new_request
+from iris_py.patterns.request.retry import retry_of
 from iris_py.peers.member import Placement
 from iris_py.wire import packets
 from iris_py.wire.packets import IDENTITY_BYTES
@@ -170,11 +171,11 @@ class Requests:
                 continue
             try:
                 packets.check_size(call.payload, node.max_message_bytes)
-                self._in[incoming] = node._core.requester.request(
+                pending = new_request(
                     node._core.group(incoming.name, now),
                     call.payload,
                     max(incoming.deadline - now, 0.001),
-                    bool(call.identity),
+                    retry_of(idempotent=bool(call.identity), retry_failed=call.retries_failed),
                     Ticket(self, incoming),
                     now,
                     self._identity_of(incoming),
@@ -182,8 +183,9 @@ class Requests:
                     self._headers_of(incoming),
                     is_anchored=call.is_anchored,
                     waits=call.waits,
-                    retries_failed=call.retries_failed,
+                    members_wait_s=members_wait_of(incoming.headers),
                 )
+                self._in[incoming] = node._core.requester.begin(pending, now)
             except IrisError as exc:
                 self._note(incoming, exc)
         node._driver.wake()

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from iris_py.errors import IrisError, MemberLost, RemoteError, RequestTimeout
-from iris_py.wire.headers import CLOUD_HEADER, NO_HEADERS, RESERVED_HEADERS, decode_headers, encode_headers, visible_headers
+from iris_py.errors import IrisError, MemberLost, RemoteError, RequestTimeout, TooManyMembersLost
+from iris_py.wire.headers import (
+    CLOUD_HEADER,
+    MEMBERS_WAIT_HEADER,
+    NO_HEADERS,
+    RESERVED_HEADERS,
+    decode_headers,
+    encode_headers,
+    visible_headers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +27,7 @@ TRACE_HEADERS = frozenset(("traceparent", "tracestate", "baggage"))
 
 
 _TRACES = tuple(name.encode() for name in TRACE_HEADERS)
+_MEMBERS_WAIT = MEMBERS_WAIT_HEADER.encode()
 
 
 def passed_headers(headers: Headers, trace: bool) -> bytes:
@@ -57,6 +66,18 @@ def headers_for_members(encoded: bytes, alias: str, *, trace: bool) -> Headers:
     return encode_headers({**kept, CLOUD_HEADER: alias}, is_internal=True)
 
 
+def members_wait_of(encoded: bytes) -> float | None:
+    """Return for how many seconds a request waits for a member, as its caller says; None if it does not say.
+
+    Args:
+        encoded: The headers of the request.
+    """
+    if _MEMBERS_WAIT not in encoded:
+        return None
+    value = (decode_headers(encoded) or NO_HEADERS).get(MEMBERS_WAIT_HEADER)
+    return value if isinstance(value, float) and value >= 0.0 else None
+
+
 def hide_members(error: Error, pseudonym_of: Callable[[str], str]) -> Error:
     """Put pseudonyms in place of the ids of members in an error, for a neighbour.
 
@@ -64,6 +85,8 @@ def hide_members(error: Error, pseudonym_of: Callable[[str], str]) -> Error:
         error: The error.
         pseudonym_of: Returns what the neighbour calls a node.
     """
+    if isinstance(error, TooManyMembersLost):
+        return type(error)(error.cluster, [pseudonym_of(member) for member in error.members])
     if isinstance(error, MemberLost | RemoteError | RequestTimeout) and error.member:
         error.member = pseudonym_of(error.member)
     return error

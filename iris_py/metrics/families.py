@@ -37,6 +37,7 @@ OUTCOMES: Final = {
     "Overloaded": "overloaded",
     "RemoteError": "remote_error",
     "RequestTimeout": "timeout",
+    "TooManyMembersLost": "member_lost",
 }
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]

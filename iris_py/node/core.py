@@ -40,6 +40,7 @@ from iris_py.node.spare_links import SpareLinks
 from iris_py.node.views import Views
 from iris_py.observe.journal import Journal
 from iris_py.patterns.broadcast import Broadcaster
+from iris_py.patterns.request.pending import new_opening, new_request
 from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.service import Service
@@ -190,7 +191,7 @@ class NodeCore:
         cluster: str,
         payload: bytes,
         timeout_s: float,
-        idempotent: bool | Retry,
+        retry: Retry | None,
         token: object,
         now: float,
         key: str | bytes | None = None,
@@ -198,9 +199,9 @@ class NodeCore:
         headers: Headers = NO_HEADERS,
         *,
         waits: bool = True,
-        retries_failed: bool = False,
+        members_wait_s: float | None = None,
     ) -> int:
-        """Start a request; see :class:`~iris_py.patterns.request.requester.Requester`.
+        """Start a request; see :func:`~iris_py.patterns.request.pending.new_request`.
 
         Raises:
             MessageTooLarge: The payload is over ``max_message_bytes``.
@@ -211,13 +212,13 @@ class NodeCore:
         if key is not None:
             with refusals:
                 identity = identity_of_key(cluster, key)
-        elif idempotent:
+        elif retry is not None:
             identity = identity_of_request(self.info.id, self.requester.last_id)
-        return self.requester.request(
+        pending = new_request(
             self.group_to_ask(cluster, payload, now),
             payload,
             timeout_s,
-            idempotent,
+            retry,
             token,
             now,
             identity,
@@ -225,8 +226,9 @@ class NodeCore:
             headers,
             is_anchored=key is not None,
             waits=waits,
-            retries_failed=retries_failed,
+            members_wait_s=members_wait_s,
         )
+        return self.requester.begin(pending, now)
 
     def request_many(
         self, cluster: str, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float
@@ -275,7 +277,7 @@ class NodeCore:
     ) -> int:
         """Ask for a tunnel; ``TunnelOpened`` or an outcome with ``token`` follows. Returns its id. Raises as :meth:`group`."""
         offer = self.tunnels.offer(self.group_to_ask(cluster, b"", now), window_bytes, headers)
-        return self.requester.open_tunnel(offer.group, offer, timeout_s, token, now, placement, waits=waits)
+        return self.requester.begin(new_opening(offer.group, offer, timeout_s, token, now, placement, waits=waits), now)
 
     def group_to_ask(self, cluster: str, payload: bytes, now: float) -> Group:
         """Return what is known of a cluster that is to be sent a payload. Raises as :meth:`request` does."""

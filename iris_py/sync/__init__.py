@@ -39,6 +39,7 @@ from iris_py.errors import (
     RotationIncomplete,
     SealError,
     SlowSubscriber,
+    TooManyMembersLost,
     TunnelBroken,
     TunnelClosed,
 )
@@ -111,6 +112,7 @@ __all__ = [
     "Survey",
     "SurveyFailure",
     "SurveyReply",
+    "TooManyMembersLost",
     "Trace",
     "Tunnel",
     "TunnelBroken",

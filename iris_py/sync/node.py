@@ -290,6 +290,7 @@ class Node(Closable):
         on_full: OnFull = "wait",
         retry_failed: bool = False,
         retry: Retry | None = None,
+        wait_for_members: float | None = None,
         seal: SealLike | None = None,
         codec: AnyCodec | None = None,
     ) -> Any:
@@ -306,6 +307,7 @@ class Node(Closable):
                 on_full=on_full,
                 retry_failed=retry_failed,
                 retry=retry,
+                wait_for_members=wait_for_members,
                 seal=seal,
                 codec=cast("Any", codec),
             )
@@ -351,6 +353,7 @@ class Node(Closable):
         on_full: OnFull = "wait",
         retry_failed: bool = False,
         retry: Retry | None = None,
+        wait_for_members: float | None = None,
         seal: SealLike | None = None,
         codec: AnyCodec | None = None,
     ) -> Future[Any]:
@@ -376,6 +379,7 @@ class Node(Closable):
                 on_full=on_full,
                 retry_failed=retry_failed,
                 retry=retry,
+                wait_for_members=wait_for_members,
                 seal=seal,
                 codec=cast("Any", codec),
             )

@@ -33,6 +33,8 @@ CLOUD_HEADER: Final = "iris-cloud"
 #: Of a broadcast that came by a gateway: who has sent it there, as that is called here, and the number that it gave it.
 ORIGIN_HEADER: Final = "iris-origin"
 NUMBER_HEADER: Final = "iris-number"
+#: Of a request to another cloud: for how many seconds it waits for a member while nobody serves the cluster there.
+MEMBERS_WAIT_HEADER: Final = "iris-members-wait"
 #: Those that applications see and may pass on: the id of what Spark writes to a topic.
 _PASSED_ON: Final = frozenset(("iris-message-id",))
 _TYPES: Final = frozenset((str, bytes, int, float, bool))

@@ -224,6 +224,7 @@ class LocalAgent:
         on_full: OnFull = "wait",
         retry_failed: bool = False,
         retry: Retry | None = None,
+        wait_for_members: float | None = None,
         seal: SealLike | None = None,
         codec: AnyCodec | None = None,
     ) -> Any:
@@ -233,7 +234,18 @@ class LocalAgent:
         decoding does not know the member.
         """
         command = frames.Request(
-            cluster, timeout, idempotent, key, prefer, require, _plain(headers), on_full, retry_failed, _plain_seal(seal), retry
+            cluster,
+            timeout,
+            idempotent,
+            key,
+            prefer,
+            require,
+            _plain(headers),
+            on_full,
+            retry_failed,
+            _plain_seal(seal),
+            retry,
+            wait_for_members,
         )
         content, read = _coded(codec, payload, cluster)
         reply = self._call(command, content, timeout)[1]
@@ -279,6 +291,7 @@ class LocalAgent:
         on_full: OnFull = "wait",
         retry_failed: bool = False,
         retry: Retry | None = None,
+        wait_for_members: float | None = None,
         seal: SealLike | None = None,
         codec: AnyCodec | None = None,
     ) -> Future[Any]:
@@ -292,7 +305,18 @@ class LocalAgent:
             as :exc:`MessageTooLarge`, are raised here.
         """
         command = frames.Request(
-            cluster, timeout, idempotent, key, prefer, require, _plain(headers), on_full, retry_failed, _plain_seal(seal), retry
+            cluster,
+            timeout,
+            idempotent,
+            key,
+            prefer,
+            require,
+            _plain(headers),
+            on_full,
+            retry_failed,
+            _plain_seal(seal),
+            retry,
+            wait_for_members,
         )
         payload, read = _coded(codec, payload, cluster)
         header, content, limit_s = _header(command), _content(payload), _limit(timeout)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 import iris_py
-from iris_py import Answers, IrisError, Member, NoMembers, NotConnected
+from iris_py import Answers, IrisError, Member, NoMembers, NotConnected, TooManyMembersLost
 
 __all__ = [
     "HEADER_BYTES_MAX",
@@ -58,7 +58,7 @@ __all__ = [
 #: Each side begins with these bytes and the version that it speaks.
 MAGIC: Final = b"iris-nod"
 #: Of everything below. It grows with each change, for who has another one understands nothing of it.
-VERSION: Final = 3
+VERSION: Final = 4
 HELLO: Final = struct.Struct(">8sB")
 
 #: number of the call, bytes of the header, bytes of the payload
@@ -105,6 +105,7 @@ class Request(msgspec.Struct, array_like=True, tag=1):
     """The secret as text, and the name; the socket is open to the user of both processes alone."""
     retry: Any = None
     """The fields of an :class:`iris_py.Retry`."""
+    wait_for_members: Any = None
 
 
 class Broadcast(msgspec.Struct, array_like=True, tag=2):
@@ -367,6 +368,8 @@ _BUILTINS: Final = {"TypeError": TypeError, "ValueError": ValueError}
 def failed(error: Exception) -> Failed:
     """Describe an error: its nearest public type, its text, its attributes."""
     attributes = {name: _printable(value) for name, value in vars(error).items() if isinstance(value, _PLAIN)}
+    if isinstance(error, TooManyMembersLost):
+        attributes["members"] = list(error.members)
     if isinstance(error, NoMembers | NotConnected):
         attributes["seeds"] = {_printable(seed): _printable(reason) for seed, reason in error.seeds.items()}
         attributes["strangers"] = [_printable(host) for host in error.strangers]
@@ -388,6 +391,8 @@ def error_of(failure: Failed) -> Exception:
     vars(error).update(failure.attributes)
     if isinstance(error, NoMembers | NotConnected):
         error.strangers = tuple(error.strangers)
+    if isinstance(error, TooManyMembersLost):
+        error.members = tuple(error.members)
     return error
 
 

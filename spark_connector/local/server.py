@@ -317,6 +317,7 @@ class _Connection(asyncio.Protocol):
             on_full=command.on_full,
             retry_failed=command.retry_failed,
             retry=_retry(command.retry),
+            wait_for_members=command.wait_for_members,
             seal=_seal(command.seal),
         )
 

@@ -34,6 +34,7 @@ from iris_py.link.link import LinkState
 from iris_py.node.core import NodeCore
 from iris_py.patterns.request.events import RequestsStarted
 from iris_py.patterns.request.registration import Registration
+from iris_py.patterns.request.retry import retry_of
 from iris_py.patterns.topic.names import group_name, literal_prefix, parse_pattern
 from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
 from iris_py.patterns.tunnel.table import TunnelOpened, TunnelStarted
@@ -395,8 +396,8 @@ class World:
 
     def request(self, source: Source) -> None:
         key = b"key" if source.flag() else None
-        cluster, timeout_s, idempotent = source.choose(CLUSTERS), 0.1 + source.pause(), source.flag()
-        self.asked.append(self.core.request(cluster, source.blob(), timeout_s, idempotent, None, self.now, key))
+        cluster, timeout_s, retry = source.choose(CLUSTERS), 0.1 + source.pause(), retry_of(idempotent=source.flag())
+        self.asked.append(self.core.request(cluster, source.blob(), timeout_s, retry, None, self.now, key))
 
     def survey(self, source: Source) -> None:
         stop_after = 1 if source.flag() else None

@@ -2,7 +2,8 @@
 
 Usage: member.py CLUSTER LOG [asyncio|uvloop]. Configuration comes from the environment. Every executed request is appended to
 LOG in one system call, so a killed process has logged what it had begun. A request tells what to do: ``work MS ...`` answers
-after that time, ``block S`` stops the whole event loop, ``name`` is answered with the node's id. The reply is the request.
+after that time, ``block S`` stops the whole event loop, ``name`` is answered with the node's id, ``die`` ends the process. The
+reply is the request.
 A tunnel is answered message by message with the same.
 """
 
@@ -31,6 +32,8 @@ class Member(iris.Handler):
                 await asyncio.sleep(int(milliseconds) / 1000)
             case [b"block", seconds]:
                 time.sleep(float(seconds))  # noqa: ASYNC251 - that is the point
+            case [b"die"]:
+                os._exit(1)
             case [b"name"]:
                 return self._node.id.encode()
         return request.payload

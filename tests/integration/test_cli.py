@@ -414,6 +414,15 @@ def test_keys_zones_and_weights(shell: Shell) -> None:
     assert "idempotent=True" in shell.run("request", "count", "", "--key", "x")[2]
 
 
+def test_a_request_waits_for_a_member_as_long_as_it_is_told(shell: Shell) -> None:
+    how = ("request", "late", "", "--timeout", "600", "--wait-for-members")
+    for waits in ("0", "0.5"):  # and not for the timeout, which no test would outlive
+        code, out, error = shell.run(*how, waits, "--idempotent")
+        assert (code, out) == (3, b"")
+        assert "nobody serves 'late'" in error
+    assert "must be a finite number of seconds" in shell.run(*how, "inf")[2]
+
+
 def test_failing_command(shell: Shell) -> None:
     shell.serve("join", "fail", "--shell", "--exec", r"printf 'line\n\033[31mred' >&2; exit 7")
     code, out, error = shell.run("request", "fail", "x")

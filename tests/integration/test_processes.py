@@ -111,6 +111,25 @@ def test_killing_a_member_costs_idempotent_requests_nothing(loops: Loops, crew: 
     loops.run(main())
 
 
+@pytest.mark.parametrize("key", [None, "a row"])
+def test_a_request_whose_handler_ends_the_process_ends_two(loop: Loops, crew: Crew, key: str | None) -> None:
+    """Neither an idempotent request nor one with a key goes from member to member until none is left."""
+    members = crew.start("works", 5)
+
+    async def main() -> None:
+        async with iris.connect() as node:
+            await find(node, loop, members)
+            with pytest.raises(iris.TooManyMembersLost) as caught:
+                await node.request("works", b"die", idempotent=True, key=key, timeout=PATIENCE_S)
+            lost = {member.id for member in members if member.id in caught.value.members}
+            assert len(lost) == len(caught.value.members) == 2
+            await find(node, loop, [member for member in members if member.id not in lost])
+            assert await node.request("works", b"work 0", idempotent=True, timeout=PATIENCE_S) == b"work 0"
+
+    loop.run(main())
+    assert Counter(crew.executed())[b"die"] == 2
+
+
 def test_killing_a_member_fails_only_what_it_held(loop: Loops, crew: Crew) -> None:
     members = crew.start("works", 3)
 

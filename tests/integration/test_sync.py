@@ -10,7 +10,7 @@ import threading
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -277,6 +277,11 @@ def test_request_futures(pair: Pair) -> None:
             stuck.result()
         error = pair.second.request_future("nobody", b"").exception(PATIENCE_S)
         assert isinstance(error, iris_py.NoMembers)
+        how: dict[str, Any] = {"idempotent": True, "timeout": 10 * PATIENCE_S, "wait_for_members": 0}
+        error = pair.second.request_future("nobody", b"", **how).exception(PATIENCE_S)
+        assert isinstance(error, iris_py.NoMembers)
+        with pytest.raises(iris_py.NoMembers):
+            pair.second.request("nobody", b"", **how)
         assert asyncio.run(await_future(pair.second)) == b"from an event loop"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
@@ -12,9 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
+from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout, TooManyMembersLost
 from iris_py.patterns.request.attempts import ROUTED_RETRY_S
+from iris_py.patterns.request.pending import new_request
 from iris_py.patterns.request.requester import Requester
+from iris_py.patterns.request.retry import IDEMPOTENT, Retry
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member
 from iris_py.peers.peer import Peer
@@ -30,21 +33,40 @@ KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
 LOCAL = NodeId(bytes(16))
 INDEX = st.integers(0, 9)
 RANK = st.sampled_from((0, 0, 0, 1, 2))
+POLICIES = (
+    None,
+    IDEMPOTENT,
+    Retry(members_lost_max=1),
+    Retry(members_lost_max=None),
+    Retry(on=("lost", "failed", "no_members")),
+    Retry(on=("failed",), backoff_initial=0.0, attempts=3),
+)
 
 
 class Asked:
     """The model's knowledge of one request."""
 
-    def __init__(self, deadline: float, idempotent: bool, waits: bool) -> None:
+    def __init__(self, deadline: float, retry: Retry | None, waits: bool, members_wait_s: float | None) -> None:
         self.deadline = deadline
-        self.idempotent = idempotent
+        self.retry = retry
         self.waits = waits
+        self.members_wait_s = members_wait_s
+        self.losses: set[Member] = set()
+        self.failures = 0
         self.holder: Member | None = None
         self.sends = 0
         self.returns = 0  # times that it came back surely not executed: rejected, or never sent
         self.was_lost = False
         self.routed_until: float | None = None  # it went through the ring, and is given up there then if it is idempotent
         self.answer: bytes | None = None
+
+    @property
+    def idempotent(self) -> bool:
+        return self.retry is not None
+
+    @property
+    def waits_for_members(self) -> bool:
+        return self.members_wait_s is None and self.retry is not None and "no_members" in self.retry.on
 
 
 class RequesterMachine(RuleBasedStateMachine):
@@ -71,11 +93,18 @@ class RequesterMachine(RuleBasedStateMachine):
         held = [(id_, asked) for id_, asked in self.asked.items() if asked.holder is not None]
         return held[index % len(held)] if held else None
 
-    @rule(timeout_s=st.sampled_from((0.02, 0.5, 10.0)), idempotent=st.booleans(), waits=st.booleans())
-    def ask(self, timeout_s: float, idempotent: bool, waits: bool) -> None:
+    @rule(
+        timeout_s=st.sampled_from((0.02, 0.5, 10.0)),
+        retry=st.sampled_from(POLICIES),
+        waits=st.booleans(),
+        members_wait_s=st.sampled_from((None, None, 0.0, 0.4)),
+    )
+    def ask(self, timeout_s: float, retry: Retry | None, waits: bool, members_wait_s: float | None) -> None:
         expected = self.requester.last_id + 1
-        self.asked[expected] = Asked(self.now + timeout_s, idempotent, waits)
-        asked = self.requester.request(self.group, b"", timeout_s, idempotent, expected, self.now, waits=waits)
+        self.asked[expected] = Asked(self.now + timeout_s, retry, waits, members_wait_s)
+        how = (timeout_s, retry, expected, self.now)
+        pending = new_request(self.group, b"", *how, waits=waits, members_wait_s=members_wait_s)
+        asked = self.requester.begin(pending, self.now)
         assert asked == expected
         self.settle()
 
@@ -92,6 +121,8 @@ class RequesterMachine(RuleBasedStateMachine):
             if kind == "reply":
                 self.requester.receive_reply(holder.peer, id_, asked.answer, self.now)
             else:
+                asked.failures += 1
+                asked.holder = None if "failed" in (asked.retry.on if asked.retry is not None else ()) else holder
                 self.requester.receive_failure(holder.peer, id_, packets.encode_failure(ValueError()), self.now)
         else:
             asked.returns += 1
@@ -189,6 +220,7 @@ class RequesterMachine(RuleBasedStateMachine):
                 for asked in self.asked.values():
                     if asked.holder is member:
                         asked.was_lost, asked.holder = True, None
+                        asked.losses.add(member)
                 self.requester.peer_lost(member.peer, self.now)
         self.settle()
 
@@ -225,7 +257,8 @@ class RequesterMachine(RuleBasedStateMachine):
 
     def is_retried(self, asked: Asked) -> bool:
         """Whether it is given to another member when nothing was heard of it for long."""
-        return asked.idempotent and asked.holder is not None and asked.routed_until is not None
+        can_be = asked.retry is not None and "lost" in asked.retry.on
+        return can_be and asked.holder is not None and asked.routed_until is not None
 
     def settle(self) -> None:
         """Take what the requester says, and check each word."""
@@ -240,7 +273,10 @@ class RequesterMachine(RuleBasedStateMachine):
                 self.check_rank(asked.holder, id_)
                 asked.sends += 1
                 asked.routed_until = None
-                assert asked.idempotent or asked.sends <= 1 + asked.returns
+                assert asked.retry is not None or asked.sends <= 1 + asked.returns
+                if asked.retry is not None:
+                    assert len(asked.losses) < (asked.retry.members_lost_max or math.inf)
+                    assert asked.failures < asked.retry.failures_max
             elif asked is not None:  # a time-out tells the member
                 assert kind == CANCEL
                 assert asked.deadline <= self.now
@@ -264,13 +300,19 @@ class RequesterMachine(RuleBasedStateMachine):
             assert outcome == asked.answer == b"reply"
         elif isinstance(outcome, RemoteError):
             assert asked.answer == b"failure"
+            assert asked.failures >= 1
+        elif isinstance(outcome, TooManyMembersLost):
+            assert asked.retry is not None
+            assert set(outcome.members) == {member.peer.id.hex() for member in asked.losses}
+            assert len(asked.losses) == asked.retry.members_lost_max
         elif isinstance(outcome, MemberLost):
-            assert not asked.idempotent or not asked.waits
+            may_repeat = asked.retry is not None and "lost" in asked.retry.on
+            assert not may_repeat or not asked.waits or asked.members_wait_s is not None
             assert asked.was_lost
         elif isinstance(outcome, Overloaded | NoMembers):  # surely not executed
             assert asked.sends == asked.returns
             assert not asked.was_lost
-            waits = asked.waits if isinstance(outcome, Overloaded) else asked.idempotent
+            waits = asked.waits if isinstance(outcome, Overloaded) else asked.waits_for_members
             assert not waits or asked.deadline <= self.now
         else:
             assert isinstance(outcome, RequestTimeout)
@@ -291,7 +333,8 @@ class RequesterMachine(RuleBasedStateMachine):
         waiting, paused = set(requester._waiting), {id_ for id_ in self.asked if id_ in requester._retry_times} - routed
         in_room = {id_ for id_ in self.asked if requester._pending[id_].room is not None}
         assert waiting | paused | in_room == parked
-        assert len(waiting) + len(paused) + len(in_room) == len(parked)
+        assert all(requester._pending[id_].members_by > 0.0 for id_ in waiting & paused), "it waits for a member until then"
+        assert len(waiting | paused) + len(in_room) == len(parked)
         assert requester._rooms.requests == len(in_room) == sum(room.count for room in requester._rooms)
         assert (requester._rooms.deadline() is None) == (not requester._rooms)
         assert len(requester._retry_times) == len(paused) + len(routed)

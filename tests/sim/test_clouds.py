@@ -456,7 +456,7 @@ def test_a_request_from_another_cloud_says_so() -> None:
             await server.join("d", Note())
             headers = encode_headers({"a": 1, "iris-cloud": "us", "iris-op": "x", "iris-message-id": "m"}, is_internal=True)
             future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-            gateway._core.request("d", b"", 5.0, False, future, now(), headers=headers)
+            gateway._core.request("d", b"", 5.0, None, future, now(), headers=headers)
             gateway._driver.wake()
             await future
             gateway._core.broadcast("d", b"", now(), headers)

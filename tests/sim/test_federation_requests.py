@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -147,6 +148,72 @@ def test_without_members_there_are_no_members() -> None:
         assert scene.federation.now - begin < 1.0
 
     simulate(scenario, exports={"eu": [{"cluster": ">"}]}, imports={"us": [{"cluster": ">"}]})
+
+
+@pytest.mark.parametrize("is_idempotent", [False, True])
+def test_a_member_there_is_waited_for_as_long_as_the_caller_says(is_idempotent: bool) -> None:
+    async def scenario(scene: Scene) -> None:
+        federation = scene.federation
+        for wait_s in (0, 2.5):
+            begin = federation.now
+            how: dict[str, Any] = {"idempotent": is_idempotent, "timeout": 30.0, "wait_for_members": wait_s}
+            outcome = await ask(scene.caller, "empty@eu", **how)
+            assert type(outcome) is iris.NoMembers
+            assert wait_s <= federation.now - begin < wait_s + 1.0
+        work = Work()
+        asking = ask(scene.caller, "empty@eu", timeout=30.0, idempotent=is_idempotent, wait_for_members=20.0)
+        await federation.advance(5.0)
+        await federation.members("eu")[0].join("empty", work)
+        assert await asking == b"X"
+        assert work.executed.total() == 1
+        (request,) = work.requests
+        assert not request.headers, "how long its caller waits is not for the member"
+
+    simulate(scenario, exports={"eu": [{"cluster": ">"}]}, imports={"us": [{"cluster": ">"}]})
+
+
+@pytest.mark.parametrize("is_idempotent", [False, True])
+def test_a_gateway_is_waited_for_as_long_as_the_caller_says(is_idempotent: bool) -> None:
+    async def scenario(scene: Scene) -> None:
+        federation = scene.federation
+        (gateway,) = federation.gateways("us")
+        federation.kill(gateway)
+        await federation.advance(5.0)
+        for wait_s in (0, 2.5):
+            begin = federation.now
+            how: dict[str, Any] = {"idempotent": is_idempotent, "timeout": 60.0, "wait_for_members": wait_s}
+            assert type(await ask(scene.caller, "db@eu", **how)) is iris.CloudUnavailable
+            assert wait_s <= federation.now - begin < wait_s + 1.0
+        asking = ask(scene.caller, "db@eu", timeout=60.0, idempotent=is_idempotent, wait_for_members=50.0)
+        await federation.restart_gateway(gateway)
+        assert await asking == b"X"
+        assert scene.executed == 1
+        await federation.until(lambda: is_joined(federation, "us", "eu"), timeout=HEALED_S)
+
+    simulate(scenario, gateways=1)
+
+
+@pytest.mark.parametrize("key", [None, "a row"])
+def test_a_request_that_ends_its_members_there_ends_few(key: str | None) -> None:
+    async def scenario(scene: Scene) -> None:
+        federation = scene.federation
+
+        async def end(request: iris.Request, node: Node) -> bytes:
+            federation.kill(node)
+            return b""
+
+        nodes = federation.members("eu")
+        for node in nodes:
+            await node.join("poison", partial(end, node=node))
+        outcome = await ask(scene.caller, "poison@eu", timeout=60.0, idempotent=True, key=key)
+        assert isinstance(outcome, iris.TooManyMembersLost)
+        assert outcome.cluster == "poison@eu"
+        assert len(outcome.members) == len(set(outcome.members)) == 2
+        assert not set(outcome.members) & {node.id for node in nodes}, "pseudonyms"
+        await federation.advance(20.0)
+        assert len(federation.members("eu")) == 4
+
+    simulate(scenario, members=6, exports={"eu": [{"cluster": ">"}]}, imports={"us": [{"cluster": ">"}]})
 
 
 def test_limits_of_the_exporter_are_told_with_a_time() -> None:

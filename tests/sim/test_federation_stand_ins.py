@@ -92,7 +92,8 @@ def two_clouds(when: str = "absent", seed: int = 1, **how: Any) -> VirtualFedera
     """Return a federation in which eu stands in for us."""
     links = [("us", "eu", LATENCY_S)]
     given: dict[str, Any] = {"exports": {"eu": exported()}, "imports": {"us": imported("eu", when=when)}}
-    return VirtualFederation(seed=seed, clouds={"us": 3, "eu": 2}, links=links, **(given | how))
+    given["clouds"] = {"us": 3, "eu": 2}
+    return VirtualFederation(seed=seed, links=links, **(given | how))
 
 
 def three_clouds(when: str = "absent", seed: int = 1) -> VirtualFederation:
@@ -427,6 +428,29 @@ def test_a_gateway_that_is_killed_costs_idempotent_requests_nothing(side: str) -
         assert await ask(caller) == {b"far"}
 
     simulate(scenario, two_clouds())
+
+
+@pytest.mark.parametrize("key", [None, "a row"])
+def test_a_request_that_ends_its_members_there_ends_few_and_goes_over_once(key: str | None) -> None:
+    """Also where several gateways stand in: what one of them has lost is not given to the next."""
+
+    async def scenario(federation: VirtualFederation) -> None:
+        async def end(request: iris.Request, node: Node) -> bytes:
+            federation.kill(node)
+            return b""
+
+        for node in federation.members("eu"):
+            await node.join("work", partial(end, node=node))
+        caller = federation.members("us")[0]
+        await all_have(federation, 1)
+        with pytest.raises(iris.TooManyMembersLost) as caught:
+            await caller.request("work", b"", timeout=60.0, idempotent=True, key=key)
+        assert caught.value.cluster == "work"
+        assert len(set(caught.value.members)) == 2
+        await federation.advance(20.0)
+        assert len(federation.members("eu")) == 4
+
+    simulate(scenario, two_clouds(clouds={"us": 3, "eu": 6}, gateways=2))
 
 
 @pytest.mark.parametrize("side", ["us", "eu"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 #: Latencies and timers of the simulated network, in seconds.
 SLACK_S = 0.05
+SEAL = iris.Secret(bytes(range(32))).text
 
 
 class Member(iris.Handler):
@@ -124,7 +126,7 @@ def test_a_reply_within_the_time_of_an_attempt_ends_it() -> None:
     ("retry", "outcome", "executed"),
     [
         (iris.Retry(on=("lost",)), iris.RemoteError, 1),
-        (iris.Retry(on=("failed",)), iris.RemoteError, 3),
+        (iris.Retry(on=("failed",)), iris.RemoteError, 5),
         (iris.Retry(on=("failed",), attempts=2), iris.RemoteError, 2),
         (iris.Retry(on=("failed",), attempts=1), iris.RemoteError, 1),
     ],
@@ -138,6 +140,151 @@ def test_failures_are_tried_elsewhere_where_they_may_be(
         with pytest.raises(outcome):
             await caller.request("work", b"", timeout=10.0, retry=retry)
         assert executions(*members) == executed
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"idempotent": True, "retry_failed": True},
+        {"retry": iris.Retry(on=("failed",))},
+        {"retry": iris.Retry(attempts=3, on=("lost", "failed"))},
+        {"retry": iris.Retry(attempts=5, attempt_timeout=1, on=("failed",))},
+        {"idempotent": True, "retry_failed": True, "key": "a lamp"},
+    ],
+)
+def test_a_queue_with_one_worker_does_what_it_failed_twice(how: dict[str, Any]) -> None:
+    """A failure is not remembered as a reply is: the same member executes the same request again, and remembers its reply."""
+
+    class Worker(Member):
+        async def on_request(self, request: iris.Request) -> bytes:
+            self.fails = len(self.asked_at) < 2
+            return await super().on_request(request)
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        member = Worker()
+        caller, _nodes = await start(simulation, member)
+        assert await caller.request("work", b"", timeout=30.0, **how) == b"done"
+        first, second, third = member.asked_at
+        assert 0.0 < second - first < 0.1 + SLACK_S
+        assert 0.0 < third - second < 0.2 + SLACK_S
+        if "key" in how:
+            assert await caller.request("work", b"", timeout=30.0, **how) == b"done"
+            assert executions(member) == 3
+
+    simulate(scenario)
+
+
+def test_pauses_are_as_the_caller_says() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        member = Member(fails=True)
+        caller, _nodes = await start(simulation, member)
+        how = {"backoff_initial": 1.0, "backoff_factor": 3.0, "backoff_max": 5.0, "backoff_jitter": 0.0}
+        retry = iris.Retry(on="failed", attempts=5, **how)  # type: ignore[arg-type]
+        with pytest.raises(iris.RemoteError):
+            await caller.request("work", b"", timeout=60.0, retry=retry)
+        pauses = [later - earlier for earlier, later in itertools.pairwise(member.asked_at)]
+        assert pauses == pytest.approx([1.0, 3.0, 5.0, 5.0], abs=SLACK_S)
+
+    simulate(scenario)
+
+
+def test_two_callers_with_one_key_have_it_done_again_together() -> None:
+    """Both wait for one execution, hear of its failure, and ask again: what runs meanwhile has them both as its callers."""
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        member = Member(1.0, fails=True)
+        caller, _nodes = await start(simulation, member)
+        retry = iris.Retry(on=("failed",), attempts=2, backoff_jitter=0.0)
+        asking = [caller.request("work", b"", timeout=30.0, key="k", retry=retry) for _ in range(2)]
+        outcomes = await asyncio.gather(*asking, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [iris.RemoteError] * 2
+        assert executions(member) == 2
+
+    simulate(scenario)
+
+
+# -- a request whose handler ends the process
+
+
+class Poisoned(iris.Handler):
+    """Ends its node at one payload, as a segmentation fault or the OOM killer does."""
+
+    def __init__(self, simulation: NodeSimulation, node: iris.Node, after_s: float) -> None:
+        self.simulation = simulation
+        self.node = node
+        self.after_s = after_s
+
+    async def on_request(self, request: iris.Request) -> bytes:
+        await asyncio.sleep(self.after_s)
+        if request.payload == b"poison":
+            self.simulation.kill(self.node)
+            await asyncio.Event().wait()
+        return b"done"
+
+
+@pytest.mark.parametrize("key", [None, "a row"])
+@pytest.mark.parametrize(
+    ("retry", "lost"), [(None, 2), (iris.Retry(members_lost_max=1), 1), (iris.Retry(members_lost_max=3), 3)]
+)
+@pytest.mark.parametrize("after_s", [0.0, 3.0])
+def test_a_request_that_ends_its_members_ends_few(key: str | None, retry: iris.Retry | None, lost: int, after_s: float) -> None:
+    """Also where members take so long to die that others are asked as well."""
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        caller, *nodes = await simulation.start_nodes(13)
+        for node in nodes:
+            await node.join("work", Poisoned(simulation, node, after_s))
+        await caller.members("work")
+        await simulation.until(lambda: len(caller.members("work")) == 12)
+        how = {"idempotent": True} if retry is None else {"retry": retry}
+        with pytest.raises(iris.TooManyMembersLost) as caught:
+            await caller.request("work", b"poison", timeout=60.0, key=key, **how)
+        assert len(caught.value.members) == len(set(caught.value.members)) == lost
+        assert set(caught.value.members) <= {node.id for node in nodes}
+        assert isinstance(caught.value, iris.MemberLost)
+        await simulation.until(lambda: len(caller.members("work")) == 12 - lost)
+        await asyncio.sleep(10.0)
+        assert len(caller.members("work")) == 12 - lost, "nobody else has it"
+        assert await caller.request("work", b"", idempotent=True) == b"done"
+
+    simulate(scenario)
+
+
+# -- nobody there
+
+
+@pytest.mark.parametrize("how", [{}, {"idempotent": True}, {"retry": iris.Retry()}, {"idempotent": True, "key": "k"}])
+def test_it_waits_for_a_member_for_as_long_as_the_caller_says(how: dict[str, Any]) -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        caller, late = await simulation.start_nodes(2)
+        for wait_s in (0, 2.5):
+            began = now()
+            with pytest.raises(iris.NoMembers):
+                await caller.request("work", b"", timeout=30.0, wait_for_members=wait_s, **how)
+            assert wait_s <= now() - began < wait_s + 0.5
+            with pytest.raises(iris.NoMembers):
+                await caller.request("work", {}, timeout=30.0, wait_for_members=wait_s, codec="json", **how)
+            with pytest.raises(iris.NoMembers):
+                await caller.request("work", b"", timeout=30.0, wait_for_members=wait_s, seal=SEAL, **how)
+            assert 3 * wait_s <= now() - began < 3 * wait_s + 1.0
+        member = Member()
+        asking = asyncio.create_task(caller.request("work", b"", timeout=30.0, wait_for_members=20.0, **how))
+        await asyncio.sleep(10.0)
+        await late.join("work", member)
+        assert await asking == b"done"
+        assert executions(member) == 1
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("wait_s", [-1, float("inf"), float("nan"), "1", True])
+def test_what_is_no_time_to_wait_for_members_is_refused(wait_s: Any) -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        (node,) = await simulation.start_nodes(1)
+        with pytest.raises(iris.ConfigurationError, match=r"wait_for_members=.* must be a finite number of seconds"):
+            await node.request("work", b"", wait_for_members=wait_s)
 
     simulate(scenario)
 

@@ -314,7 +314,7 @@ def test_what_another_cloud_asks_is_for_ordinary_members_alone() -> None:
 
             async def serve_neighbour(waits: bool) -> bytes:
                 future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-                gateway._core.request("work", b"x", 5.0, False, future, now(), None, OWN_ONLY, waits=waits)
+                gateway._core.request("work", b"x", 5.0, None, future, now(), None, OWN_ONLY, waits=waits)
                 gateway._driver.wake()
                 return await future
 

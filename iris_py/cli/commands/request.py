@@ -42,8 +42,16 @@ def request(
     require: Annotated[str | None, typer.Option(metavar="ZONE", help="Ask nobody outside this zone.")] = None,
     retry_failed: Annotated[
         bool,
-        typer.Option("--retry-failed", metavar="", help="With --idempotent: ask another member when the handler of one fails."),
+        typer.Option("--retry-failed", metavar="", help="With --idempotent: try again when a handler fails."),
     ] = False,
+    wait_for_members: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="How long to wait while nobody serves the cluster: by default 0, or with --idempotent all of --timeout.",
+        ),
+    ] = None,
     on_full: Annotated[
         Literal["wait", "raise"],
         typer.Option(
@@ -79,6 +87,7 @@ def request(
             prefer=prefer,
             require=require,
             retry_failed=retry_failed,
+            wait_for_members=wait_for_members,
             on_full=on_full,
             header=header,
             has_lines=lines,

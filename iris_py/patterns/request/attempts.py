@@ -62,4 +62,5 @@ def stop(request_id: int, pending: Pending, now: float) -> list[PeerMessage]:
     holders = [member, *(other for other, _since in pending.also or ())]
     for other in holders[1:]:
         pending.drop_also(other.peer)
+    pending.stopped += tuple(holder.peer.id for holder in holders if holder.peer.id not in pending.stopped)
     return [PeerMessage(pending.group, holder.peer, packets.CANCEL, request_id) for holder in holders]

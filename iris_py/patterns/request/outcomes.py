@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
+from iris_py.errors import (
+    IrisError,
+    MemberLost,
+    NoMembers,
+    Overloaded,
+    RemoteError,
+    RequestTimeout,
+    TooManyMembersLost,
+)
 from iris_py.wire import packets
 
 if TYPE_CHECKING:
@@ -40,8 +48,10 @@ def of_no_taker(pending: Pending, nodes: int) -> IrisError:
 
 
 def of_loss(pending: Pending) -> MemberLost:
-    """Return the error where who has the request went away. A stand-in is a gateway on the way to others."""
+    """Return the error where the member that has the request went away. A stand-in is a gateway on the way to others."""
     assert pending.member is not None
+    if pending.retry is not None and not pending.may_lose(1):
+        return TooManyMembersLost(pending.group.name, [member.hex() for member in pending.losses])
     lost = pending.member.peer.id.hex()
     return MemberLost(pending.group.name, "", gateway=lost) if pending.member.rank else MemberLost(pending.group.name, lost)
 
@@ -75,7 +85,9 @@ def of_timeout(pending: Pending, nodes: int) -> IrisError:
     return RequestTimeout(group.name, pending.timeout_s, None)
 
 
-def of_failure(pending: Pending, peer: Peer, payload: bytes) -> RemoteError:
-    """Return the error where the handler at a member has failed the request."""
+def of_failure(pending: Pending, peer: Peer, payload: bytes) -> RemoteError | TooManyMembersLost:
+    """Return the error where the handler at a member has failed the request, or a stand-in says that it lost members there."""
     type_, text = packets.decode_failure(payload)
+    if pending.member is not None and pending.member.rank and type_ == TooManyMembersLost.__name__:
+        return TooManyMembersLost(pending.group.name, text.split(","))
     return RemoteError(pending.group.name, peer.id.hex(), type_, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +13,8 @@ from iris_py.patterns.request.rooms import Line, Room, RoomKey
 from iris_py.patterns.tunnel.offer import Offer
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member, Placement
-from iris_py.wire.headers import Headers
+from iris_py.wire import packets
+from iris_py.wire.headers import NO_HEADERS, Headers
 
 if TYPE_CHECKING:
     from iris_overlay.timers import DeadlineTable
@@ -58,12 +60,12 @@ class Pending(msgspec.Struct, eq=False):
         payload: Of the message.
         timeout_s: How long its caller waits, from the beginning.
         deadline: Until when.
-        idempotent: Whether it may be given to another member though one may have executed it.
+        retry: How it may be repeated though a member may have executed it; None if it may not.
         placement: Which zones it prefers and requires; None for the usual.
         headers: What travels beside the payload.
         waits: Whether it waits for a place where every member is full; otherwise that ends it.
-        retries_failed: Whether another member is asked when a handler has failed it.
         anchor: Chooses the member; empty: the balancer does.
+        members_wait_s: How long it waits for a member while nobody serves the cluster; infinite for as long as it may take.
         together: Those with which it shares its deadline; None if it has its own.
         offer: It asks for a tunnel, with this.
         member: Who has it.
@@ -80,9 +82,12 @@ class Pending(msgspec.Struct, eq=False):
         sign_by: Until when it may take for that.
         failure: What the last handler that failed it said, while another member is asked.
         room: Where it waits for a place; None if it does not.
-        retry: How it may be repeated; None for what ``idempotent`` and ``retries_failed`` say.
         refused: How many of the attempts surely did not execute it.
+        failures: How many handlers have failed it.
+        losses: The ids of the members that went away while they had it, each once.
+        stopped: The ids of the members that were told to stop, for they took too long: they may still execute it.
         attempt_by: Until when those who have it may take; 0.0 for as long as the request may.
+        members_by: Until when it waits so; 0.0 while it does not.
     """
 
     token: object
@@ -91,12 +96,12 @@ class Pending(msgspec.Struct, eq=False):
     payload: bytes
     timeout_s: float
     deadline: float
-    idempotent: bool
+    retry: Retry | None
     placement: Placement | None
     headers: Headers
     waits: bool = False
-    retries_failed: bool = False
     anchor: bytes = b""
+    members_wait_s: float = 0.0
     together: Together | None = None
     offer: Offer | None = None
     member: Member | None = None
@@ -113,9 +118,12 @@ class Pending(msgspec.Struct, eq=False):
     sign_by: float = 0.0
     failure: RemoteError | None = None
     room: Room | None = None
-    retry: Retry | None = None
     refused: int = 0
+    failures: int = 0
+    losses: tuple[bytes, ...] = ()
+    stopped: tuple[bytes, ...] = ()
     attempt_by: float = 0.0
+    members_by: float = 0.0
 
     @property
     def is_spent(self) -> bool:
@@ -126,17 +134,28 @@ class Pending(msgspec.Struct, eq=False):
     @property
     def outlives_member(self) -> bool:
         """Whether it is given to another member when its member is lost, though that may have executed it."""
-        return self.idempotent if self.retry is None else "lost" in self.retry.on and not self.is_spent
+        return self.retry is not None and "lost" in self.retry.on and not self.is_spent and self.may_lose(1)
 
-    @property
-    def waits_for_members(self) -> bool:
-        """Whether it waits for a member where there is none."""
-        return self.idempotent if self.retry is None else "no_members" in self.retry.on
+    def may_lose(self, count: int) -> bool:
+        """Tell whether so many members may have the request now: as many as it may lose besides those that it has lost."""
+        assert self.retry is not None
+        limit = self.retry.members_lost_max
+        return limit is None or len(self.losses) + count <= limit
+
+    def note_loss(self, member: Member) -> None:
+        """Note that a member has gone away with the request, so that it may have been executed."""
+        self.lost = member
+        self.add_loss(member.peer.id)
+
+    def add_loss(self, member: bytes) -> None:
+        """Count a member, by its id, among those that went away with the request, or after they were told to stop."""
+        if member not in self.losses:
+            self.losses += (member,)
 
     def hedge_s(self) -> float:
         """Return how long a member is waited for alone, in seconds."""
         if self.retry is None:
-            return self.group.hedging.delay_s(self.timeout_s)
+            return math.inf
         return self.retry.delay_s(self.group.hedging, self.timeout_s)
 
     @property
@@ -218,13 +237,15 @@ class Pending(msgspec.Struct, eq=False):
             return 0.0
         return self.sign_by
 
-    def forget_member(self) -> None:
-        """Take the request from its member."""
-        assert self.member is not None
-        self.member.in_flight -= 1
-        self.member.peer.awaited -= 1
+    def forget_member(self) -> Member:
+        """Take the request from its member; returns that."""
+        member = self.member
+        assert member is not None
+        member.in_flight -= 1
+        member.peer.awaited -= 1
         self.member = None
         self.probed_at = 0.0  # the next one has all the time for a sign
+        return member
 
     def forget_deadline(self, request_id: int, deadlines: DeadlineTable[int | Together]) -> None:
         """Forget its deadline; of one that it shares, with the last of those that share it.
@@ -247,6 +268,67 @@ class Pending(msgspec.Struct, eq=False):
             member.in_flight -= 1
             member.peer.awaited -= 1
         return others
+
+
+def new_request(
+    group: Group,
+    payload: bytes,
+    timeout_s: float,
+    retry: Retry | None,
+    token: object,
+    now: float,
+    identity: bytes = b"",
+    placement: Placement | None = None,
+    headers: Headers = NO_HEADERS,
+    *,
+    is_anchored: bool = False,
+    waits: bool = False,
+    members_wait_s: float | None = None,
+) -> Pending:
+    """Return a request that is to be begun.
+
+    Args:
+        group: Whom to ask.
+        payload: The request.
+        timeout_s: How long to wait for an answer.
+        retry: How it may be repeated though a member may have executed it; None if it may not.
+        token: What the outcome comes with.
+        now: The time.
+        identity: By which a member knows a request that it has executed; empty for none.
+        placement: Which zones it prefers and requires; None for the nearest.
+        headers: What travels beside the payload.
+        is_anchored: Whether the identity also chooses the member, for others may ask with the same one.
+        waits: Whether it waits for a place, until its time is out, if every member is full.
+        members_wait_s: How long it waits for a member while nobody serves the cluster; None for what ``retry`` says.
+    """
+    kind = packets.REQUEST
+    if identity:
+        kind, payload = packets.REQUEST_ONCE, identity + payload
+    deadline = now + min(timeout_s, TIMEOUT_S_MAX)
+    anchor = identity if is_anchored else b""
+    pending = Pending(token, group, kind, payload, timeout_s, deadline, retry, placement, headers, waits, anchor)
+    if members_wait_s is not None:
+        pending.members_wait_s = members_wait_s
+    elif retry is not None and "no_members" in retry.on:
+        pending.members_wait_s = math.inf
+    return pending
+
+
+def new_opening(
+    group: Group,
+    offer: Offer,
+    timeout_s: float,
+    token: object,
+    now: float,
+    placement: Placement | None = None,
+    anchor: bytes = b"",
+    *,
+    waits: bool = False,
+) -> Pending:
+    """Return the opening of a tunnel that is to be begun; the arguments are those of :func:`new_request`."""
+    deadline = now + min(timeout_s, TIMEOUT_S_MAX)
+    how = (timeout_s, deadline, None, placement, offer.headers, waits, anchor)
+    return Pending(token, group, packets.TUNNEL_OPEN, b"", *how, offer=offer)
 
 
 def room_key_of(pending: Pending) -> RoomKey:

@@ -7,7 +7,7 @@ in the same way (:mod:`iris_py.patterns.tunnel.table`), for to be asked executes
 
 Theory of operation. A request that has no outcome is in one place: a member has it (and, while it is hedged, maybe others that
 were asked before), or it waits for a member or a link (``_waiting``), for a place at one (``_rooms``), or for a time
-(``_retry_times``).
+(``_retry_times``). While it waits for a member until a time it is in the first and the last of these.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from iris_py.patterns.request.attempts import ROUTED_RETRY_S, Attempts, stop
 from iris_py.patterns.request.hedges import HedgeTimes, look_again_at
 from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, Ticket, Together, room_key_of
 from iris_py.patterns.request.repetitions import identities_of_keys
-from iris_py.patterns.request.retry import Retry
+from iris_py.patterns.request.retry import IDEMPOTENT, Retry
 from iris_py.patterns.request.rooms import ROOM_GROWTH, Line, Rooms, pause_s
 from iris_py.peers.balancer import choose_near
 from iris_py.peers.hedging import LATE_S
@@ -41,9 +41,8 @@ if TYPE_CHECKING:
     from iris_py.patterns.request.rooms import Room
     from iris_py.patterns.tunnel.offer import Offer
     from iris_py.peers.group import Group
-    from iris_py.peers.member import Member, Placement
+    from iris_py.peers.member import Member
     from iris_py.peers.peer import Peer
-    from iris_py.wire.headers import Headers
 
 
 class Requester:
@@ -89,60 +88,40 @@ class Requester:
 
     # -- commands
 
-    def request(
-        self,
-        group: Group,
-        payload: bytes,
-        timeout_s: float,
-        idempotent: bool | Retry,
-        token: object,
-        now: float,
-        identity: bytes = b"",
-        placement: Placement | None = None,
-        headers: Headers = NO_HEADERS,
-        *,
-        is_anchored: bool = False,
-        waits: bool = False,
-        retries_failed: bool = False,
-    ) -> int:
-        """Start a request; its outcome comes with ``token``. Returns its id, for :meth:`cancel`.
+    def begin(self, pending: Pending, now: float) -> int:
+        """Start a request, or the opening of a tunnel. Returns its id, for :meth:`cancel`.
 
-        Args:
-            group: Whom to ask.
-            payload: The request.
-            timeout_s: How long to wait for an answer.
-            idempotent: Whether it may be given to another member though one may have executed it; or how.
-            token: What the outcome comes with.
-            now: The time.
-            identity: By which a member knows a request that it has executed; empty for none.
-            placement: Which zones it prefers and requires; None for the nearest.
-            headers: What travels beside the payload.
-            is_anchored: Whether the identity also chooses the member, for others may ask with the same one.
-            waits: Whether it waits for a place, until its time is out, if every member is full.
-            retries_failed: Whether another member is asked when the handler of one has failed it; only if it is idempotent.
+        The outcome comes with the token of the request; of a tunnel only if there can be none.
         """
         self.last_id = request_id = self.last_id + 1
-        group.counts.sent += 1
-        deadline = now + min(timeout_s, TIMEOUT_S_MAX)
-        kind = packets.REQUEST
-        if identity:
-            kind, payload = packets.REQUEST_ONCE, identity + payload
-        retry = idempotent if isinstance(idempotent, Retry) else None
-        retries_failed = retries_failed if retry is None else "failed" in retry.on
-        how = (bool(idempotent), placement, headers, waits, retries_failed, identity if is_anchored else b"")
-        pending = Pending(token, group, kind, payload, timeout_s, deadline, *how, retry=retry)
-        return self._begin(request_id, pending, now)
+        if pending.offer is None:
+            pending.group.counts.sent += 1
+        self._pending[request_id] = pending
+        self._deadlines.set(request_id, pending.deadline)
+        if pending.deadline < self._earliest:
+            self.has_new_deadline = True
+        if self._rooms.requests and pending.waits and room_key_of(pending) in self._rooms:
+            self._enter_room(request_id, pending, now)  # behind those that came before
+        else:
+            self._dispatch(request_id, pending, now)
+        return request_id
 
     def request_many(
-        self, group: Group, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float
+        self,
+        group: Group,
+        asked: Sequence[tuple[object, str | bytes, bytes]],
+        timeout_s: float,
+        now: float,
+        retry: Retry = IDEMPOTENT,
     ) -> range:
-        """Start idempotent requests, as :meth:`request` does with identities of keys that also choose the member.
+        """Start idempotent requests, as :meth:`begin` does with identities of keys that also choose the member.
 
         Args:
             group: Whom to ask.
             asked: The token, the key and the payload of each.
             timeout_s: How long to wait for each answer.
             now: The time.
+            retry: How each may be repeated.
 
         Returns:
             Their ids, for :meth:`cancel`.
@@ -168,8 +147,8 @@ class Requester:
         is_full = self._rooms.requests > 0 and (group, None, Line.KEYED if group.spills else Line.USUAL) in self._rooms
         for request_id, identity, (token, _key, payload) in zip(ids, identities, asked, strict=True):
             content = identity + payload
-            how = (None, NO_HEADERS, True, False, identity, together)
-            pending = Pending(token, group, kind, content, timeout_s, deadline, True, *how)
+            how = (None, NO_HEADERS, True, identity, math.inf, together)
+            pending = Pending(token, group, kind, content, timeout_s, deadline, retry, *how)
             pending_by_id[request_id] = pending
             if is_full:
                 self._enter_room(request_id, pending, now)  # behind those that came before
@@ -188,35 +167,6 @@ class Requester:
         if is_sent and len(group.members or ()) > 1:
             self._hedge_at(now + group.hedging.delay_s(timeout_s), ids.start, ids.stop)
         return ids
-
-    def open_tunnel(
-        self,
-        group: Group,
-        offer: Offer,
-        timeout_s: float,
-        token: object,
-        now: float,
-        placement: Placement | None = None,
-        anchor: bytes = b"",
-        *,
-        waits: bool = False,
-    ) -> int:
-        """Ask for a tunnel: an outcome comes only if there can be none. Returns the id, for :meth:`cancel`."""
-        self.last_id = request_id = self.last_id + 1
-        how = (timeout_s, now + min(timeout_s, TIMEOUT_S_MAX), False, placement, offer.headers, waits, False, anchor)
-        pending = Pending(token, group, packets.TUNNEL_OPEN, b"", *how, offer=offer)
-        return self._begin(request_id, pending, now)
-
-    def _begin(self, request_id: int, pending: Pending, now: float) -> int:
-        self._pending[request_id] = pending
-        self._deadlines.set(request_id, pending.deadline)
-        if pending.deadline < self._earliest:
-            self.has_new_deadline = True
-        if self._rooms.requests and pending.waits and room_key_of(pending) in self._rooms:
-            self._enter_room(request_id, pending, now)  # behind those that came before
-        else:
-            self._dispatch(request_id, pending, now)
-        return request_id
 
     def offer_of(self, peer: Peer, request_id: int) -> Offer | None:
         """Return what a member was asked to accept; None if that is no tunnel, or not that member's any more."""
@@ -326,11 +276,10 @@ class Requester:
         else:
             member.observe_failure()
             failure = outcomes.of_failure(pending, peer, payload)
-            if pending.retries_failed and (pending.also or not pending.is_spent):  # each member is asked once
-                pending.failure = failure
-                self._try_another(request_id, pending, now)
+            if isinstance(failure, RemoteError):
+                self._take_failure(request_id, pending, failure, now)
             else:
-                self._fail(request_id, pending, failure)
+                self._finish(request_id, pending, failure)
         if self._rooms.requests:
             self._place_freed(pending.group, member, now)
 
@@ -345,7 +294,7 @@ class Requester:
                 self.counts.late += 1
             return
         if reason == packets.Rejection.LOST:
-            self._lose(request_id, pending, now)
+            self._lose(request_id, pending, now, is_uncounted=True)
             return
         if reason != packets.Rejection.NOT_A_MEMBER or not pending.rejected:  # who says so does not count among the full
             pending.rejected = reason
@@ -372,16 +321,31 @@ class Requester:
         """
         for pending in self._pending.values():
             if pending.also and (member := pending.drop_also(peer)):
-                pending.lost = member
+                pending.note_loss(member)
+            elif pending.stopped and peer.id in pending.stopped:
+                pending.add_loss(peer.id)
         for request_id, pending in self._sent_to(peer, unsent):
             self._lose(request_id, pending, now, stays=is_broken and bool(pending.anchor) and not peer.is_dead)
 
-    def _lose(self, request_id: int, pending: Pending, now: float, *, stays: bool = False) -> None:
-        """The member, or who it handed the request on to, went away, and may have executed it."""
-        if (
-            pending.outlives_member or pending.also or pending.offer is not None
-        ):  # of a tunnel nothing begins before it is taken
-            pending.lost = pending.member if pending.offer is None else None
+    def _lose(self, request_id: int, pending: Pending, now: float, *, stays: bool = False, is_uncounted: bool = False) -> None:
+        """The member, or what it handed the request on to, went away or is silent, and may have executed the request.
+
+        Args:
+            request_id: The request.
+            pending: The same.
+            now: The time.
+            stays: Whether the member may live, and is asked again.
+            is_uncounted: Whether no member is known to have gone away: the ring lost it, or a gateway its line.
+        """
+        assert pending.member is not None
+        if pending.offer is not None:  # of a tunnel nothing begins before it is taken
+            self._try_another(request_id, pending, now)
+            return
+        if stays or is_uncounted:
+            pending.lost = pending.member
+        else:
+            pending.note_loss(pending.member)
+        if pending.outlives_member or pending.also:
             self._try_another(request_id, pending, now, stays=stays)
         else:
             self._finish(request_id, pending, outcomes.of_loss(pending))
@@ -411,7 +375,10 @@ class Requester:
             pending.drop_also(peer)
         elif is_tried:
             pending.refused += 1
-            self._try_another(request_id, pending, now)
+            if pending.lost is pending.member:  # it was sent before: over a link that broke
+                self._lose(request_id, pending, now)
+            else:
+                self._try_another(request_id, pending, now)
         else:
             pending.attempts -= 1
             self._take_from_member(request_id, pending)
@@ -455,7 +422,7 @@ class Requester:
         for request_id in self._retry_times.expired(now):
             pending = self._pending[request_id]
             if pending.member is not None:  # it went through the ring
-                self._lose(request_id, pending, now)
+                self._lose(request_id, pending, now, is_uncounted=True)
             else:
                 self._dispatch(request_id, pending, now)
         for request_id, pending in self._attempts.due(self._pending, now):
@@ -473,7 +440,7 @@ class Requester:
         group, placement = pending.group, pending.placement
         levels = group.levels if placement is None else group.placed_levels(placement)
         if not levels:
-            self._handle_no_members(request_id, pending, known=group.members is not None)
+            self._handle_no_members(request_id, pending, now, known=group.members is not None)
             return
         if pending.anchor:
             self._dispatch_anchored(request_id, pending, now)
@@ -516,60 +483,82 @@ class Requester:
         time_left = packets.encode_time_left(pending.deadline - now)
         payload = pending.payload if pending.offer is None else pending.offer.make(member.peer, request_id)
         self.out.append(PeerMessage(pending.group, member.peer, pending.kind, request_id, time_left, payload, pending.headers))
-        if pending.retry is not None:
+        if pending.retry is not None and pending.retry.attempt_timeout is not None:
             self._attempts.begin(request_id, pending, now)
             self.has_new_deadline = True
         if pending.kind == packets.REQUEST_ONCE and (len((group := pending.group).lowest) > 1 or group.spills):
             self._hedge_at(now + pending.hedge_s(), request_id, request_id + 1)
 
-    def _handle_no_members(self, request_id: int, pending: Pending, *, known: bool) -> None:
-        if pending.failure is not None and known:
-            self._fail(request_id, pending, pending.failure)
-        elif pending.waits_for_members or not known:
-            self._park(request_id, pending)
-        else:
-            self._finish(request_id, pending, outcomes.of_lost_and_nobody(pending, self._count_nodes()))
+    def _take_failure(self, request_id: int, pending: Pending, failure: RemoteError, now: float) -> None:
+        """A handler has failed the request: end it, or wait for those that have it as well, or pause and try again."""
+        pending.failure = failure
+        pending.failures += 1
+        retry = pending.retry
+        if retry is None or pending.failures >= retry.failures_max or (pending.is_spent and not pending.also):
+            self._fail(request_id, pending, failure)
+            return
+        if pending.also:
+            self._try_another(request_id, pending, now)
+            return
+        pause_s = retry.backoff_s(pending.failures, self._rng)
+        if now + pause_s >= pending.deadline:
+            self._fail(request_id, pending, failure)
+            return
+        self._take_from_member(request_id, pending, is_tried=True)
+        if not choice.untried(pending, now):
+            pending.tried = None  # the same members again
+        self._pause(request_id, pending, now + pause_s)
+
+    def _handle_no_members(self, request_id: int, pending: Pending, now: float, *, known: bool) -> None:
+        if known and not pending.members_by:
+            pending.members_by = now + pending.members_wait_s
+        if known and now >= pending.members_by:
+            if pending.failure is not None:
+                self._fail(request_id, pending, pending.failure)
+            else:
+                self._finish(request_id, pending, outcomes.of_lost_and_nobody(pending, self._count_nodes()))
+            return
+        self._park(request_id, pending)
+        if known and pending.members_by < pending.deadline:
+            self._pause(request_id, pending, pending.members_by)
 
     def _handle_none_ready(self, request_id: int, pending: Pending, *, congested: bool, now: float) -> None:
         is_full = pending.rejected == packets.Rejection.OVERLOADED
         if congested:
             self._park(request_id, pending)
-        elif pending.failure is not None:
-            self._fail(request_id, pending, pending.failure)
-        elif is_full and pending.waits:
+        elif is_full and pending.waits and pending.failure is None:
             self._enter_room(request_id, pending, now)
-        elif pending.idempotent and not is_full:
+        elif pending.failure is not None or (pending.retry is not None and not is_full):
             assert pending.tried is not None
             wait_s = pause_s(pending.attempts, len(pending.tried))
             pending.tried = None
-            pending.is_parked = True
-            self._retry_times.set(request_id, now + wait_s)
-            self.has_new_deadline = True
+            self._pause(request_id, pending, now + wait_s)
         else:
             self._finish(request_id, pending, outcomes.of_no_taker(pending, self._count_nodes()))
 
     def _end_attempt(self, request_id: int, pending: Pending, now: float) -> None:
         """Those who have it have had it for as long as they may: ask another one in their place."""
         self.out += stop(request_id, pending, now)
-        if pending.is_spent:
+        if not pending.may_lose(1):
+            self._finish(request_id, pending, outcomes.of_loss(pending))
+        elif pending.is_spent:
             self._finish(request_id, pending, outcomes.of_attempts(pending, now))
         else:
             pending.lost = pending.member
             self._try_another(request_id, pending, now)
 
     def _try_another(self, request_id: int, pending: Pending, now: float, *, stays: bool = False) -> None:
-        member = pending.member
-        assert member is not None
-        self._take_from_member(request_id, pending)
-        if not stays:
-            pending.tried = [*(pending.tried or ()), member]
-            pending.tried_count = max(pending.tried_count, len(pending.tried))
+        self._take_from_member(request_id, pending, is_tried=not stays)
         self._choose_anew(request_id, pending, now)
 
-    def _take_from_member(self, request_id: int, pending: Pending) -> None:
-        pending.forget_member()
+    def _take_from_member(self, request_id: int, pending: Pending, *, is_tried: bool = False) -> None:
+        member = pending.forget_member()
+        if is_tried:
+            pending.tried = [*(pending.tried or ()), member]
+            pending.tried_count = max(pending.tried_count, len(pending.tried))
         if pending.attempt_by:
             self._attempts.forget(request_id, pending)
+        pending.members_by = 0.0
         if pending.is_routed:
             pending.is_routed = False
             self._retry_times.cancel(request_id)
@@ -586,6 +575,11 @@ class Requester:
     def _park(self, request_id: int, pending: Pending) -> None:
         pending.is_parked = True
         self._waiting[request_id] = None
+
+    def _pause(self, request_id: int, pending: Pending, until: float) -> None:
+        pending.is_parked = True
+        self._retry_times.set(request_id, until)
+        self.has_new_deadline = True
 
     def _unpark(self, request_id: int, pending: Pending) -> None:
         pending.is_parked = False
@@ -628,7 +622,8 @@ class Requester:
     def _give_to_second(self, request_id: int, pending: Pending, member: Member, now: float) -> bool:
         """Give a request to another member as well; returns whether there is one, and the budget allows it."""
         group, others = pending.group, choice.seconds(pending, member)
-        if not others or pending.is_spent or not group.hedging.take():
+        having = 2 + len(pending.also or ())
+        if not others or pending.is_spent or not pending.may_lose(having) or not group.hedging.take():
             return False
         other, _unready = choice.choose(pending, others, self._rng)
         self.counts.hedged += 1
@@ -693,7 +688,7 @@ class Requester:
             request_id, pending = first
             if not group.candidates(placement):
                 self._unpark(request_id, pending)
-                self._handle_no_members(request_id, pending, known=True)
+                self._handle_no_members(request_id, pending, now, known=True)
                 continue
             if line == Line.TUNNELS:  # whether there is a place for one nobody knows but the member
                 return

@@ -1,4 +1,4 @@
-"""Retries of a request, where ``idempotent=True`` is too coarse: :class:`Retry` (docs/design.md 16.72)."""
+"""The retry policy of a request: when it is repeated, how often, and after which pause (docs/design.md 16.72)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,30 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from iris_overlay.rng import Rng
     from iris_py.peers.hedging import Hedging
 
-__all__ = ["HedgeAfter", "Retry", "RetryReason"]
+__all__ = ["HedgeAfter", "Retry", "RetryReason", "retry_of"]
 
-#: Why a request is given to another member: the first was lost, its handler failed, or there is no member to begin with.
+#: Why a request is tried again: its member was lost, its handler failed, or there is no member to begin with.
 RetryReason: TypeAlias = Literal["lost", "failed", "no_members"]
 #: When a second member is asked as well: after the time that so many of a hundred answers take, or ``auto``.
 HedgeAfter: TypeAlias = Literal["auto", "p50", "p75", "p90", "p95", "p99"]
+
+#: Executions of a request whose handlers fail, where ``attempts`` does not say how many. Too small: a dependency that is down
+#: for a second fails the request; too large: a request that is wrong itself occupies members for nothing. Queues use the same
+#: number for messages whose consumer fails (pynsq ``max_tries``, gRPC caps ``maxAttempts`` at it).
+FAILED_ATTEMPTS = 5
+#: Members that one idempotent request may lose. A request whose handler ends its process would otherwise end one member after
+#: the other. Too small (1): the death of a single machine fails what it held; too large: one such request costs that many.
+MEMBERS_LOST_MAX = 2
+#: The first pause after a failure (seconds), the factor of the following ones, and the longest. Too small: members whose
+#: database is down are asked again before it can be up; too large: a member that fails once costs its callers as much.
+BACKOFF_S = 0.1
+BACKOFF_FACTOR = 2.0
+BACKOFF_S_MAX = 10.0
+#: Factors after which a pause grows no further, whatever its factor: so the power cannot overflow.
+_POWER_MAX = 64
 
 _REASONS: Final = get_args(RetryReason)
 _TIMES: Final = get_args(HedgeAfter)
@@ -25,22 +41,21 @@ _TIMES: Final = get_args(HedgeAfter)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """A rule for repeating a request. To give one says that executing the request twice is harmless.
+    """A retry policy: when a request is repeated, how often, and after which pause. It implies ``idempotent=True``.
 
-    ``Retry()`` is what ``idempotent=True`` does. In any case everything ends with the timeout of the request, and what surely
-    was not executed, as where a member was full, is tried elsewhere without counting.
+    ``Retry()`` is what ``idempotent=True`` does. The timeout of the request bounds everything. What surely was not executed,
+    because a member was full for example, is tried elsewhere without counting as an attempt.
 
     Raises:
         ConfigurationError: A value is wrong.
     """
 
     attempts: int | None = None
-    """How many members may be given it at most, the first and those that it is hedged with included; None for as many as the
-    timeout allows. It is executed at most so often. When the last of them is lost, fails or takes too long, that is the
-    outcome."""
+    """How often the request may be executed at most, including hedging. After the last attempt its error is the outcome. None:
+    five times where handlers fail, otherwise as often as ``timeout`` and ``members_lost_max`` allow."""
     attempt_timeout: float | None = None
-    """Seconds after which those who have it are told to stop, and another one is asked: the same again, after a pause, where
-    there is no other. A reply that comes later is not taken. None waits for as long as the member lives."""
+    """Seconds after which the members that have the request are told to stop and another one is asked; if there is no other,
+    the same one again after a pause. A later reply is dropped. None waits for as long as the member lives."""
     hedge_after: HedgeAfter | float | None = "auto"
     """When a second member is given it as well, if the first has neither answered nor died; whichever replies first counts.
     Seconds; or the time within which that share of the cluster's answers to this node came of late, at least 20 ms and at most
@@ -48,12 +63,26 @@ class Retry:
     cluster is hedged, and with a key only one whose member gives no sign of life."""
     on: tuple[RetryReason, ...] = ("lost", "no_members")
     """Why it is tried again: ``lost``, its member died or the link to it broke; ``failed``, its handler raised; ``no_members``,
-    it waits for one where nobody serves the cluster. Without a reason, that is raised at once."""
+    it waits for a member where nobody serves the cluster. Without a reason, that error is raised at once."""
+    backoff_initial: float = BACKOFF_S
+    """After a failure (``failed``) the next attempt begins after a pause, at a member that has not failed the request if there
+    is one, otherwise at the same one again. This is the longest first pause, in seconds; 0 for no pauses."""
+    backoff_factor: float = BACKOFF_FACTOR
+    """By which each further pause is longer than the one before; at least 1."""
+    backoff_max: float = BACKOFF_S_MAX
+    """The longest pause, in seconds."""
+    backoff_jitter: float = 1.0
+    """The random share of a pause, from 0 to 1: 1 draws each pause between 0 and its full length ("full jitter"), 0 takes the
+    full length. Random pauses keep callers that failed together from asking together again."""
+    members_lost_max: int | None = MEMBERS_LOST_MAX
+    """How many members the request may lose. When so many have gone away while they held it, :exc:`TooManyMembersLost` is the
+    outcome: its handler may be what ends their processes, so no further member is risked. No more members than that have it at
+    the same time, so with 1 it is never hedged. None for no bound."""
 
     def __post_init__(self) -> None:
-        attempts, after = self.attempts, self.hedge_after
-        if attempts is not None and (not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1):
-            raise ConfigurationError(f"attempts={attempts!r} must be a whole number of at least 1, or None.")
+        _check_count("attempts", self.attempts)
+        _check_count("members_lost_max", self.members_lost_max)
+        after = self.hedge_after
         if self.attempt_timeout is not None and not _is_time(self.attempt_timeout):
             raise ConfigurationError(
                 f"attempt_timeout={self.attempt_timeout!r} must be a positive and finite number of seconds, or None."
@@ -62,11 +91,45 @@ class Retry:
             raise ConfigurationError(
                 f"hedge_after={after!r} must be one of {', '.join(_TIMES)}, a positive and finite number of seconds, or None."
             )
+        self._check_backoff()
         given: object = self.on
         on = (given,) if isinstance(given, str) else given
         if not isinstance(on, Collection) or not all(reason in _REASONS for reason in on):
             raise ConfigurationError(f"on={self.on!r} must be some of {', '.join(_REASONS)}.")
         object.__setattr__(self, "on", tuple(reason for reason in _REASONS if reason in on))
+
+    def _check_backoff(self) -> None:
+        for name in ("backoff_initial", "backoff_max"):
+            value = getattr(self, name)
+            if value != 0 and not _is_time(value):
+                raise ConfigurationError(f"{name}={value!r} must be a finite number of seconds, at least 0.")
+        if not _is_time(self.backoff_factor) or self.backoff_factor < 1:
+            raise ConfigurationError(f"backoff_factor={self.backoff_factor!r} must be a finite number, at least 1.")
+        jitter = self.backoff_jitter
+        if not isinstance(jitter, int | float) or isinstance(jitter, bool) or not 0 <= jitter <= 1:
+            raise ConfigurationError(f"backoff_jitter={jitter!r} must be a number from 0 to 1.")
+
+    @property
+    def failures_max(self) -> int:
+        """How many handlers may fail the request before the failure is its outcome."""
+        if "failed" not in self.on:
+            return 1
+        return FAILED_ATTEMPTS if self.attempts is None else self.attempts
+
+    def backoff_s(self, failures: int, rng: Rng) -> float:
+        """Return the pause before the next attempt, in seconds.
+
+        Args:
+            failures: How many attempts have failed, at least one.
+            rng: The source of randomness for the jitter.
+        """
+        if not self.backoff_initial:
+            return 0.0
+        try:
+            longest_s = self.backoff_initial * self.backoff_factor ** min(failures - 1, _POWER_MAX)
+        except OverflowError:
+            longest_s = self.backoff_max
+        return min(longest_s, self.backoff_max) * (1.0 - self.backoff_jitter * rng.random())
 
     def delay_s(self, hedging: Hedging, timeout_s: float) -> float:
         """Return how long a member is waited for alone, in seconds; for ever if it is never hedged.
@@ -76,12 +139,29 @@ class Retry:
             timeout_s: The timeout of the request.
         """
         after = self.hedge_after
-        if after is None:
-            return math.inf
         if after == "auto":
             return hedging.delay_s(timeout_s)
+        if after is None:
+            return math.inf
         return hedging.share_s(int(after[1:]), timeout_s) if isinstance(after, str) else after
+
+
+def _check_count(name: str, value: object) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise ConfigurationError(f"{name}={value!r} must be a whole number of at least 1, or None.")
 
 
 def _is_time(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+#: The policies of the flags ``idempotent`` and ``retry_failed``.
+IDEMPOTENT: Final = Retry()
+_RETRY_FAILED: Final = Retry(on=_REASONS)
+
+
+def retry_of(*, idempotent: bool, retry_failed: bool = False) -> Retry | None:
+    """Return the policy of a request that has no :class:`Retry`; None if it is executed at most once."""
+    if not idempotent:
+        return None
+    return _RETRY_FAILED if retry_failed else IDEMPOTENT

@@ -11,6 +11,7 @@ from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.node.core import NodeCore
 from iris_py.patterns.request.events import BroadcastReceived, RequestsStarted
 from iris_py.patterns.request.registration import Execution, Registration
+from iris_py.patterns.request.retry import retry_of
 from iris_py.testing.cores.pair import NodeCores
 from iris_security import Keyring, Secret
 from tests.unit.iris_py.identities import IDENTITIES, node_id
@@ -109,7 +110,7 @@ class Net:
         token: object = None,
         waits: bool = True,
     ) -> int:
-        return core.request(cluster, payload, timeout_s, idempotent, token, self.now, waits=waits)
+        return core.request(cluster, payload, timeout_s, retry_of(idempotent=idempotent), token, self.now, waits=waits)
 
     def serve(self, core: NodeCore) -> int:
         """Answer every request that has started with its payload; returns how many."""

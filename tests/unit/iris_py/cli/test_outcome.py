@@ -31,6 +31,7 @@ CASES = [
     (errors.SealError("upper"), ExitCode.HANDSHAKE, "same secret"),
     (errors.RemoteError("upper", "ab" * 16, "SealError", "refused"), ExitCode.HANDSHAKE, "refused"),
     (errors.MemberLost("upper", "ab" * 16), ExitCode.FAILED, "--idempotent"),
+    (errors.TooManyMembersLost("upper", ["ab" * 16, "cd" * 16]), ExitCode.FAILED, "abababab, cdcdcdcd went away"),
     (errors.RemoteError("upper", "ab" * 16, "CommandFailed", "exit status 1\n\x1b[31mred"), ExitCode.FAILED, "\\x1b[31mred"),
     (errors.MessageTooLarge(5, 4), ExitCode.FAILED, "limit of 4"),
     (

@@ -117,6 +117,11 @@ def test_a_reply_arrives_as_it_is() -> None:
         (errors.Overloaded("inner", 3), Status.OVERLOADED, {"tried": 3, "retry_after_s": None}),
         (errors.MemberLost("inner", MEMBER), Status.MEMBER_LOST, {"member": MEMBER, "gateway": ""}),
         (errors.NodeClosed(), Status.MEMBER_LOST, {"member": ""}),
+        (
+            errors.TooManyMembersLost("inner", [GATEWAY, MEMBER]),
+            Status.MEMBER_LOST,  # as which an older version understands it
+            {"member": MEMBER, "members": (GATEWAY, MEMBER)},
+        ),
         (errors.RemoteError("inner", MEMBER, "KeyError", "x"), Status.REMOTE_ERROR, {"type": "KeyError", "member": MEMBER}),
         (errors.ConfigurationError("no \ud800"), Status.REMOTE_ERROR, {"type": "ConfigurationError", "text": "no \\ud800"}),
         (errors.RequestTimeout("inner", 1.0, MEMBER), Status.TIMEOUT, {"timeout_s": TIMEOUT_S, "member": MEMBER}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -14,6 +14,9 @@ from iris_py.gateway.requests import MALFORMED, Requests
 from iris_py.patterns.request.pending import Ticket
 from iris_py.testing import run
 from iris_py.wire.headers import NO_HEADERS
+
+if TYPE_CHECKING:
+    from iris_py.patterns.request.pending import Pending
 
 
 class Core:
@@ -53,7 +56,8 @@ class Requester:
         self.asked: list[str] = []
         self.cancelled: list[int] = []
 
-    def request(self, group: str, *_arguments: Any, **_options: Any) -> int:
+    def begin(self, pending: Pending, _now: float) -> int:
+        group = cast("str", pending.group)
         if group == "nobody":
             raise NoMembers(group, 0)
         self.asked.append(group)

@@ -15,6 +15,7 @@ from iris_py.link.lateness import LATE_S, TELL_S
 from iris_py.link.link import LinkState
 from iris_py.node.spare_links import LINK_IDLE_S
 from iris_py.patterns.request import standing
+from iris_py.patterns.request.retry import IDEMPOTENT
 from iris_py.peers.group import DIRECT_MEMBERS_MAX, Group
 from iris_py.peers.outbound import CONNECT_RETRY_S, HELD_S
 from iris_py.peers.peers import PeerOpened
@@ -242,7 +243,7 @@ def test_a_key_is_given_again_to_who_lost_the_link_and_not_to_who_closed_it(is_c
         net.cores.drive()
     assert sum(map(net.serve, members)) == 2
     net.outcomes(caller)
-    caller.request("cluster", b"question", 5.0, True, None, net.now, key="key")
+    caller.request("cluster", b"question", 5.0, IDEMPOTENT, None, net.now, key="key")
     net.cores.drive()
     first, second = members
     if not (executions := net.started(first)):

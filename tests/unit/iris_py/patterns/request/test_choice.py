@@ -11,6 +11,8 @@ from iris_overlay.messages import NodeInfo
 from iris_py.errors import MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.patterns.request import choice
 from iris_py.patterns.request.choice import FULL_S
+from iris_py.patterns.request.pending import new_request
+from iris_py.patterns.request.retry import Retry, retry_of
 from iris_py.patterns.request.rooms import RETRY_DELAY_S_MAX, Line
 from iris_py.peers.member import OWN_ONLY, Placement
 from iris_py.wire import packets
@@ -39,8 +41,9 @@ class Ranked(Caller):
         return self.everybody
 
     def ask(self, *, placement: Placement | None = None, key: bytes = b"", waits: bool = False, now: float = 0.0) -> int:
-        how = {"is_anchored": bool(key), "waits": waits}
-        return self.requester.request(self.group, b"", 5.0, bool(key), "token", now, key, placement, **how)  # type: ignore[arg-type]
+        retry, anchored = retry_of(idempotent=bool(key)), bool(key)
+        how = (self.group, b"", 5.0, retry, "token", now, key, placement)
+        return self.requester.begin(new_request(*how, is_anchored=anchored, waits=waits), now)
 
     def asked(self) -> int:
         """Take the place of the only member that was sent something."""
@@ -120,9 +123,11 @@ def test_where_one_is_full_and_one_is_gone_only_overflow_goes_over() -> None:
 @pytest.mark.parametrize("stand_in", ["1", "1f"])
 def test_a_failure_stays_where_it_is(stand_in: str) -> None:
     caller = Ranked("0", stand_in)
-    request_id = caller.request(idempotent=True, retries_failed=True)
-    caller.asked()
-    caller.requester.receive_failure(caller.everybody[0].peer, request_id, packets.encode_failure(ValueError("no")), 0.1)
+    request_id = caller.request(retry=Retry(on=("failed",), attempts=2, backoff_initial=0.0))
+    for _ in range(2):
+        assert caller.asked() == 0, "no stand-in"
+        caller.requester.receive_failure(caller.everybody[0].peer, request_id, packets.encode_failure(ValueError("no")), 0.1)
+        caller.requester.handle_timeout(0.1)
     assert isinstance(caller.outcome(), RemoteError)
 
 

@@ -13,7 +13,9 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import IrisError, MemberLost, NodeClosed, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.patterns.request.attempts import ROUTED_RETRY_S
+from iris_py.patterns.request.pending import new_opening, new_request
 from iris_py.patterns.request.requester import Requester
+from iris_py.patterns.request.retry import IDEMPOTENT, Retry, retry_of
 from iris_py.patterns.request.rooms import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.patterns.tunnel.offer import Offer
 from iris_py.peers.group import PLACEMENTS_MAX, Group
@@ -75,12 +77,25 @@ class Caller:
         idempotent: bool = False,
         token: object = "token",
         waits: bool | None = None,
-        retries_failed: bool = False,
+        retry: Retry | None = None,
+        members_wait_s: float | None = None,
+        key: bytes = b"",
     ) -> int:
         waits = idempotent if waits is None else waits
-        return self.requester.request(
-            self.group, b"payload", timeout_s, idempotent, token, now, waits=waits, retries_failed=retries_failed
+        how = retry or retry_of(idempotent=idempotent)
+        pending = new_request(
+            self.group,
+            b"payload",
+            timeout_s,
+            how,
+            token,
+            now,
+            key,
+            is_anchored=bool(key),
+            waits=waits,
+            members_wait_s=members_wait_s,
         )
+        return self.requester.begin(pending, now)
 
     def sent(self) -> list[tuple[int, Member, int]]:
         """Take (kind, member, id) of what is to be sent; every member that ever was is known by its peer."""
@@ -149,54 +164,6 @@ def test_a_failure_of_the_handler_is_not_retried(idempotent: bool) -> None:
     assert (error.cluster, error.member, error.type, error.text) == ("cluster", member.peer.id.hex(), "KeyError", "'key'")
     assert caller.requester.counts.failed == 1
     assert not caller.sent()
-
-
-def test_each_member_may_fail_a_request_once_before_its_caller_hears_of_it() -> None:
-    caller = Caller(2)
-    request_id = caller.request(idempotent=True, retries_failed=True)
-    first = caller.one_sent()
-    caller.requester.receive_failure(first.peer, request_id, packets.encode_failure(KeyError("first")), 0.5)
-    second = caller.one_sent()
-    assert second is not first
-    assert (first.in_flight, caller.requester.counts.failed, caller.requester.counts.late) == (0, 0, 0)
-    caller.requester.receive_failure(first.peer, request_id, packets.encode_failure(KeyError("again")), 0.6)
-    assert caller.requester.counts.late == 1
-    assert not caller.requester.outcomes_received()
-    caller.requester.receive_failure(second.peer, request_id, packets.encode_failure(KeyError("second")), 0.7)
-    error = caller.outcome()
-    assert isinstance(error, RemoteError)
-    assert (error.member, error.text) == (second.peer.id.hex(), "'second'")
-    assert (caller.requester.counts.failed, caller.requester.counts.retries) == (1, 1)
-
-
-def test_what_one_member_has_failed_another_may_answer() -> None:
-    caller = Caller(2)
-    request_id = caller.request(idempotent=True, retries_failed=True)
-    caller.requester.receive_failure(caller.one_sent().peer, request_id, packets.encode_failure(KeyError()), 0.5)
-    caller.requester.receive_reply(caller.one_sent().peer, request_id, b"reply", 0.6)
-    assert caller.outcome() == b"reply"
-    assert caller.requester.counts.failed == 0
-
-
-def test_no_other_member_is_asked_for_what_failed_when_the_time_is_up() -> None:
-    caller = Caller(2)
-    request_id = caller.request(timeout_s=2.0, idempotent=True, retries_failed=True)
-    caller.requester.receive_failure(caller.one_sent().peer, request_id, packets.encode_failure(KeyError()), 2.0)
-    assert isinstance(caller.outcome(), RequestTimeout)
-    assert not caller.sent()
-
-
-@pytest.mark.parametrize("is_asked", [False, True])
-def test_a_failure_is_told_at_the_end_unless_another_member_works(is_asked: bool) -> None:
-    caller = Caller(2)
-    request_id = caller.request(idempotent=True, retries_failed=True)
-    first = caller.one_sent()
-    (second,) = (member for member in caller.members() if member is not first)
-    caller.congest(second, congested=not is_asked)
-    caller.requester.receive_failure(first.peer, request_id, packets.encode_failure(KeyError()), 0.5)
-    assert [member for _kind, member, _id in caller.sent()] == [second] * is_asked
-    caller.requester.handle_timeout(5.0)
-    assert isinstance(caller.outcome(), RequestTimeout if is_asked else RemoteError)
 
 
 def test_a_malformed_failure_is_a_failure() -> None:
@@ -563,7 +530,8 @@ def test_a_tunnel_that_was_accepted_lets_the_next_one_be_asked_for() -> None:
     (member,) = caller.all_members()
     offer = Offer(caller.group, 1 << 16, NodeInfo(LOCAL, ()), bytes)
     first, second = (
-        caller.requester.open_tunnel(caller.group, offer, 5.0, token, 0.0, waits=True) for token in ("first", "second")
+        caller.requester.begin(new_opening(caller.group, offer, 5.0, token, 0.0, waits=True), 0.0)
+        for token in ("first", "second")
     )
     assert [id_ for _kind, _member, id_ in caller.sent()] == [first, second]
     caller.requester.receive_rejection(member.peer, second, Rejection.OVERLOADED, 0.0)
@@ -720,7 +688,7 @@ def test_who_waits_for_the_deadline_is_told_when_there_is_an_earlier_one(opens_t
         """Ask with this timeout; returns whether the deadline has to be asked for again, and ask for it."""
         if opens_tunnel:
             offer = Offer(caller.group, 1 << 16, NodeInfo(LOCAL, ()), bytes)
-            requester.open_tunnel(caller.group, offer, timeout_s, f"token {timeout_s}", 0.0)
+            requester.begin(new_opening(caller.group, offer, timeout_s, f"token {timeout_s}", 0.0), 0.0)
         else:
             caller.request(timeout_s=timeout_s, token=f"token {timeout_s}")
         is_new = requester.has_new_deadline
@@ -764,7 +732,7 @@ def test_close_ends_everything() -> None:
         caller.request(token=token)
     assert len(caller.sent()) == 3
     other = Group("empty", KEYRING.cluster("empty"), LOCAL, 2)
-    caller.requester.request(other, b"", 5.0, True, 3, 0.0)
+    caller.requester.begin(new_request(other, b"", 5.0, IDEMPOTENT, 3, 0.0), 0.0)
     assert caller.requester.groups_pending() == {caller.group, other}
     error = NodeClosed()
     caller.requester.close(error)
@@ -791,9 +759,9 @@ def test_small_requests_do_not_wait_behind_large_ones() -> None:
     (member,) = caller.all_members()
     assert member.peer.link is not None
     member.peer.link.congested = True  # by what is large, for it is not busy
-    caller.requester.request(caller.group, bytes(SMALL_BYTES_MAX), 5.0, False, "large", 0.0)
+    caller.requester.begin(new_request(caller.group, bytes(SMALL_BYTES_MAX), 5.0, None, "large", 0.0), 0.0)
     assert caller.sent() == []
-    caller.requester.request(caller.group, bytes(SMALL_BYTES_MAX - 1), 5.0, False, "small", 0.0)
+    caller.requester.begin(new_request(caller.group, bytes(SMALL_BYTES_MAX - 1), 5.0, None, "small", 0.0), 0.0)
     assert caller.one_sent() is member
 
 
@@ -967,7 +935,9 @@ def test_a_required_zone_holds_over_rejections_and_waiting() -> None:
     here, there, there_too = (caller.join(0.0) for _ in range(3))
     for member, zone in ((here, "us"), (there, "eu/a"), (there_too, "eu/b")):
         member.peer.info = NodeInfo(member.peer.id, (), zone)
-    id_ = caller.requester.request(caller.group, b"", 5.0, False, "token", 0.0, placement=Placement("eu/a", "eu"))
+    id_ = caller.requester.begin(
+        new_request(caller.group, b"", 5.0, None, "token", 0.0, placement=Placement("eu/a", "eu")), 0.0
+    )
     assert [message.peer for message in caller.requester.messages_to_send()] == [there.peer]
     caller.requester.receive_rejection(there.peer, id_, Rejection.OVERLOADED, 0.0)
     assert [message.peer for message in caller.requester.messages_to_send()] == [there_too.peer]
@@ -975,7 +945,7 @@ def test_a_required_zone_holds_over_rejections_and_waiting() -> None:
     caller.requester.receive_rejection(there_too.peer, id_, Rejection.NOT_A_MEMBER, 0.0)
     ((_token, error),) = caller.requester.outcomes_received()
     assert isinstance(error, Overloaded)
-    caller.requester.request(caller.group, b"", 5.0, False, "token", 0.0, placement=Placement("", "asia"))
+    caller.requester.begin(new_request(caller.group, b"", 5.0, None, "token", 0.0, placement=Placement("", "asia")), 0.0)
     ((_token, error),) = caller.requester.outcomes_received()
     assert isinstance(error, NoMembers)
     assert (error.zone, error.elsewhere) == ("asia", 3)
@@ -999,9 +969,8 @@ def test_placements_follow_the_view_and_are_bounded() -> None:
 
 def anchored(caller: Caller, now: float = 0.0, key: int = 9, timeout_s: float = 5.0) -> int:
     identity = bytes((0, key)) + bytes(14)
-    return caller.requester.request(
-        caller.group, b"payload", timeout_s, True, "token", now, identity, is_anchored=True, waits=True
-    )
+    how = (timeout_s, IDEMPOTENT, "token", now, identity)
+    return caller.requester.begin(new_request(caller.group, b"payload", *how, is_anchored=True, waits=True), now)
 
 
 def only(caller: Caller) -> Member:

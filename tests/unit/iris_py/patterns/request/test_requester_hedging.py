@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from iris_py.errors import NoMembers, RequestTimeout
+from iris_py.patterns.request.pending import new_request
 from iris_py.patterns.request.requester import Requester
+from iris_py.patterns.request.retry import IDEMPOTENT, Retry
 from iris_py.patterns.request.rooms import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.peers.hedging import HEDGES_AT_FIRST, LATE_S, SIGN_S, UNMEASURED_S_MAX, UNMEASURED_SHARE
 from iris_py.peers.member import Placement
@@ -25,13 +27,16 @@ TIMEOUT_S = 10.0
 DELAY_S = min(UNMEASURED_S_MAX, TIMEOUT_S * UNMEASURED_SHARE)
 
 
+#: Members are asked as well as long as there are others.
+RISKY = Retry(members_lost_max=None)
+
+
 class Hedger(Caller):
     """A caller whose requests may be hedged."""
 
-    def ask(self, now: float = 0.0, *, key: bool = False, token: object = "token") -> int:
-        return self.requester.request(
-            self.group, b"payload", TIMEOUT_S, True, token, now, b"k" * 16, is_anchored=key, waits=True
-        )
+    def ask(self, now: float = 0.0, *, key: bool = False, token: object = "token", retry: Retry = RISKY) -> int:
+        how = (TIMEOUT_S, retry, token, now, b"k" * 16)
+        return self.requester.begin(new_request(self.group, b"payload", *how, is_anchored=key, waits=True), now)
 
     def pass_time(self, until: float) -> list[tuple[int, Member, int]]:
         """Do what is due until a time, each when it is; return what is sent."""
@@ -90,6 +95,18 @@ def test_a_third_member_is_asked_and_none_twice() -> None:
     asked += [member for _kind, member, _id in caller.pass_time(TIMEOUT_S - 0.1)]
     assert len(asked) == 3
     assert set(asked) == set(caller.members())
+
+
+def test_no_more_members_have_it_at_once_than_it_may_lose() -> None:
+    """It may be what ends their processes, and then ends all that have it."""
+    caller = make(3)
+    caller.ask(retry=IDEMPOTENT)
+    asked = caller.sent() + caller.pass_time(TIMEOUT_S - 0.1)
+    assert len(asked) == 2
+    caller = make(3)
+    caller.ask(retry=Retry(members_lost_max=1))
+    asked = caller.sent() + caller.pass_time(TIMEOUT_S - 0.1)
+    assert len(asked) == 1
 
 
 def test_nobody_else_is_asked_where_there_is_nobody_else() -> None:
@@ -351,7 +368,7 @@ def test_members_that_took_nothing_are_tried_again_ever_more_rarely(reason: Reje
 
 def test_members_elsewhere_are_counted_where_a_zone_is_required() -> None:
     caller = make(3)
-    caller.requester.request(caller.group, b"", TIMEOUT_S, False, "token", 0.0, placement=Placement("", "eu"))
+    caller.requester.begin(new_request(caller.group, b"", TIMEOUT_S, None, "token", 0.0, placement=Placement("", "eu")), 0.0)
     error = caller.outcome()
     assert isinstance(error, NoMembers)
     assert "3 members" in str(error)

@@ -13,9 +13,10 @@ from msgspec.structs import astuple
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending
+from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, new_request
 from iris_py.patterns.request.repetitions import identity_of_key
 from iris_py.patterns.request.requester import Requester
+from iris_py.patterns.request.retry import IDEMPOTENT
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member
 from iris_py.peers.peer import Peer
@@ -49,11 +50,12 @@ class Caller:
 
     def one_by_one(self, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float) -> list[int]:
         return [
-            self.requester.request(
-                self.group, payload, timeout_s, True, token, now, identity_of_key("cluster", key), is_anchored=True, waits=True
-            )
-            for token, key, payload in asked
+            self.requester.begin(self.request_of(token, key, payload, timeout_s, now), now) for token, key, payload in asked
         ]
+
+    def request_of(self, token: object, key: str | bytes, payload: bytes, timeout_s: float, now: float) -> Pending:
+        how = (timeout_s, IDEMPOTENT, token, now, identity_of_key("cluster", key))
+        return new_request(self.group, payload, *how, is_anchored=True, waits=True)
 
     def state(self) -> dict[str, Any]:
         """Return everything that there is to compare."""

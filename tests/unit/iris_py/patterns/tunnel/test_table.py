@@ -11,6 +11,7 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import IrisError, Overloaded
+from iris_py.patterns.request.pending import new_opening
 from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.service import Service
@@ -105,7 +106,8 @@ class Pair:
 
     def ask(self, token: str = "token", *, waits: bool = False) -> int:
         offer = self.caller.tunnels.offer(self.caller.group, WINDOW_BYTES)
-        return self.caller.requester.open_tunnel(self.caller.group, offer, TIMEOUT_S, token, self.now, waits=waits)
+        opening = new_opening(self.caller.group, offer, TIMEOUT_S, token, self.now, waits=waits)
+        return self.caller.requester.begin(opening, self.now)
 
     def carry(self) -> None:
         """Carry messages and chunks to and fro until there are none."""
@@ -385,7 +387,8 @@ def test_a_node_has_tunnels_to_itself() -> None:
     side = pair.member
     side.peer = Peer(side.info, None, is_local=True)
     side.group.members = [Member(side.peer)]
-    side.requester.open_tunnel(side.group, side.tunnels.offer(side.group, WINDOW_BYTES), TIMEOUT_S, "token", pair.now)
+    offer = side.tunnels.offer(side.group, WINDOW_BYTES)
+    side.requester.begin(new_opening(side.group, offer, TIMEOUT_S, "token", pair.now), pair.now)
     for _round in range(4):
         for message in side.requester.messages_to_send() + side.tunnels.messages_to_send():
             pair.give(side, message)
