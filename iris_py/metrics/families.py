@@ -37,7 +37,7 @@ OUTCOMES: Final = {
     "Overloaded": "overloaded",
     "RemoteError": "remote_error",
     "RequestTimeout": "timeout",
-    "TooManyMembersLost": "member_lost",
+    "TooManyMembersLost": "too_many_members_lost",
 }
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
