@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from asyncio import _get_running_loop
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
 from iris_py.api.loops import LoopBound
@@ -16,7 +16,7 @@ from iris_py.node.refusals import refusals
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from iris_py.net.busy_poll import BusyPoll
     from iris_py.net.driver import Driver
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from iris_py.tracing import Tracing
     from iris_py.wire.headers import Headers
     from iris_security import Entropy
+
+Result = TypeVar("Result")
 
 #: Broadcasts, publications and subscriptions that may pass without a turn of the event loop. A loop of them that never waits,
 #: for nobody is there or nobody has to be told, would otherwise stop everything else. Too small: batches stay small.
@@ -144,6 +146,10 @@ class NodeBase(LoopBound, Closable):
             self._unrested = 0
             await asyncio.sleep(0)
         return count
+
+    def _spawn(self, coroutine: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
+        """Run what outlives the call that needs it, in the context of :func:`iris_py.connect` and not in the caller's."""
+        return self._driver.run_apart(self._loop.create_task, coroutine)
 
     async def _wait_for_room(self) -> None:
         """Wait until something changed that somebody may have waited for: room on a link, or a first view."""

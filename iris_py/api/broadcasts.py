@@ -12,19 +12,20 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from iris_py.api.failures import is_cancelled, is_interrupt
+from iris_py.api.ordered_calls import OrderedCalls
 from iris_py.logs import EventLogger
 from iris_py.patterns.messages import Message
 from iris_py.wire.headers import cloud_of, origin_of, visible_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sized
+    from collections.abc import Awaitable, Callable, Iterator, Sized
+    from contextvars import Context
 
     from iris_py.api.failures import FailureLog
     from iris_py.link.link import Link
     from iris_py.node.core import NodeCore
     from iris_py.patterns.request.events import BroadcastReceived
-    from iris_py.tracing import Tracing
+    from iris_py.tracing import Handling, Tracing
 
 logger = EventLogger("iris_py")
 
@@ -46,6 +47,7 @@ class BroadcastQueue:
     Args:
         core: The node, which counts what is dropped.
         handle: The handler.
+        context: Each call of it begins in a copy of this.
         pause: Stops reading from a link.
         resume: Goes on reading from a link.
         failures: Is told what the handler raises.
@@ -56,16 +58,16 @@ class BroadcastQueue:
         self,
         core: NodeCore,
         handle: Callable[[Message], Awaitable[None]],
+        context: Context,
         pause: Callable[[Link], None],
         resume: Callable[[Link], None],
         failures: FailureLog,
         tracing: Tracing | None = None,
     ) -> None:
         self._core = core
-        self._handle = handle
+        self._calls = OrderedCalls(handle, context, failures, self._span if tracing is not None else None)
         self._pause = pause
         self._resume = resume
-        self._failures = failures
         self._tracing = tracing
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[BroadcastReceived] = deque()
@@ -96,7 +98,7 @@ class BroadcastQueue:
             self._more.set()
             self._idle.clear()
             if self._consumer is None:
-                self._consumer = self._loop.create_task(self._consume())
+                self._consumer = self._calls.start(self._consume())
 
     async def join(self) -> None:
         """Wait until everything that was queued has been handled."""
@@ -111,34 +113,39 @@ class BroadcastQueue:
         return [self._consumer]
 
     async def _consume(self) -> None:
+        try:
+            while True:
+                await self._more.wait()
+                await self._calls.call_each(self._take_each())
+                self._more.clear()
+                self._idle.set()
+        finally:
+            self._idle.set()  # nobody handles the rest
+
+    def _take_each(self) -> Iterator[Message]:
+        """Take the broadcasts that wait, each when the one before was handled."""
         waiting, clock = self._waiting, self._loop.time
-        while True:
-            await self._more.wait()
-            # One is measured: the last of those that wait, and when its turn has come, the last that waits then.
-            measured, since = (waiting[-1], clock()) if waiting else (None, 0.0)
-            while waiting:
-                event = waiting.popleft()
-                self._waiting_bytes -= len(event.payload) + len(event.headers.encoded)
-                if event is measured:
-                    now = clock()
-                    event.registration.counts.broadcast_lag.observe(now - since)
-                    measured, since = waiting[-1] if waiting else None, now
-                try:
-                    message = self._message_of(event)
-                    if message is None:
-                        self._core.count_drop("federation_late")
-                    elif self._tracing is None:
-                        await self._handle(message)
-                    else:
-                        with self._tracing.process(message.cluster, message.source, message, len(message.payload)):
-                            await self._handle(message)
-                except BaseException as exc:
-                    self._handle_raised(exc)
-                if len(waiting) <= QUEUE_HIGH // 4 and not (self._may_pause and not self._paused):
-                    self._may_pause = True
-                    self._release()
-            self._more.clear()
-            self._idle.set()
+        # One is measured: the last of those that wait, and when its turn has come, the last that waits then.
+        measured, since = (waiting[-1], clock()) if waiting else (None, 0.0)
+        while waiting:
+            event = waiting.popleft()
+            self._waiting_bytes -= len(event.payload) + len(event.headers.encoded)
+            if event is measured:
+                now = clock()
+                event.registration.counts.broadcast_lag.observe(now - since)
+                measured, since = waiting[-1] if waiting else None, now
+            message = self._message_of(event)
+            if message is None:
+                self._core.count_drop("federation_late")
+            else:
+                yield message
+            if len(waiting) <= QUEUE_HIGH // 4 and not (self._may_pause and not self._paused):
+                self._may_pause = True
+                self._release()
+
+    def _span(self, message: Message) -> Handling:
+        assert self._tracing is not None
+        return self._tracing.process(message.cluster, message.source, message, len(message.payload))
 
     def _message_of(self, event: BroadcastReceived) -> Message | None:
         """Return a broadcast as its handler gets it; None if it is of another cloud and late: it came by two gateways."""
@@ -156,14 +163,6 @@ class BroadcastQueue:
                     del lasts[next(iter(lasts))]
                 lasts[key] = number
         return Message(event.payload, source, number, event.registration.group.name, "", 0, headers, cloud)
-
-    def _handle_raised(self, error: BaseException) -> None:
-        """The handler has raised whatever it may be: what is not its own goes on."""
-        is_own = not is_interrupt(error) and not is_cancelled(error)
-        if not is_own or self._loop.is_closed():
-            self._idle.set()  # nobody handles the rest
-            raise error
-        self._failures.log(error, self._loop.time())
 
     def _slow_down(self, link: Link) -> None:
         self._paused[link] = None

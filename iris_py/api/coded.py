@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from iris_py.api.codec import UNDECODABLE, decode, decode_message, encode
 from iris_py.api.failures import FailureLog
@@ -240,4 +240,8 @@ class CodedSubscription(Subscription[Payload]):
             read = self._read(message)
             return None if read is None else callback(read)
 
-        return receive
+        async def receive_later(message: Message[Any]) -> object:
+            read = self._read(message)
+            return None if read is None else await cast("Awaitable[object]", callback(read))
+
+        return receive_later if is_async_function(callback) else receive

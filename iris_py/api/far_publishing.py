@@ -223,7 +223,7 @@ class PublishLine:
     def _ask_once(self, topic: str) -> asyncio.Task[None]:
         task = self._asking.get(topic)
         if task is None:
-            task = self._asking[topic] = self._node._loop.create_task(self._ask(topic))
+            task = self._asking[topic] = self._node._spawn(self._ask(topic))
             task.add_done_callback(lambda _task: self._asking.pop(topic, None))
         return task
 
@@ -301,7 +301,7 @@ class PublishLine:
                 continue
             self._tunnel, self._is_going = tunnel, False
             self._answers = {}
-            self._reader = self._node._loop.create_task(self._read(tunnel, self._answers))
+            self._reader = self._node._spawn(self._read(tunnel, self._answers))
             self._schedule_rest()
         return tunnel
 
@@ -362,7 +362,10 @@ class PublishLine:
         if self._resting is not None:
             self._resting.cancel()
         loop = self._node._loop
-        self._resting = loop.call_at(loop.time() if now else self._used_at + REST_S, self._handle_rest)
+        self._rest_at(loop.time() if now else self._used_at + REST_S)
+
+    def _rest_at(self, when: float) -> None:
+        self._resting = self._node._driver.call_at(when, self._handle_rest)
 
     def _handle_rest(self) -> None:
         """Close the tunnel if it rests, or has to."""
@@ -372,9 +375,9 @@ class PublishLine:
             return
         is_resting = loop.time() >= self._used_at + REST_S and not self._answers
         if not (is_resting or self._is_going):
-            self._resting = loop.call_at(max(self._used_at, loop.time() - REST_S / 2) + REST_S, self._handle_rest)
+            self._rest_at(max(self._used_at, loop.time() - REST_S / 2) + REST_S)
         elif self._closing is None or self._closing.done():
-            self._closing = loop.create_task(self._rest())
+            self._closing = self._node._spawn(self._rest())
 
     async def _rest(self) -> None:
         async with self._lock:

@@ -211,7 +211,7 @@ class Line:
         self._last_request = 0
         self._changed, self._hurry, self._room = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._failures = 0
-        self._task = node._loop.create_task(self._run())
+        self._task = node._spawn(self._run())
 
     @property
     def is_empty(self) -> bool:

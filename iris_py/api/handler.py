@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from iris_py.defaults import CONCURRENCY, THREADS
@@ -141,6 +141,17 @@ def check_answers(answers: Sequence[_Each], count: int) -> Sequence[_Each]:
     return answers
 
 
-def is_async_function(function: RequestFunction[Any, Any]) -> bool:
+def context_of_calls(cluster: str = "") -> Context:
+    """Return the context in which the calls of a handler or callback begin that is registered now, each in a copy of its own.
+
+    Args:
+        cluster: The cluster that a handler serves; empty for a callback.
+    """
+    context = copy_context()
+    context.run(handled_cluster.set, cluster)
+    return context
+
+
+def is_async_function(function: Callable[..., object]) -> bool:
     """Tell whether calling a function gives an awaitable."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from iris_py.api.broadcasts import BroadcastQueue
 from iris_py.api.failures import FailureLog, is_cancelled, is_interrupt
-from iris_py.api.handler import Handler, answers_together, check_answers, handled_cluster, is_async_function
+from iris_py.api.handler import Handler, answers_together, check_answers, context_of_calls, is_async_function
+from iris_py.api.ordered_calls import run_in
 from iris_py.api.threads import DaemonThreads
 from iris_py.api.tunnel import Tunnel
 from iris_py.errors import TunnelBroken
@@ -98,13 +99,14 @@ class Server:
         self._failures = FailureLog(f"the handler of {self._cluster!r}")
         self._wait_for_room = wait_for_room
         self._loop = asyncio.get_running_loop()
+        self._context = context_of_calls(self._cluster)
         self._handler = handler
         self._tasks: dict[Execution | TunnelEnd, asyncio.Task[None]] = {}
         self._tracing = tracing
         self._broadcasts: BroadcastQueue | None = None
         if isinstance(handler, Handler):
             pause, resume = driver.pause_reading, driver.resume_reading
-            self._broadcasts = BroadcastQueue(core, handler.on_broadcast, pause, resume, self._failures, tracing)
+            self._broadcasts = BroadcastQueue(core, handler.on_broadcast, self._context, pause, resume, self._failures, tracing)
             registration.broadcasts = self._broadcasts.waiting
         self._on_request: _Function = handler.on_request if isinstance(handler, Handler) else handler
         self._on_survey: _Function = handler.on_survey if isinstance(handler, Handler) else handler
@@ -129,11 +131,7 @@ class Server:
             for execution in executions:
                 self._run_inline(execution)
             return
-        before = handled_cluster.set(self._cluster)  # once for all tasks, which take it along
-        try:
-            self._start(executions)
-        finally:
-            handled_cluster.reset(before)
+        self._context.copy().run(self._start, executions)  # each task copies it again
 
     def _start(self, executions: Sequence[Execution]) -> None:
         tasks, create_task, run = self._tasks, self._loop.create_task, self._run
@@ -177,7 +175,7 @@ class Server:
     def start_tunnel(self, end: TunnelEnd) -> None:
         """Run the handler of a tunnel."""
         tunnel = Tunnel(end, self._core.info.id.hex(), self._driver.wake)
-        task = self._tasks[end] = self._loop.create_task(self._run_tunnel(tunnel))
+        task = self._tasks[end] = self._context.copy().run(self._loop.create_task, self._run_tunnel(tunnel))
         task.add_done_callback(lambda done: self._handle_tunnel_done(tunnel, end, done))
 
     def handle_drained(self) -> None:
@@ -225,15 +223,17 @@ class Server:
     def _run_inline(self, execution: Execution) -> None:
         try:
             request = Request(execution.payload, execution, self._loop.time)
-            if self._tracing is None:
-                reply = self._check_reply(self._on_request(request), execution)
-            else:
-                with self._span(self._tracing, execution, request):
-                    reply = self._check_reply(self._on_request(request), execution)
+            call = self._on_request if self._tracing is None else self._answer_inline_traced
+            reply = self._check_reply(self._context.copy().run(call, request), execution)
         except BaseException as exc:
             self._handle_raised([execution], exc)
         else:
             self._reply_with_room(execution, reply)
+
+    def _answer_inline_traced(self, request: Request) -> object:
+        assert self._tracing is not None
+        with self._span(self._tracing, request._execution, request):
+            return self._check_reply(self._on_request(request), request._execution)
 
     def _cancel(self, works: Sequence[Execution | TunnelEnd], task: asyncio.Task[None]) -> None:
         task.cancel()
@@ -249,7 +249,7 @@ class Server:
             if self._tracing is not None:
                 result = await self._answer_traced(self._tracing, execution, request, function)
             elif self._threads is not None:
-                result = await self._run_in_thread(execution, self._threads, partial(_call, function, request))
+                result = await self._run_in_thread(execution, self._threads, function, request)
             else:
                 result = function(request)
             if type(result) is CoroutineType or inspect.isawaitable(result):  # the usual case first: it takes a tenth
@@ -321,8 +321,7 @@ class Server:
         with self._span(tracing, execution, request):
             result: object
             if self._threads is not None:
-                call = partial(copy_context().run, _call, function, request)  # the thread is in the span too
-                result = await self._run_in_thread(execution, self._threads, call)
+                result = await self._run_in_thread(execution, self._threads, function, request)
             else:
                 result = function(request)
             return self._check_reply(await result if inspect.isawaitable(result) else result, execution)
@@ -345,10 +344,15 @@ class Server:
         operation = "survey" if execution.surveyed else "request"
         return tracing.serve(operation, request.cluster, request.source, request)
 
-    async def _run_in_thread(self, execution: Execution, threads: DaemonThreads, function: Callable[[], object]) -> object:
-        future = self._in_threads[execution] = self._loop.run_in_executor(threads, function)
+    async def _run_in_thread(
+        self, execution: Execution, threads: DaemonThreads, function: _Function, request: Request
+    ) -> object:
+        context = copy_context()  # of the task, with its span
+        future = self._loop.run_in_executor(threads, context.run, _call, function, request)
+        self._in_threads[execution] = future
         future.add_done_callback(lambda _future: self._in_threads.pop(execution))
-        return await asyncio.shield(future)
+        result = await asyncio.shield(future)
+        return await run_in(context, result) if type(result) is not bytes and inspect.isawaitable(result) else result
 
     def _reply_with_room(self, execution: Execution, reply: bytes | None) -> None:
         if reply is not None and len(reply) >= LARGE_REPLY_BYTES and execution.peer.is_congested:

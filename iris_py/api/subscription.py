@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import math
 from copy import copy
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
-from iris_py.api.failures import FailureLog, is_cancelled, is_interrupt
+from iris_py.api.failures import FailureLog
+from iris_py.api.handler import context_of_calls
 from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable
+from iris_py.api.ordered_calls import OrderedCalls
 from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.errors import NodeClosed, SlowSubscriber
 from iris_py.logs import EventLogger
@@ -24,12 +25,10 @@ if TYPE_CHECKING:
     from iris_py.errors import DecodeError, IrisError
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.queue import SubscriptionQueue
-    from iris_py.tracing import Tracing
+    from iris_py.tracing import Handling, Tracing
 
 logger = EventLogger("iris_py")
 
-#: Messages that a plain callback is given before the event loop has a turn.
-CALLBACKS_PER_TURN_MAX = 256
 #: Drops that are less than this apart (seconds) are one burst, which is logged when it begins. Too small: a subscriber that is
 #: always behind fills the log; too large: that it is behind again is not seen.
 BURST_S = 10.0
@@ -65,7 +64,12 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
         self._queue = queue
         self._waiting = queue.waiting
         self._taken: Iterator[Message[Any]] = iter(())  # out of the queue, for whoever iterates next
-        self._callback = callback
+        self._failures = FailureLog(f"the callback of the subscription to {queue.name!r}")
+        self._calls: OrderedCalls[Message[Any]] | None = None
+        if callback is not None:
+            self._calls = OrderedCalls(
+                callback, context_of_calls(), self._failures, self._span if tracing is not None else None
+            )
         self._leave = leave
         self._drained = drained
         self._tracing = tracing
@@ -76,7 +80,6 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
         self._error: IrisError | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._consumer: asyncio.Task[None] | None = None
-        self._failures = FailureLog(f"the callback of the subscription to {queue.name!r}")
         self._drops_seen = 0
         self._dropped_at = -math.inf
 
@@ -174,10 +177,10 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
 
     def _handle_ready(self) -> None:
         """Something has arrived, or nothing will any more."""
-        if self._callback is None:
+        if self._calls is None:
             self._more.set()
         elif self._consumer is None and self._waiting:
-            self._consumer = self._loop.create_task(self._consume(self._callback))
+            self._consumer = self._calls.start(self._calls.call_each(self._pop_each()))
             self._consumer.add_done_callback(self._handle_consumed)
 
     def _note_drops(self, now: float) -> None:
@@ -205,7 +208,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
         """Nothing comes any more, for this reason; what is there may still be taken."""
         self._error = error
         self._more.set()
-        if self._callback is not None:
+        if self._calls is not None:
             logger.warning(
                 "subscription_ended",
                 "the subscription to %r has ended: %s",
@@ -258,36 +261,20 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
             await self._more.wait()
         return True
 
-    async def _consume(self, callback: Callback[Any]) -> None:
+    def _pop_each(self) -> Iterator[Message[Any]]:
+        """Take the messages that wait, each when the callback has returned from the one before."""
         queue, waiting = self._queue, self._waiting
-        until_turn = CALLBACKS_PER_TURN_MAX
         while waiting:
             message = queue.pop()
             if queue.marks and queue.marks[0][0] <= queue.taken:
                 queue.note_lag(self._loop.time())
             if queue.blocked and queue.is_low:
                 self._drained(queue)
-            try:
-                if self._tracing is None:
-                    result = callback(message)
-                    if inspect.isawaitable(result):
-                        await result
-                else:
-                    await self._call_traced(self._tracing, callback, message)
-            except BaseException as exc:
-                if is_interrupt(exc) or is_cancelled(exc):
-                    raise
-                self._failures.log(exc, self._loop.time())
-            until_turn -= 1
-            if not until_turn:
-                until_turn = CALLBACKS_PER_TURN_MAX
-                await asyncio.sleep(0)
+            yield message
 
-    async def _call_traced(self, tracing: Tracing, callback: Callback[Any], message: Message) -> None:
-        with tracing.process(message.topic, message.source, message, len(message.payload), self.pattern):
-            result = callback(message)
-            if inspect.isawaitable(result):
-                await result
+    def _span(self, message: Message) -> Handling:
+        assert self._tracing is not None
+        return self._tracing.process(message.topic, message.source, message, len(message.payload), self.pattern)
 
     def _handle_consumed(self, consumer: asyncio.Task[None]) -> None:
         self._consumer = None

@@ -16,7 +16,8 @@ import mmap
 import os
 import socket
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from iris_overlay.events import DialRequested
 from iris_py.errors import IrisError
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from iris_py.net.network import Address, DatagramSocket, Listener, Network
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 logger = EventLogger("iris_py.net")
 
@@ -224,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
         if link.state is LinkState.CLOSED:
             transport.close()
             if transport.get_write_buffer_size():
-                self._driver.loop.call_later(LINGER_S, transport.abort)
+                self._driver.call_at(self._driver.loop.time() + LINGER_S, transport.abort)
 
     def pause_reading(self) -> None:
         """Read nothing until :meth:`resume_reading` was called as often."""
@@ -236,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
         """Take one :meth:`pause_reading` back."""
         self._reading_pauses -= 1
         if self._reading_pauses == 0 and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+            self._driver.run_apart(self._transport.resume_reading)  # asyncio makes its reader anew
 
     def descriptors(self) -> list[int]:
         """Return the descriptor of the socket, while it is surely open: later the number may be another's."""
@@ -262,6 +266,9 @@ class Connection(asyncio.BufferedProtocol):
 class Driver:
     """The inputs and outputs of one node.
 
+    Dials, the readers of links, and timers begin in the context in which the driver was made. A request that happens to dial
+    would otherwise lend its context to everything that comes over that link.
+
     Args:
         network: What it runs on.
         owner: Who is told what the node has to say.
@@ -279,6 +286,7 @@ class Driver:
         self.lateness = Lateness()
         bytes(HEAP_BLOCK_BYTES)  # freed at once: that is its purpose
         self.loop = asyncio.get_running_loop()
+        self._context = copy_context()
         self._network = network
         self._owner = owner
         self._core: Core | None = None
@@ -442,7 +450,7 @@ class Driver:
         """Handle the rest of what came over a connection in a later turn of the event loop, one connection in each turn."""
         self._waiting.append(connection)
         if len(self._waiting) == 1:
-            self.loop.call_soon(self._read_on)
+            self.loop.call_soon(self._read_on, context=self._context)
 
     def _read_on(self) -> None:
         if self.is_closed:
@@ -452,13 +460,23 @@ class Driver:
         if connection.read_on():
             self._waiting.append(connection)
         if self._waiting:
-            self.loop.call_soon(self._read_on)
+            self.loop.call_soon(self._read_on, context=self._context)
 
     def wake(self) -> None:
         """See that :meth:`transmit` runs in this turn of the event loop."""
         if not self._is_awake:
             self._is_awake = True
-            self.loop.call_soon(self.transmit)
+            self.loop.call_soon(self.transmit, context=self._context)
+
+    # -- in the context of the node
+
+    def run_apart(self, function: Callable[Arguments, Result], *args: Arguments.args, **values: Arguments.kwargs) -> Result:
+        """Call a function in the context in which the driver was made, or rather in a copy: that context may be entered."""
+        return self._context.copy().run(function, *args, **values)
+
+    def call_at(self, when: float, function: Callable[[], object]) -> asyncio.TimerHandle:
+        """Call a function at a time of the event loop, in the context in which the driver was made."""
+        return self.loop.call_at(when, function, context=self._context)
 
     # -- out
 
@@ -535,7 +553,7 @@ class Driver:
             self._timer.cancel()
         self._timer_at = max(deadline, now)
         self.late_at = self._timer_at + STANDSTILL_S
-        self._timer = self.loop.call_at(self._timer_at, self._handle_timeout)
+        self._timer = self.call_at(self._timer_at, self._handle_timeout)
 
     def _handle_timeout(self) -> None:
         self._timer = None
@@ -576,7 +594,7 @@ class Driver:
             self.wake()
 
     def _spawn(self, coroutine: Coroutine[object, object, None]) -> None:
-        task = self.loop.create_task(coroutine)
+        task = self.run_apart(self.loop.create_task, coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -25,6 +25,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from iris_py.api.ordered_calls import run_in
 from iris_py.api.runner import loop_factory
 from iris_py.api.threads import DaemonThreads
 from iris_py.errors import ConfigurationError, NodeClosed
@@ -189,10 +190,14 @@ class Background:
 
     # -- handlers
 
-    async def in_thread(self, function: Callable[[Argument], Result], argument: Argument) -> Result:
-        """Call a function in a thread, in the context of the calling task. To cancel that does not stop what has begun."""
+    async def in_thread(self, function: Callable[[Argument], Any], argument: Argument) -> Any:  # noqa: ANN401 - what it returns
+        """Call a function in a thread, and await what it returns in the event loop, both in a copy of the context of the task.
+
+        To cancel that does not stop a function that has begun.
+        """
         context = contextvars.copy_context()
-        return await asyncio.wrap_future(self.executor.submit(lambda: context.run(_contain, function, argument)))
+        result = await asyncio.wrap_future(self.executor.submit(lambda: context.run(_contain, function, argument)))
+        return await run_in(context, result) if inspect.isawaitable(result) else result
 
     # -- nodes
 

@@ -13,7 +13,7 @@ from iris_py.sync.documented import documented_as
 from iris_py.sync.tunnel import Tunnel
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Sequence
 
     from iris_py.api.handler import RequestFunction
     from iris_py.api.subscription import Callback
@@ -96,7 +96,8 @@ class InThreadsTogether(InThreads):
     """The same for a handler that answers several requests with one call."""
 
     async def on_requests(self, requests: Sequence[Request[Any]]) -> Sequence[Any]:
-        return await self._background.in_thread(self._handler.on_requests, requests)
+        answers: Sequence[Any] = await self._background.in_thread(self._handler.on_requests, requests)
+        return answers
 
 
 class InThreadsWithTunnels(InThreads):
@@ -133,8 +134,7 @@ def _adapt(
     function = handler
 
     async def on_request(request: Request[Any]) -> Any:  # noqa: ANN401 - as the function
-        reply = await loop.in_thread(function, request)
-        return await reply if inspect.isawaitable(reply) else reply
+        return await loop.in_thread(function, request)
 
     return on_request
 
@@ -147,8 +147,7 @@ def adapt_callback(callback: Callback[Any] | None, loop: Background) -> Callback
 
     async def receive(message: Message[Any]) -> object:
         current_callback.set(receive)
-        result: Awaitable[object] | object = await loop.in_thread(function, message)
-        return await result if inspect.isawaitable(result) else result
+        return await loop.in_thread(function, message)
 
     return receive
 

@@ -227,7 +227,8 @@ def test_the_context_of_the_caller_goes_along(pair: Pair) -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
 
     async def look() -> str:
-        return variable.get() + " " + await background().in_thread(lambda _: variable.get(), None)
+        in_thread: str = await background().in_thread(lambda _: variable.get(), None)
+        return f"{variable.get()} {in_thread}"
 
     variable.set("set here")
     assert background().wait(look) == "set here set here"

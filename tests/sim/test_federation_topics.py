@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import iris_py as iris
+from iris_py.api.far_publishing import ASK_TIMEOUT_S, REST_S
 from iris_py.testing import run
 from iris_py.testing.federation import VirtualFederation
 
@@ -575,3 +579,39 @@ def test_a_broadcast_that_a_gateway_dies_with_may_have_been_sent() -> None:
             await asked
 
     scenario(play, exports=[WORKERS])
+
+
+# -- what a caller leaves behind
+
+
+def test_what_goes_to_the_other_cloud_keeps_nothing_of_the_context_of_the_first_caller() -> None:
+    """The tunnel to the gateway, its reader and its timers stay; a request's session, its user and its spans must not."""
+
+    class Session:
+        pass
+
+    session: ContextVar[object] = ContextVar("session")
+
+    async def use(node: Node) -> weakref.ref[Session]:
+        own = Session()
+        session.set(own)
+        await node.broadcast("workers@eu", b"1")
+        await node.publish("orders.a@eu", b"2")
+        subscription = await node.subscribe("clicks.>@eu")
+        subscriptions.append(subscription)
+        return weakref.ref(own)
+
+    subscriptions: list[Subscription] = []
+
+    async def play(federation: VirtualFederation) -> None:
+        here, there = ends(federation)
+        await there.join("workers", Worker())
+        await federation.advance(1)
+        kept = await asyncio.create_task(use(here))
+        await federation.advance(ASK_TIMEOUT_S + 5)  # asyncio keeps a timer that was cancelled until its time has come
+        assert ASK_TIMEOUT_S + 5 < REST_S, "the tunnel of publications is there still"
+        gc.collect()
+        assert kept() is None
+        assert subscriptions[0].is_connected
+
+    scenario(play, exports=[CLICKS, ORDERS, WORKERS])

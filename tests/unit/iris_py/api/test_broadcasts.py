@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import copy_context
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -47,7 +48,9 @@ class World:
         self.counter = Counter()
         self.paused: list[Link] = []
         self.pauses = 0
-        self.queue = BroadcastQueue(cast("NodeCore", self.counter), handle, self.pause, self.paused.remove, FailureLog("it"))
+        self.queue = BroadcastQueue(
+            cast("NodeCore", self.counter), handle, copy_context(), self.pause, self.paused.remove, FailureLog("it")
+        )
         keys = Keyring(Secret.from_bytes(bytes(32))).cluster("name")
         group = Group("name", keys, NodeId(bytes(16)), 1)
         self.registration = Registration(group, 1, 1)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from iris_py.api.subscription import CALLBACKS_PER_TURN_MAX, Subscription
+from iris_py.api.ordered_calls import CALLS_PER_TURN_MAX
+from iris_py.api.subscription import Subscription
 from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.queue import SubscriptionQueue
 from iris_py.testing.clock import run
@@ -123,14 +124,14 @@ def test_others_have_a_turn_between_many_calls_of_a_callback() -> None:
     async def main() -> None:
         subscribed = Subscribed()
         subscribed.queue.messages_max = subscribed.queue.bytes_max = 10_000
-        for sequence in range(2, 2 * CALLBACKS_PER_TURN_MAX + 12):
+        for sequence in range(2, 2 * CALLS_PER_TURN_MAX + 12):
             subscribed.queue.put(message(sequence))
         subscribed.subscription._handle_ready()
         seen = []
         while subscribed.queue.waiting:
             await asyncio.sleep(0)
             seen.append(len(subscribed.seen))
-        assert seen == [CALLBACKS_PER_TURN_MAX, 2 * CALLBACKS_PER_TURN_MAX, 2 * CALLBACKS_PER_TURN_MAX + 10]
+        assert seen == [CALLS_PER_TURN_MAX, 2 * CALLS_PER_TURN_MAX, 2 * CALLS_PER_TURN_MAX + 10]
 
     asyncio.run(main())
 

@@ -7,12 +7,14 @@ import errno
 import math
 import socket
 from collections import deque
+from contextvars import Context, ContextVar, copy_context
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import Mock
 
 import pytest
+import uvloop
 
 from iris_overlay.events import DialRequested
 from iris_py.link.link import RECORD_BYTES_MAX, LinkState
@@ -161,7 +163,11 @@ class Stream:
 
 
 def connect(stream: Stream) -> Connection:
-    driver = SimpleNamespace(loop=Mock(time=lambda: 0.0), connection_made=lambda _connection, _address: Records(1))
+    driver = SimpleNamespace(
+        loop=Mock(time=lambda: 0.0),
+        connection_made=lambda _connection, _address: Records(1),
+        run_apart=lambda function: function(),
+    )
     connection = Connection(cast("Any", driver), None)
     connection.connection_made(cast("Any", stream))
     return connection
@@ -236,8 +242,9 @@ class Turns:
         self.order: list[str] = []
         self.later: list[Callable[[], object]] = []
         driver = Driver.__new__(Driver)
-        driver.loop = cast("Any", SimpleNamespace(time=lambda: self.clock[0], call_soon=self.later.append))
+        driver.loop = cast("Any", SimpleNamespace(time=lambda: self.clock[0], call_soon=self.call_soon))
         self.driver = driver
+        driver._context = copy_context()
         driver.late_at = math.inf
         driver.is_closed = False
         driver._waiting = deque()
@@ -252,6 +259,10 @@ class Turns:
             )
             connection.__dict__.update(_buffer=memoryview(bytearray(RECEIVE_BUFFER_BYTES)), _start=0, _end=0)
             connection.__dict__.update(_is_paused=False, _reading_pauses=0)
+
+    def call_soon(self, callback: Callable[[], object], *, context: Context) -> None:
+        assert context is self.driver._context
+        self.later.append(callback)
 
     def receive(self, name: str, data: bytes) -> None:
         self.connections[name].get_buffer(-1)[: len(data)] = data
@@ -582,3 +593,113 @@ def test_what_is_to_be_sent_while_others_are_told_is_sent_after_that() -> None:
         driver.abort()
 
     run(main(), limit_s=10)
+
+
+# -- the context of what it begins
+
+who: ContextVar[str] = ContextVar("who", default="nobody")
+
+
+class Watched:
+    """A link that notes in which context it is given data."""
+
+    has_unread = has_more = False
+    state = LinkState.OPEN
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+
+    def receive_data(self, data: memoryview, _now: float) -> int:
+        self._note("data")
+        return len(data)
+
+    def receive_eof(self, _now: float) -> None: ...
+
+
+class Watching(Core):
+    """A node that notes in which context it is told of things."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.datagrams = []
+        self.link = Watched(self.note)
+        self.due: float | None = None
+
+    def note(self, what: str) -> None:
+        self.seen.append(f"{what} in {who.get()}")
+        self.changed.set()
+
+    async def until(self, what: str) -> None:
+        async with asyncio.timeout(60):
+            while what not in self.seen:
+                self.changed.clear()
+                await self.changed.wait()
+
+    def dialled(self, _address: str, _now: float, *_host: str) -> Any:
+        self.note("dialled")
+        return self.link
+
+    def link_received(self, _link: object, _now: float) -> None: ...
+
+    def flush(self, _now: float) -> None: ...
+
+    def outcomes_received(self) -> list[object]:
+        self.note("turn")
+        return []
+
+    def has_new_deadline(self) -> bool:
+        return self.due is not None
+
+    def deadline(self) -> Any:
+        due, self.due = self.due, None
+        return due
+
+    def handle_timeout(self, _now: float) -> None:
+        self.note("timer")
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_links_timers_and_turns_begin_in_the_context_of_the_driver_and_not_of_who_needs_them(
+    factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def main() -> list[str]:
+        accepted: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+        server = await asyncio.start_server(lambda _reader, writer: accepted.put_nowait(writer), "127.0.0.1", 0)
+        address = "{}:{}".format(*server.sockets[0].getsockname())
+        who.set("connect")
+        driver = make_driver(SocketNetwork())
+        core = Watching()
+        driver.run(cast("Any", core), lambda _address, _error: None)
+
+        who.set("a request")
+        core.events = [DialRequested(address, None)]
+        driver.transmit_now()  # a lone request does not wait for the turn
+        peer = await accepted.get()
+        await core.until("dialled in connect")
+        peer.write(b"1")
+        await core.until("data in connect")
+
+        driver.pause_reading(cast("Any", core.link))
+        driver.resume_reading(cast("Any", core.link))
+        core.seen.clear()
+        peer.write(b"2")
+        await core.until("data in connect")
+
+        core.events = [object()]
+        driver.wake()
+        await core.until("turn in connect")
+
+        core.due = driver.loop.time()
+        driver._timer = None
+        driver.transmit()
+        await core.until("timer in connect")
+        peer.close()
+        driver.abort()
+        server.close()
+        await asyncio.sleep(0)
+        return core.seen
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        seen = runner.run(main())
+    assert {each for each in seen if "a request" in each} <= {"turn in a request"}, "but for the turn that it takes itself"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -96,7 +97,8 @@ class Here:
     """Calls at once what is to be called in a thread."""
 
     async def in_thread(self, function: Callable[[Any], object], argument: object) -> object:
-        return function(argument)
+        result = function(argument)
+        return await result if inspect.isawaitable(result) else result
 
 
 def test_a_function_may_return_its_result_or_something_to_wait_for() -> None:
