@@ -37,7 +37,7 @@ OUTCOMES: Final = {
     "Overloaded": "overloaded",
     "RemoteError": "remote_error",
     "RequestTimeout": "timeout",
-    "TooManyMembersLost": "too_many_members_lost",
+    "TooManyMembersLost": "member_lost",
 }
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
