@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from iris_py.api.base import NodeBase
 from iris_py.api.keys import Reloading, open_keyring
@@ -18,7 +18,7 @@ from iris_security import AdministrationKey, Secret, SecretFormatError
 from iris_security.keyring import GENERATIONS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from iris_py.config import Config
     from iris_py.peers.rotation import GenerationsSigned, RotationMissed
@@ -34,7 +34,8 @@ class RotationStatus:
     """The exchange of the network's secret, as far as it is; see :meth:`Node.rotation`."""
 
     number: int
-    """How many steps were taken in this network; 0 before the first one."""
+    """The number of the last step that was taken in this network; 0 before the first one. It grows with each step: by one where
+    the steps come in their order, and by more where some are left out."""
     generations: tuple[str, ...]
     """The ids of the generations of the secret, the primary one first: 16 hexadecimal digits, public."""
     neighbours: Mapping[str, int | None]
@@ -43,7 +44,14 @@ class RotationStatus:
 
 
 def next_generations(
-    step: RotationStep, secrets: tuple[Secret, ...], entropy: Entropy, *, what: str, operand: str = ""
+    step: RotationStep,
+    secrets: tuple[Secret, ...],
+    entropy: Entropy,
+    *,
+    what: str,
+    operand: str = "",
+    added: Collection[Secret] = (),
+    abandon: bool = False,
 ) -> tuple[Secret, ...]:
     """Return the generations of a secret after a step of a rotation.
 
@@ -53,10 +61,16 @@ def next_generations(
         entropy: Of a new generation.
         what: What holds them, for errors.
         operand: What stands behind the command of a step, for errors.
+        added: Generations that were added and have never sealed. To retire would discard them, and leave the old one.
+        abandon: Whether to retire so nevertheless.
 
     Raises:
         ConfigurationError: It is no step, or not one that can be taken now.
     """
+    if abandon and (step != "retire" or not added):
+        raise ConfigurationError(
+            f"{what} has no generation that was added and does not seal yet: nothing is to be abandoned. Leave abandon out."
+        )
     if step == "add":
         if len(secrets) >= GENERATIONS_MAX:
             raise ConfigurationError(
@@ -68,7 +82,28 @@ def next_generations(
     if len(secrets) == 1:
         nothing = ": nothing is to be retired" if step == "retire" else ""
         raise ConfigurationError(f"{what} has one generation alone{nothing}. Begin with: iris keys add{operand}")
-    return (secrets[-1], *secrets[:-1]) if step == "rotate" else secrets[:1]
+    if step == "rotate":
+        return (secrets[-1], *secrets[:-1])
+    if added and secrets[0] not in added and not abandon:
+        raise ConfigurationError(
+            f"{what} has a generation that was added and does not seal yet: to retire now would discard it, and leave the old "
+            f"one alone. Let it seal first: iris keys rotate{operand}. Or discard it: iris keys retire --abandon{operand}"
+        )
+    return secrets[:1]
+
+
+#: The remainder by 3 of the number of each step. So the number that the administrator signs says which step was the last.
+_REMAINDERS: Final[Mapping[RotationStep, int]] = {"add": 1, "rotate": 2, "retire": 0}
+
+
+def next_number(number: int, step: RotationStep) -> int:
+    """Return the number of a step after the step of a number: the least one above it with the remainder of that step."""
+    return number + 1 + (_REMAINDERS[step] - number - 1) % len(_REMAINDERS)
+
+
+def added_by(number: int, secrets: tuple[Secret, ...]) -> tuple[Secret, ...]:
+    """Return the generation that does not seal yet, if the step of that number has added one."""
+    return secrets[-1:] if len(secrets) > 1 and number % len(_REMAINDERS) == _REMAINDERS["add"] else ()
 
 
 class Rekeying(NodeBase):
@@ -176,19 +211,26 @@ class Rekeying(NodeBase):
         return RotationStatus(number=self._core.peers.rotation.rank.number, generations=generations, neighbours=neighbours)
 
     async def rotate_secret(
-        self, step: RotationStep, key: AdministrationKey | str, *, timeout: float = ROTATION_TIMEOUT_S, force: bool = False
+        self,
+        step: RotationStep,
+        key: AdministrationKey | str,
+        *,
+        timeout: float = ROTATION_TIMEOUT_S,
+        force: bool = False,
+        abandon: bool = False,
     ) -> RotationStatus:
         """Take a step in exchanging the secret of the whole network, which every node then takes by itself.
 
         ``"add"`` makes a new generation, which is accepted; ``"rotate"`` lets the newest one seal; ``"retire"`` leaves the
-        primary one alone. A step goes from node to node; this node waits for its neighbours. Nodes that are away catch up as
-        long as a generation that they have is accepted.
+        primary one alone, and is refused while a generation was added and does not seal yet. A step goes from node to node;
+        this node waits for its neighbours. Nodes that are away catch up as long as a generation that they have is accepted.
 
         Args:
             step: Which step.
             key: The administration key, or its text, as ``iris keys administrator`` makes it.
             timeout: Seconds to wait for the neighbours, before the step for what they say and after it.
             force: Whether to go on where neighbours have not taken the step before; they may be put out.
+            abandon: Whether ``"retire"`` discards a generation that was added and does not seal yet: the old one stays.
 
         Returns:
             How far the exchange is now.
@@ -207,9 +249,11 @@ class Rekeying(NodeBase):
                 f"this node has {has}: the others would not take what this key signs. Set administrator to its public half."
             )
         await self._wait_for_neighbours(timeout, may_lag=force or step == "add", is_begun=False)
-        secrets = next_generations(step, self._keyring.secrets, self._entropy, what=f"the network {self._keyring.network!r}")
         rotation = self._core.peers.rotation
-        signed = signing.sign(self._keyring.network, rotation.rank.number + 1, secrets)
+        number, before, name = rotation.rank.number, self._keyring.secrets, self._keyring.network
+        added = added_by(number, before)
+        secrets = next_generations(step, before, self._entropy, what=f"the network {name!r}", added=added, abandon=abandon)
+        signed = signing.sign(name, next_number(number, step), secrets)
         rotation.take(signed)
         self._use_generations(signed)
         await self._wait_for_neighbours(timeout, may_lag=False, is_begun=True)

@@ -17,6 +17,7 @@ from iris_py.config import load_config
 from iris_py.errors import ConfigurationError
 from iris_py.files.generations import GenerationsFile
 from iris_py.files.secrets import (
+    find_added,
     is_present,
     read_administration_key,
     read_cloud_key,
@@ -175,10 +176,15 @@ async def list_generations(settings: Settings, file: Path | None, *, as_json: bo
     return 0
 
 
-async def take_step(step: RotationStep, file: Path, *, as_json: bool) -> int:
+async def take_step(step: RotationStep, file: Path, *, abandon: bool, as_json: bool) -> int:
     """Take a step of a rotation in a secret file."""
-    secrets = next_generations(step, read_secret_file(file, "FILE"), os.urandom, what=str(file), operand=f" {file}")
-    rewrite_secret_file(file, secrets)
+    before = read_secret_file(file, "FILE")
+    added = find_added(file, before)
+    secrets = next_generations(
+        step, before, os.urandom, what=str(file), operand=f" {shlex.quote(str(file))}", added=added, abandon=abandon
+    )
+    added = () if step == "rotate" else (*added, *(secret for secret in secrets if secret not in before))
+    rewrite_secret_file(file, secrets, [secret for secret in added if secret != secrets[0]])
     network = load_config(secret=secrets[0]).network
     key_ids = [keys.key_id.hex() for keys in _keyring_of(secrets, network).generations]
     if as_json:
@@ -238,13 +244,20 @@ async def list_running(settings: Settings, *, as_json: bool) -> int:
 
 
 async def take_running_step(
-    settings: Settings, step: RotationStep, key_file: Path, *, timeout_s: float, force: bool, as_json: bool
+    settings: Settings,
+    step: RotationStep,
+    key_file: Path,
+    *,
+    timeout_s: float,
+    force: bool,
+    abandon: bool,
+    as_json: bool,
 ) -> int:
     """Take a step of a rotation in the running network."""
     key = read_administration_key(key_file, "--administration-key")
     config = settings.load()
     async with iris_py.connect(config=config) as node:
-        status = await node.rotate_secret(step, key, timeout=timeout_s, force=force)
+        status = await node.rotate_secret(step, key, timeout=timeout_s, force=force, abandon=abandon)
         if as_json:
             Output(as_json=True).line(_rotation_line(node.network, status))
             return 0

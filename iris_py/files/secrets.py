@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -28,13 +29,14 @@ from iris_security.cloud_key import PRIVATE_PREFIX
 from iris_security.secret import TEXT_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
 __all__ = [
     "Exposure",
     "check_exposure",
     "check_path",
     "expand_home",
+    "find_added",
     "is_present",
     "parse_content",
     "parse_secrets",
@@ -56,6 +58,9 @@ SECRET_FILE_BYTES_MAX: Final = 1024  # one line, and some comment lines
 SHOWN_CHARACTERS_MAX: Final = 24
 _PREFIXES: Final = "|".join(map(re.escape, (TEXT_PREFIX, ADMINISTRATION_PREFIX, PRIVATE_PREFIX)))
 _SECRET_IN_PATH: Final = re.compile(rf"(?:{_PREFIXES})[A-Za-z0-9_-]{{{SHOWN_CHARACTERS_MAX}}}")
+#: The comment at a generation that was added and has never sealed.
+_ADDED_NOTE: Final = "added by `iris keys add`, and does not seal before `iris keys rotate`: "
+_ADDED: Final = re.compile(rf"\s*#\s*{re.escape(_ADDED_NOTE)}([0-9a-f]+)\s*$")
 PRIVATE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
 
@@ -274,7 +279,7 @@ def write_secret_file(path: Path, secret: Secret | AdministrationKey | CloudKey)
         raise ConfigurationError(f"{path} cannot be written: {exc.strerror}. Choose another place.") from exc
 
 
-def rewrite_secret_file(path: Path, secrets: Sequence[Secret]) -> None:
+def rewrite_secret_file(path: Path, secrets: Sequence[Secret], added: Collection[Secret] = ()) -> None:
     """Replace the generations in a secret file at once: whoever reads it sees all the old ones or all the new ones.
 
     Its mode, its owner and its comments stay; comments move to the top. Of a link the file that it leads to is replaced.
@@ -282,6 +287,7 @@ def rewrite_secret_file(path: Path, secrets: Sequence[Secret]) -> None:
     Args:
         path: The file, which exists.
         secrets: The generations, the primary one first.
+        added: Those of them that were added and have never sealed: a comment says so, for :func:`find_added`.
 
     Raises:
         ConfigurationError: The file cannot be read or replaced, as one that was mounted.
@@ -289,11 +295,44 @@ def rewrite_secret_file(path: Path, secrets: Sequence[Secret]) -> None:
     path = path.resolve()
     try:
         content, status, _ = _read(path, SECRET_FILE_BYTES_MAX)
-        comments = [line for line in content.decode("latin-1").splitlines() if line.strip().startswith("#")]
-        lines = [*comments, *(secret.text for secret in secrets)]
-        replace_file(path, "".join(line + "\n" for line in lines).encode("latin-1"), like=status)
+        comments = [line for line in _comments(content) if not _ADDED.match(line)]
+        notes = [f"# {_ADDED_NOTE}{_mark(secret)}" for secret in secrets if secret in added]
+        lines = [*comments, *notes, *(secret.text for secret in secrets)]
+        rewritten = "".join(line + "\n" for line in lines).encode("latin-1")
+        if len(rewritten) > SECRET_FILE_BYTES_MAX:
+            raise ConfigurationError(
+                f"{path} would have {len(rewritten)} bytes, and {SECRET_FILE_BYTES_MAX} are allowed. Shorten its comments."
+            )
+        replace_file(path, rewritten, like=status)
     except OSError as exc:
         raise ConfigurationError(f"{path} cannot be rewritten: {exc.strerror}. Change it where it comes from.") from exc
+
+
+def find_added(path: Path, secrets: Sequence[Secret]) -> tuple[Secret, ...]:
+    """Return the generations of a secret file that were added and have never sealed, as comments in it say.
+
+    Args:
+        path: The file.
+        secrets: Its generations.
+
+    Raises:
+        ConfigurationError: The file cannot be read.
+    """
+    try:
+        content, _, _ = _read(path, SECRET_FILE_BYTES_MAX)
+    except OSError as exc:
+        raise ConfigurationError(f"{path} cannot be read: {exc.strerror}. Correct the path or its permissions.") from exc
+    marks = {match[1] for line in _comments(content) if (match := _ADDED.match(line))}
+    return tuple(secret for secret in secrets if _mark(secret) in marks)
+
+
+def _comments(content: bytes) -> list[str]:
+    return [line for line in content.decode("latin-1").splitlines() if line.strip().startswith("#")]
+
+
+def _mark(secret: Secret) -> str:
+    """Return a few digits that tell the generations of one file apart, whatever network they are used for."""
+    return hashlib.sha256(b"iris generation mark" + secret.value).hexdigest()[:8]
 
 
 def _read_key(path: Path, origin: str, parse: Callable[[str], _Key], what: str, command: str) -> _Key:

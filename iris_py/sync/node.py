@@ -654,9 +654,15 @@ class Node(Closable):
 
     @documented_as(AsyncNode.rotate_secret)
     def rotate_secret(
-        self, step: RotationStep, key: AdministrationKey | str, *, timeout: float = ROTATION_TIMEOUT_S, force: bool = False
+        self,
+        step: RotationStep,
+        key: AdministrationKey | str,
+        *,
+        timeout: float = ROTATION_TIMEOUT_S,
+        force: bool = False,
+        abandon: bool = False,
     ) -> RotationStatus:
-        return self._background.wait(self._inner.rotate_secret, step, key, timeout=timeout, force=force)
+        return self._background.wait(self._inner.rotate_secret, step, key, timeout=timeout, force=force, abandon=abandon)
 
     @documented_as(AsyncNode.close)
     def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:

@@ -322,6 +322,71 @@ def test_a_rotation_goes_step_by_step(shell: Shell, step: str, says: str) -> Non
     assert Path(path).read_text() == before
 
 
+def test_a_generation_that_does_not_seal_yet_is_only_discarded_on_demand(shell: Shell) -> None:
+    home = Path(shell.environment["HOME"])
+    home.mkdir(exist_ok=True)
+    path = home / "network.secret"
+
+    def generations() -> list[str]:
+        return list(json.loads(shell.run("keys", "list", str(path), "--json")[1])["generations"])
+
+    assert shell.run("keys", "new", "-o", str(path))[0] == 0
+    path.write_text("# of the test network\n" + path.read_text())
+    (old,) = generations()
+    assert shell.run("keys", "add", str(path))[0] == 0
+    both, content = generations(), path.read_text()
+    assert both[0] == old
+    code, out, error = shell.run("keys", "retire", str(path))
+    assert (code, out) == (2, b"")
+    assert "to retire now would discard it" in error
+    assert f"iris keys rotate {path}" in error
+    assert f"iris keys retire --abandon {path}" in error
+    assert path.read_text() == content, "nothing was changed"
+
+    # The other way round the new one stays, and then there is nothing to abandon.
+    assert shell.run("keys", "rotate", str(path))[0] == 0
+    assert generations() == both[::-1]
+    code, _, error = shell.run("keys", "retire", "--abandon", str(path))
+    assert code == 2
+    assert "nothing is to be abandoned" in error
+    assert shell.run("keys", "retire", str(path))[0] == 0
+    assert generations() == [both[1]]
+
+    # A second rotation is given up, and the file is as it was before.
+    before = path.read_text()
+    assert before.startswith("# of the test network\niris1.")
+    assert shell.run("keys", "add", str(path))[0] == 0
+    assert shell.run("keys", "retire", "--abandon", str(path))[0] == 0
+    assert path.read_text() == before
+
+
+def test_lines_that_somebody_has_moved_count_as_they_stand(shell: Shell) -> None:
+    """A generation that was made the first line by hand seals, whatever a comment says."""
+    home = Path(shell.environment["HOME"])
+    home.mkdir(exist_ok=True)
+    path = home / "network.secret"
+    assert shell.run("keys", "new", "-o", str(path))[0] == 0
+    assert shell.run("keys", "add", str(path))[0] == 0
+    comment, old, new = path.read_text().splitlines()
+    assert comment.startswith("# added by `iris keys add`")
+    path.write_text(f"{comment}\n{new}\n{old}\n")
+    assert shell.run("keys", "retire", str(path))[0] == 0
+    assert path.read_text() == f"{new}\n"
+
+
+def test_a_file_that_would_be_too_large_is_left_as_it_is(shell: Shell) -> None:
+    home = Path(shell.environment["HOME"])
+    home.mkdir(exist_ok=True)
+    path = home / "network.secret"
+    assert shell.run("keys", "new", "-o", str(path))[0] == 0
+    path.write_text(f"# {'x' * 900}\n{path.read_text()}")
+    before = path.read_text()
+    code, _, error = shell.run("keys", "add", str(path))
+    assert code == 2
+    assert "Shorten its comments" in error
+    assert path.read_text() == before
+
+
 def test_seeds_where_nobody_answers_are_named(shell: Shell) -> None:
     code, out, error = shell.run("members", "--seed", "127.0.0.1:1")
     assert (code, out) == (3, b"")

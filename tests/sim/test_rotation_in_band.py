@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
+from iris_py.api.rekeying import next_number
 from iris_py.errors import MemberLost, NoMembers, RequestTimeout
 from iris_py.testing import NodeSimulation, run
 from iris_security import AdministrationKey, Keyring, Secret
@@ -237,6 +238,50 @@ def test_what_is_wrong_with_a_step_is_said_and_nothing_is_changed() -> None:
                 await alone.rotate_secret("add", KEY)
 
     run(scenario(), limit_s=60)
+
+
+def test_a_generation_that_does_not_seal_yet_is_only_discarded_on_demand() -> None:
+    """Also by a node that has come after it was added, which knows of the step by its number alone."""
+
+    async def scenario() -> None:
+        async with NodeSimulation(11) as simulation:
+            nodes = [await simulation.start_node(keyring=KEYRING) for _ in range(3)]
+            await nodes[0].rotate_secret("add", KEY)
+            late = await simulation.start_node(keyring=KEYRING)
+            await everywhere(simulation, [*nodes, late], 1)
+            before = late._keyring.secrets
+            with pytest.raises(iris.ConfigurationError, match=r"to retire now would discard it.*iris keys retire --abandon"):
+                await late.rotate_secret("retire", KEY)
+            assert (number(late), late._keyring.secrets) == (1, before)
+            for step in STEPS[:2]:
+                with pytest.raises(iris.ConfigurationError, match="nothing is to be abandoned"):
+                    await late.rotate_secret(step, KEY, abandon=True)
+            await late.rotate_secret("retire", KEY, abandon=True)
+            await everywhere(simulation, [*nodes, late], 3)
+            assert secrets(late) == (OLD,)
+            for count, step in enumerate(STEPS, 4):
+                assert (await late.rotate_secret(step, KEY)).number == count
+            assert len(secrets(late)) == 1
+            assert secrets(late) != (OLD,)
+
+    run(scenario(), limit_s=300)
+
+
+@pytest.mark.parametrize(
+    ("before", "step", "after"),
+    [
+        (0, "add", 1),
+        (1, "rotate", 2),
+        (2, "retire", 3),
+        (3, "add", 4),
+        (1, "add", 4),
+        (1, "retire", 3),
+        (2, "rotate", 5),
+        (2, "add", 4),
+    ],
+)
+def test_the_number_of_a_step_says_which_step_it_was(before: int, step: RotationStep, after: int) -> None:
+    assert next_number(before, step) == after
 
 
 def test_a_node_that_has_no_administrator_takes_no_step() -> None:

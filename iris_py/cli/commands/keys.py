@@ -133,7 +133,7 @@ def keys_add(
     json: Json = False,
 ) -> int:
     """Begin a rotation: make a new generation, which is accepted and does not seal yet; in a file or in the running network."""
-    return _take_step(settings, "add", file, administration_key, timeout, force=False, as_json=json)
+    return _take_step(settings, "add", file, administration_key, timeout, as_json=json)
 
 
 @app.command("rotate", epilog=end_of_help("iris keys rotate --administration-key administration.key"))
@@ -158,10 +158,16 @@ def keys_retire(
     administration_key: AdministrationKeyFile = None,
     timeout: StepTimeout = ROTATION_TIMEOUT_S,
     force: Force = False,
+    abandon: Annotated[
+        bool, typer.Option("--abandon", metavar="", help="Discard a generation that was added and does not seal yet.")
+    ] = False,
     json: Json = False,
 ) -> int:
-    """End it, when every node has taken that: only the primary generation stays. Who does not have it is put out."""
-    return _take_step(settings, "retire", file, administration_key, timeout, force=force, as_json=json)
+    """End it, when every node has taken that: only the primary generation stays. Who does not have it is put out.
+
+    It is refused while a generation was added and does not seal yet: `rotate` comes first. --abandon discards that one.
+    """
+    return _take_step(settings, "retire", file, administration_key, timeout, force=force, abandon=abandon, as_json=json)
 
 
 def _take_step(
@@ -171,7 +177,8 @@ def _take_step(
     key_file: Path | None,
     timeout_s: float,
     *,
-    force: bool,
+    force: bool = False,
+    abandon: bool = False,
     as_json: bool,
 ) -> int:
     from iris_py.cli import keys as command
@@ -179,10 +186,12 @@ def _take_step(
     if file is not None and key_file is not None:
         raise typer.BadParameter("it is for the running network: leave it or FILE out", param_hint="'--administration-key'")
     if file is not None:
-        return execute(lambda: command.take_step(step, file, as_json=as_json), verbosity=settings.verbose)
+        return execute(lambda: command.take_step(step, file, abandon=abandon, as_json=as_json), verbosity=settings.verbose)
     if key_file is None:
         raise typer.BadParameter("give FILE, or --administration-key for the running network", param_hint="'FILE'")
     return execute(
-        lambda: command.take_running_step(settings, step, key_file, timeout_s=timeout_s, force=force, as_json=as_json),
+        lambda: command.take_running_step(
+            settings, step, key_file, timeout_s=timeout_s, force=force, abandon=abandon, as_json=as_json
+        ),
         verbosity=settings.verbose,
     )
