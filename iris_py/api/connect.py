@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from iris_py.api.node import Node, start_node
 from iris_py.api.opening import Opening
+from iris_py.api.unclosed import Guard
 from iris_py.config import Config, load_config
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from iris_py.observe.desk import Observe
@@ -111,4 +112,10 @@ def connect(
             config=config,
         )
 
-    return Opening(start_node(load(), reload=load))
+    return Opening(_start(load(), load))
+
+
+async def _start(config: Config, reload: Callable[[], Config]) -> Node:
+    node = await start_node(config, reload=reload)
+    await Guard(node).begin()
+    return node

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from iris_py.api.base import close_nodes
 from iris_py.api.stopping import Stopping, use_stopping
+from iris_py.api.unclosed import ignore_abandoned_tasks
 from iris_py.net import standard_streams
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def run(main: Coroutine[object, object, Result], *, debug: bool | None = None, l
         try:
             return await main
         finally:
+            ignore_abandoned_tasks(asyncio.get_running_loop())
             await close_nodes()
 
     try:

@@ -130,6 +130,7 @@ class Background:
         self._is_inherited = False
         self._is_over = False
         self._is_ending = False
+        self._is_closed = False
         self._nodes: dict[Closable, Node] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self._serve, name="iris-loop", daemon=True)
@@ -224,6 +225,7 @@ class Background:
         self._thread.join(JOIN_TIMEOUT_S)
         if not self._thread.is_alive():
             self.loop.close()
+        self._is_closed = True
 
     def disown(self) -> None:
         """Make it useless in the child of a fork. Its nodes let go of their sockets themselves."""
@@ -371,12 +373,24 @@ def _close_with_worker() -> None:
     from multiprocessing import parent_process, util
 
     if parent_process() is not None:
-        util.Finalize(None, _shut_down, exitpriority=0)
+        util.Finalize(None, shut_down, exitpriority=0)
 
 
-def _shut_down() -> None:
+def shut_down() -> None:
+    """Close the nodes of this process, if there are any and nobody has begun to."""
     if _current is not None and not _current._is_over:
         _current.shut_down()
+
+
+def is_shutting_down() -> bool:
+    """Whether the nodes of this process are being closed, as the program ends."""
+    return _current is not None and _current._is_over and not _current._is_closed
+
+
+def is_program_over() -> bool:
+    """Whether the main program, or the work of a process of :mod:`multiprocessing`, has ended, and only its end runs."""
+    multiprocessing = sys.modules.get("multiprocessing.util")
+    return not threading.main_thread().is_alive() or (multiprocessing is not None and multiprocessing.is_exiting())
 
 
 def _handle_fork() -> None:
@@ -389,6 +403,6 @@ def _handle_fork() -> None:
         inherited.disown()
 
 
-atexit.register(_shut_down)
+atexit.register(shut_down)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_handle_fork)

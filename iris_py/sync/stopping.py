@@ -1,7 +1,7 @@
 """Stop a program of plain functions: see :mod:`iris_py.api.stopping`.
 
 Signals are handled in the main thread, in the middle of whatever it does. So what handles them waits for nothing, and logs
-nothing.
+nothing. Only when the program is over, and the main thread waits for others or runs exit functions, the nodes are closed there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from iris_py.api import stopping
 from iris_py.api.stopping import REPEATED_S, SIGNALS, check_main_thread, end_at_once
 from iris_py.logs import EventLogger
 from iris_py.net.service_manager import service_manager
-from iris_py.sync.background import background, refuse_event_loops
+from iris_py.sync.background import background, is_program_over, is_shutting_down, refuse_event_loops, shut_down
 from iris_py.sync.documented import documented_as
 from iris_py.sync.locks import acquire
 
@@ -75,9 +75,16 @@ def _handle(number: int, _frame: object) -> None:
             end_at_once(number)
         return
     _number, _came_at = signal.Signals(number), now
-    if _waiter is None:
+    if _waiter is not None:
+        _waiter.release()
+    elif is_shutting_down():
+        return  # the program leaves already
+    elif is_program_over():
+        # An exception would be printed, for nobody can catch it: nothing runs in this thread but exit functions.
+        shut_down()
+        end_at_once(number)
+    else:
         raise SystemExit(128 + number)
-    _waiter.release()
 
 
 def _handle_fork() -> None:

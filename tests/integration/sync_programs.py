@@ -6,6 +6,7 @@ Usage: sync_programs.py NAME [asyncio|uvloop]. Whatever a program has to say is 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import multiprocessing
 import os
@@ -14,10 +15,12 @@ import signal
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 
 import iris_py
 import iris_py.sync as iris
+from iris_py.sync import background
 
 
 def say(*words: object) -> None:
@@ -125,6 +128,85 @@ def exit_with_a_loop_that_hangs() -> None:
 def exit_with_error() -> None:
     with iris.connect() as node, node.join("echo", echo):
         node.request("nobody", b"")
+
+
+# -- SIGTERM when the program is over
+
+
+def terminate_while_closing() -> None:
+    """While the nodes are being closed: a handler still runs."""
+    node = iris.connect()
+    begun = threading.Event()
+
+    def serve(_request: iris.Request) -> bytes:
+        begun.set()
+        while not background.is_shutting_down():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
+        say("still closing", background.is_shutting_down())
+        return b""
+
+    node.join("slow", serve)
+    node.request_future("slow", b"")
+    begun.wait()
+
+
+def terminate_while_threads_run() -> None:
+    """While the interpreter waits for a thread of the program, which never ends."""
+    node = iris.connect()
+    node.join("echo", echo)
+
+    def work() -> None:
+        # A signal is not noticed that comes just before the interpreter begins to wait: so let it wait for some time.
+        where, looks = ("", 0), 0
+        while looks < 100:
+            time.sleep(0.001)
+            before, where = where, position(threading.main_thread())
+            looks = looks + 1 if where == before and where[0] == "_shutdown" else 0
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait()
+
+    threading.Thread(target=work).start()
+    say("ends")
+
+
+def position(thread: threading.Thread) -> tuple[str, int]:
+    """Return the function that a thread runs, and how far it is there."""
+    frame = sys._current_frames()[thread.ident or 0]
+    return frame.f_code.co_name, frame.f_lasti
+
+
+def terminate_after_closing() -> None:
+    """In an exit function that runs after the nodes were closed."""
+    node = iris.connect()
+    node.join("echo", echo)
+
+    def exit_function() -> None:
+        say("open nodes", len([path for path in Path(os.environ["XDG_STATE_HOME"]).rglob("*") if path.is_file()]))
+        os.kill(os.getpid(), signal.SIGTERM)
+        say("survived")
+
+    atexit.unregister(background.shut_down)
+    atexit.register(exit_function)
+    atexit.register(background.shut_down)
+
+
+def terminate_pools() -> None:
+    """The end of a pool terminates its processes, whatever they do at that moment."""
+    with iris.connect() as node, node.join("echo", echo):
+        for method in ("spawn", "fork", "forkserver"):
+            for function in (ask, ask_without_close):
+                with multiprocessing.get_context(method).Pool(2) as pool:
+                    say(method, *pool.map(function, [b"a", b"b", b"c", b"d"]))
+
+
+def ask(payload: bytes) -> str:
+    with iris.connect() as node:
+        return node.request("echo", payload, timeout=60).decode()
+
+
+def ask_without_close(payload: bytes) -> str:
+    return iris.connect().request("echo", payload, timeout=60).decode()
 
 
 # -- interrupts

@@ -103,6 +103,26 @@ def test_an_error_ends_the_program_with_its_nodes(start: Callable[[str], Program
     assert remembered(home) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("terminate_while_closing", 0, ["still closing True"]),
+        ("terminate_while_threads_run", -signal.SIGTERM, ["ends"]),
+        ("terminate_after_closing", -signal.SIGTERM, ["open nodes 0"]),
+    ],
+)
+def test_sigterm_when_the_program_is_over_prints_nothing(
+    start: Callable[[str], Program], home: Path, name: str, status: int, said: list[str]
+) -> None:
+    assert start(name).finish() == (status, said, "")
+    assert remembered(home) == []
+
+
+def test_the_end_of_a_pool_prints_nothing(start: Callable[[str], Program], home: Path) -> None:
+    methods = ("spawn", "fork", "forkserver")
+    assert start("terminate_pools").finish() == (0, [f"{method} a b c d" for method in methods for _ in range(2)], "")
+
+
 # -- interrupts
 
 
