@@ -56,7 +56,7 @@ def spark(spark_home: Path) -> Iterator[SparkSession]:
         for name in list(os.environ):
             if name.startswith(("IRIS_", "XDG_", "SPARK_")):
                 patch.delenv(name)
-        for name, value in {**environment(spark_home), **warm_daemon.ENVIRONMENT, "PYTHONPATH": python_path()}.items():
+        for name, value in {**environment(spark_home), **warm_daemon.ENVIRONMENT}.items():
             patch.setenv(name, value)
         patch.setenv("JAVA_HOME", os.environ.get("JAVA_HOME", ""))  # so that what is set now is undone
         ensure_java()
@@ -82,12 +82,14 @@ def environment(home: Path) -> dict[str, str]:
         "XDG_STATE_HOME": str(home / "state"),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": python_path(),
     }
 
 
 def python_path() -> str:
-    """Return where Spark's Python processes look for modules: the daemon is one of the tests."""
-    return os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+    """Return where Spark's Python processes look for modules: the daemon is one of the tests, and so is what runs first."""
+    own = Path(__file__).parent
+    return os.pathsep.join(filter(None, (str(own.parents[1]), str(own / "early"), os.environ.get("PYTHONPATH"))))
 
 
 def start(home: Path) -> SparkSession:

@@ -80,7 +80,7 @@ class Driver:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("IRIS_", "XDG_", "SPARK_"))}
         name, _, value = self.marker.partition("=")
         home.mkdir()
-        environ = {**kept, **environment(home), name: value, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.temporary)}
+        environ = {**kept, **environment(home), name: value, "TMPDIR": str(self.temporary)}
         self.process = subprocess.Popen(
             [sys.executable, __file__],
             stdin=subprocess.PIPE,

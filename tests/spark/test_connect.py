@@ -23,7 +23,7 @@ def test_tasks_use_iris_under_spark_connect(tmp_path: Path) -> None:
     done = subprocess.run(
         (sys.executable, connecting.__file__, str(tmp_path)),
         cwd=tmp_path,
-        env={**kept, **environment(tmp_path), **warm_daemon.ENVIRONMENT, "PYTHONPATH": str(ROOT)},
+        env={**kept, **environment(tmp_path), **warm_daemon.ENVIRONMENT},
         capture_output=True,
         text=True,
         timeout=250,

@@ -250,7 +250,7 @@ print(cluster.wait(timeout=90)["driver"].pid)
 @pytest.mark.timeout(300)
 def test_a_program_that_closes_nothing_leaves_nothing(tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("IRIS_", "XDG_", "SPARK_"))}
-    environ = {**kept, **environment(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
+    environ = {**kept, **environment(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, JAVA_OPTIONS],
         env=environ,
