@@ -14,6 +14,10 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line and exit with its exit code (`iris_py.cli.outcome.ExitCode`)."""
+    if os.getpid() == 1:
+        from iris_py.cli.first_process import run_in_child
+
+        run_in_child()
     _replace_closed_streams()
     try:
         from iris_py.cli.lines import keep_writing_json, wants_json
