@@ -7,12 +7,14 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, field
 
 import iris_py
 from iris_py.api.keys import open_keyring
 from iris_py.api.rekeying import next_generations
-from iris_py.cli.output import Line, Lines, Output
+from iris_py.cli.asking import complain_of
+from iris_py.cli.generations import Holder, describe_holdings, holdings_of
+from iris_py.cli.output import Line, Lines, Output, short_id
 from iris_py.config import load_config
 from iris_py.errors import ConfigurationError
 from iris_py.files.generations import GenerationsFile
@@ -113,11 +115,13 @@ class RotationLine(Line, tag="rotation"):
 
     network: str
     number: int
-    """How many steps have been taken."""
+    """The number of the last step of the administrator."""
     generations: list[str]
     """The key id of each generation, the primary one first."""
     neighbours: dict[str, int | None]
-    """How many steps each neighbour has taken, by node id; None if it does not say."""
+    """The number of the last step that each neighbour has taken, by node id; None if it does not say."""
+    nodes: dict[str, list[str]] = field(default_factory=dict)
+    """With `--running` the generations that each node holds, by its id: the one that seals first."""
 
 
 #: What `--json` prints, by command.
@@ -230,16 +234,25 @@ async def public(file: Path, *, as_json: bool) -> int:
 
 
 async def list_running(settings: Settings, *, as_json: bool) -> int:
-    """Print the key id of each generation in the running network, and how far its nodes near this one are."""
+    """Print the key id of each generation in the running network, and which generations its nodes hold."""
     config = settings.load()
     async with iris_py.connect(config=config) as node:
         status = await node.rotation()
-        if as_json:
-            Output(as_json=True).line(_rotation_line(node.network, status))
-            return 0
-        for index, key_id in enumerate(status.generations):
-            print(f"{key_id}  {'accepted' if index else 'primary':8}  network {node.network!r}")
-        print(f"Steps taken: {status.number}. {_describe_neighbours(status)}")
+        found = await node.ask_nodes("security")
+        network = node.network
+    told = [(report.node, report.statistics.security) for report in found.reports]
+    if as_json:
+        line = _rotation_line(network, status)
+        line.nodes = {name.id: [security.primary, *security.accepted] for name, security in told if security.primary}
+        Output(as_json=True).line(line)
+        return 0
+    for index, key_id in enumerate(status.generations):
+        print(f"{key_id}  {'accepted' if index else 'primary':8}  network {network!r}")
+    holdings = holdings_of(Holder.of(name.address or short_id(name.id), security) for name, security in told)
+    print(f"{describe_holdings(holdings)}." if holdings else "No other node says which generations it holds.")
+    if config.administrator is not None:
+        print(f"Steps of the administrator: {status.number}. {_describe_neighbours(status)}")
+    complain_of(found)
     return 0
 
 

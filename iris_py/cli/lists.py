@@ -18,6 +18,7 @@ from iris_py.cli.asking import (
     summary_of,
 )
 from iris_py.cli.calling import MembersSummary
+from iris_py.cli.generations import Holder, describe_holdings, holdings_of, short_generations
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import AnyLine, Column, Line, Output, short_id
 from iris_py.observe.histogram import add_up
@@ -70,6 +71,10 @@ class NodeLine(Line, tag="node", kw_only=True):
     """Clusters that it serves."""
     subscriptions: int
     """Subscriptions that are open there."""
+    seals: str
+    """The id of the generation of the network's secret that it seals with: 16 hexadecimal digits; empty if it does not say."""
+    accepts: list[str]
+    """The ids of the other generations that it holds."""
     round_trip_s: float
     """How long its answer took, in seconds."""
 
@@ -156,8 +161,8 @@ _NODE_COLUMNS: Final = (
     Column[NodeLine]("version", lambda line: line.version, rank=1),
     Column[NodeLine]("uptime", lambda line: format_seconds(line.uptime_s), is_number=True),
     Column[NodeLine]("links", lambda line: str(line.links), is_number=True, rank=2),
-    Column[NodeLine]("clusters", lambda line: str(line.clusters), is_number=True, rank=3),
-    Column[NodeLine]("round trip", lambda line: format_seconds(line.round_trip_s), is_number=True),
+    Column[NodeLine]("secret", lambda line: short_generations(line.seals, line.accepts)),
+    Column[NodeLine]("rtt", lambda line: format_seconds(line.round_trip_s), is_number=True),
 )
 CLUSTER_COLUMNS: Final = (
     Column[ClusterLine]("cluster", lambda line: line.name),
@@ -196,10 +201,14 @@ async def nodes(
     """List the nodes of the network, each by its own answer."""
     async with iris_py.connect(**settings.connect_arguments()) as node:
         network = node.network
-        found = await node.ask_nodes(every=is_every, sample=sample, timeout=timeout_s)
+        found = await node.ask_nodes("security", every=is_every, sample=sample, timeout=timeout_s)
     lines = [node_line(report) for report in found.reports if zone is None or _is_in(report.node.zone, zone)]
     lines.sort(key=lambda line: (line.zone, line.address, line.id))
-    return _print(Output(as_json=as_json), lines, _NODE_COLUMNS, found, limit, network)
+    code = _print(Output(as_json=as_json), lines, _NODE_COLUMNS, found, limit, network)
+    holdings = holdings_of(Holder(line.address or short_id(line.id), line.seals, tuple(line.accepts)) for line in lines)
+    if len(holdings) > 1:
+        complain(f"nodes hold different generations of the secret: {describe_holdings(holdings)}. See `iris doctor`.")
+    return code
 
 
 async def clusters(
@@ -269,7 +278,7 @@ async def member_stats(settings: Settings, cluster: str, *, interval_s: float, t
 
 def node_line(report: NodeReport) -> NodeLine:
     """Return the line of a node."""
-    node, about = report.node, report.about
+    node, about, security = report.node, report.about, report.statistics.security
     return NodeLine(
         id=node.id,
         address=node.address,
@@ -280,6 +289,8 @@ def node_line(report: NodeReport) -> NodeLine:
         links=about.links,
         clusters=about.clusters,
         subscriptions=about.subscriptions,
+        seals=security.primary,
+        accepts=list(security.accepted),
         round_trip_s=round(report.round_trip_s, 6),
     )
 

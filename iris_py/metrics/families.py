@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from iris_py.observe.histogram import HistogramStatistics
-    from iris_py.observe.statistics import ClusterStatistics, ServiceStatistics, Statistics, TopicStatistics
+    from iris_py.observe.statistics import (
+        ClusterStatistics,
+        SecurityStatistics,
+        ServiceStatistics,
+        Statistics,
+        TopicStatistics,
+    )
 
 __all__ = ["BUCKETS", "Families", "Family", "Histogram"]
 
@@ -227,6 +233,10 @@ def _served(read: Callable[[ServiceStatistics], float]) -> Callable[[ClusterStat
     return lambda each: None if each.service is None else read(each.service)
 
 
+def _generations(security: SecurityStatistics) -> dict[str, float]:
+    return {**dict.fromkeys(security.accepted, 0), **({security.primary: 1} if security.primary else {})}
+
+
 def _oldest_s(statistics: Statistics) -> float:
     return max((each.oldest_s for each in statistics.subscriptions), default=0.0)
 
@@ -395,6 +405,12 @@ _GAUGES_BY_NAME: Final[tuple[tuple[str, str, str, Callable[[Statistics], Mapping
         "Bytes that wait for links.",
         "lane",
         lambda node: {**dict.fromkeys(LANES, 0), **node.links.queued_by_lane},
+    ),
+    (
+        "iris_key_generation_seals",
+        "Each generation of the network's secret by its public id: 1 for the one that this node seals with, 0 for the others.",
+        "generation",
+        lambda node: _generations(node.security),
     ),
     ("iris_table_entries", "Entries of each table of the ring.", "table", lambda node: node.overlay.tables),
 )

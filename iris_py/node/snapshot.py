@@ -335,6 +335,7 @@ def _security(core: NodeCore) -> SecurityStatistics:
         handshakes_refused=core.peers.refused,
         generations=len(keyring.generations),
         primary=keyring.primary.key_id.hex(),
+        accepted=tuple(keys.key_id.hex() for keys in keyring.generations[1:]),
     )
 
 

@@ -306,6 +306,8 @@ class SecurityStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Generations of the network's secret that are accepted now, the primary one among them."""
     primary: str = ""
     """The public id of the generation that this node seals with now: 16 hexadecimal digits."""
+    accepted: tuple[str, ...] = ()
+    """The public ids of the other generations."""
 
 
 class QuestionStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -25,7 +25,9 @@ def nodes(
     timeout: AskTimeout = ASK_TIMEOUT_S,
     json: Json = False,
 ) -> int:
-    """List the nodes of the network, each by its own answer: version, age, links, and how long it took.
+    """List the nodes of the network, each by its own answer: version, age, links, secret, and the round trip.
+
+    The secret is shown by the public id of the generation that the node seals with, and how many more it accepts.
 
     Up to 256 nodes are all asked, of more a sample that is drawn by chance. Standard error says who did not answer.
     """

@@ -238,10 +238,11 @@ class Actual:
     async def _ask_statuses(self) -> Statuses:
         prober = await self._once("prober", self._start)
         began = time.time()
-        found = await prober.ask_nodes("process", timeout=ANSWERS_S)
+        found = await prober.ask_nodes("process", "security", timeout=ANSWERS_S)
         ended = time.time()
         nodes = tuple(status_of(report, began, ended) for report in found.reports)
-        return Statuses(found.asked, nodes, iris_py.__version__, self._late_s)
+        own = prober.statistics().security
+        return Statuses(found.asked, nodes, iris_py.__version__, self._late_s, own.primary, own.accepted)
 
     async def ring(self) -> Ring | None:
         prober = await self._once("prober", self._start)
@@ -326,6 +327,8 @@ def status_of(report: NodeReport, began: float, ended: float) -> NodeStatus:
         process.loop_lateness_s,
         process.descriptors or None,
         process.descriptors_max or None,
+        report.statistics.security.primary,
+        report.statistics.security.accepted,
     )
 
 

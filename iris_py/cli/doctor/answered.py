@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from iris_overlay.ids import RING
 from iris_py.cli.doctor.check import Finding, fault, ok, skipped, warning
 from iris_py.cli.doctor.connected import NOBODY
+from iris_py.cli.generations import Holder, describe_generations, describe_holdings, holdings_of, is_split
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,6 +81,30 @@ def is_compatible(one: str, other: str) -> bool:
     if first is None or second is None:
         return True
     return first[0] == second[0] and abs(first[1] - second[1]) <= 1
+
+
+async def generations(subject: Subject) -> Finding:
+    """Look whether all nodes have taken the same steps of a rotation."""
+    answers = await _answers(subject)
+    if isinstance(answers, Finding):
+        return answers
+    holdings = holdings_of(Holder(_name(node), node.seals, node.accepts) for node in answers.nodes)
+    if not holdings:
+        return skipped("no node says which secret it seals with")
+    own = holdings_of([Holder("the settings here", answers.own_seals, answers.own_accepts)])
+    said = describe_holdings(holdings)
+    is_same = [(each.seals, each.accepts) for each in holdings] == [(each.seals, each.accepts) for each in own]
+    if is_same:
+        is_rotating = bool(holdings[0].accepts)
+        return ok(said + ", as the settings here do" + ": a rotation is under way, and all have taken its step" * is_rotating)
+    if (own[0].seals, own[0].accepts) != (holdings[0].seals, holdings[0].accepts):
+        said += f"; the settings here {describe_generations(own[0].seals, own[0].accepts, is_plural=True)}"
+    advice = (
+        "Bring the secret of the others to those that are behind, and let them read it: SIGHUP, or reload_keys(). Take no "
+        "further step of the rotation before."
+    )
+    kind = fault if is_split([*holdings, *own]) else warning
+    return kind(f"nodes hold different generations of the secret: {said}", advice, "iris nodes", "iris keys list")
 
 
 async def stalls(subject: Subject) -> Finding:

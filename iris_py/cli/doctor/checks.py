@@ -30,6 +30,7 @@ CHECKS: Final = (
     Check("dial-back", "others dialling this node", connected.dial_back, ("port", "listen", *_PEERS)),
     Check("clock", "the clocks of other nodes", answered.clock, _PEERS),
     Check("versions", "the versions of other nodes", answered.versions, _PEERS),
+    Check("generations", "the secrets that nodes seal with", answered.generations, _PEERS),
     Check("stalls", "event loops that stand still", answered.stalls, _PEERS),
     Check("ring", "the ring", answered.ring, _PEERS, limit_s=15.0),
     Check("cluster", "the members of the cluster", serving.cluster, _PEERS, limit_s=15.0),

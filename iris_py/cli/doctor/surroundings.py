@@ -167,6 +167,10 @@ class NodeStatus:
     """The longest time in the last minute that its event loop stood still."""
     descriptors: int | None = None
     descriptors_max: int | None = None
+    seals: str = ""
+    """The id of the generation of the network's secret that it seals with; empty if it does not say."""
+    accepts: tuple[str, ...] = ()
+    """The ids of the other generations that it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,9 @@ class Statuses:
     own_version: str
     own_lateness_s: float
     """Of the event loop of the doctor itself, which does hardly anything: lateness here is that of the machine."""
+    own_seals: str = ""
+    """The generation that the settings here seal with."""
+    own_accepts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,14 +92,16 @@ def test_a_terminal_gets_a_table_as_wide_as_it(monkeypatch: pytest.MonkeyPatch) 
 
 NODE = lists.NodeLine(
     id="0bfe65865dedff8aec3c24b93e7116c3",
-    address="192.168.100.200:47400",
-    zone="eu-west/a",
+    address="10.20.30.40:47400",
+    zone="eu/a",
     version="0.10.12",
     uptime_s=86_400 * 123.4,
     unix_s=0.0,
     links=128,
     clusters=12,
     subscriptions=3,
+    seals="541ea8b28adc7c04",
+    accepts=["362c335a8ce3e066"],
     round_trip_s=0.0123,
 )
 CLUSTER = lists.ClusterLine(

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 LINES_MAX = 2000
 HOSTILE = ['"', "\\", "\n", "a\nb 1\n# HELP", '{cluster="x"} 1', "é" * 127, "\x00\x1b[31m", "0" * 255, "_other", " "]
 SECRET_ID = "5be1" * 8
+#: Public ids of generations of the secret.
+GENERATIONS = ("541ea8b28adc7c04", "362c335a8ce3e066")
 
 
 def text_of(families: Families, statistics: Statistics) -> str:
@@ -93,7 +95,7 @@ def everything(names: list[str]) -> Statistics:
             closed=reasons, each=(LinkStatistics(peer=SECRET_ID, address="192.0.2.7:1", zone="z", round_trip_s=0.1),) * 256
         ),
         overlay=OverlayStatistics(tables=reasons, directories=reasons, ring=reasons, detector=reasons),
-        security=SecurityStatistics(primary=SECRET_ID[:16]),
+        security=SecurityStatistics(primary=GENERATIONS[0], accepted=GENERATIONS[1:]),
     )
 
 
@@ -107,6 +109,13 @@ def test_no_network_makes_a_scrape_large_or_tells_of_addresses() -> None:
     assert samples(text).keys() == samples(later).keys()
     for shown in (SECRET_ID[:16], "192.0.2.7"):
         assert shown not in text
+
+
+def test_each_generation_of_the_secret_has_a_series() -> None:
+    read = samples(text_of(Families(), everything(["a"])))
+    found = {labels: value for (name, labels), value in read.items() if name == "iris_key_generation_seals"}
+    assert found == {(GENERATIONS[0],): 1, (GENERATIONS[1],): 0}
+    assert not [name for name, _ in samples(text_of(Families(), Statistics())) if name == "iris_key_generation_seals"]
 
 
 def test_hostile_names_are_read_as_they_are() -> None:

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 IDS: Final = tuple(f"{number:02x}" * 16 for number in (0x10, 0x40, 0x80, 0xC0))
 PEERS: Final = tuple(Peer(peer, f"10.0.0.{number}:7400") for number, peer in enumerate(IDS[1:], 2))
-NODES: Final = tuple(NodeStatus(peer.id, peer.address, "0.1.0", 0.2, 0.01, 40, 1024) for peer in PEERS)
+#: Ids of generations of the secret.
+SEALS, NEW_SEALS = "541ea8b28adc7c04", "362c335a8ce3e066"
+NODES: Final = tuple(NodeStatus(peer.id, peer.address, "0.1.0", 0.2, 0.01, 40, 1024, SEALS) for peer in PEERS)
 SEED: Final = PEERS[0].address
 SECRET: Final = Secret.generate(os.urandom)
 OWN: Final = "10.0.0.1"
@@ -83,7 +85,7 @@ class MadeUp:
     strangers: tuple[str, ...] = ()
     echoes_found: Echoes = field(default_factory=lambda: Echoes(3, IDS[1:], IDS[1:]))
     dialled_found: Dialled = field(default_factory=lambda: Dialled(2, ((f"{OWN}:7400", DialOutcome.REACHED),) * 2))
-    statuses_found: Statuses = field(default_factory=lambda: Statuses(3, NODES, "0.1.0", 0.01))
+    statuses_found: Statuses = field(default_factory=lambda: Statuses(3, NODES, "0.1.0", 0.01, SEALS))
     ring_found: Ring | None = field(default_factory=lambda: Ring(ring_of(*IDS)))
     members: tuple[ClusterMember, ...] = tuple(
         ClusterMember(peer.id, peer.address, 1, 1024, 4, 32, 1000, 3, 0.002) for peer in PEERS
@@ -256,6 +258,10 @@ FAULTS: Final[dict[str, dict[str, Inject]]] = {
     },
     "clock": {"behind": lambda it: node(it, clock_offset_s=-45.0), "ahead": lambda it: node(it, clock_offset_s=3600.0)},
     "versions": {"too old": lambda it: node(it, version="0.3.1"), "another major": lambda it: node(it, version="1.0.0")},
+    "generations": {
+        "put out": lambda it: node(it, seals=NEW_SEALS),
+        "settings": lambda it: change(it, statuses_found=replace(it.statuses_found, own_seals=NEW_SEALS)),
+    },
     "stalls": {"a member": lambda it: node(it, lateness_s=0.5), "descriptors": lambda it: node(it, descriptors=1000)},
     "ring": {
         "two": lambda it: change(it, ring_found=Ring(ring_of(*IDS[:2]), elsewhere=IDS[2:])),

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -34,7 +35,7 @@ from iris_py.cli.doctor.surroundings import (
 )
 from iris_py.config import Config
 from iris_py.files.secrets import Exposure
-from tests.unit.iris_py.cli.doctor.made_up import FAULTS, MadeUp, ring_of
+from tests.unit.iris_py.cli.doctor.made_up import FAULTS, NEW_SEALS, NODES, SEALS, MadeUp, ring_of
 from tests.unit.iris_py.net.machines import interface
 
 #: Faults that exclude each other: who has no seed, has none that is silent.
@@ -62,7 +63,7 @@ def statuses(made_up: MadeUp, cluster: str | None = "databases") -> dict[str, St
 
 def test_every_check_has_a_fault_and_every_need_stands_before_it() -> None:
     assert list(FAULTS) == list(NAMES)
-    assert len(NAMES) == 20
+    assert len(NAMES) == 21
     for place, check in enumerate(CHECKS):
         assert set(check.needs) <= set(NAMES[:place]), check.name
 
@@ -99,6 +100,40 @@ def test_a_node_with_a_secret_of_its_own_needs_no_state_directory(state: State, 
     if not is_own:  # the network of one user on one machine, whose nodes find each other there
         made_up.config = Config(state_directory=Path("/state"))
     assert statuses(made_up)["state"] is status
+
+
+HOLDS_BOTH = {"seals": SEALS, "accepts": (NEW_SEALS,)}
+#: For each state of three nodes and of the settings here what the doctor says.
+ROTATIONS: Any = {
+    "all": ([HOLDS_BOTH] * 3, HOLDS_BOTH, Status.OK, "a rotation is under way, and all have taken its step"),
+    "one missed it": (
+        [HOLDS_BOTH, HOLDS_BOTH, {}],
+        HOLDS_BOTH,
+        Status.WARNING,
+        "2 nodes seal with 541ea8b2 and accept 362c335a; 1 node (10.0.0.4:7400) seals with 541ea8b2 alone",
+    ),
+    "settings here": ([HOLDS_BOTH] * 3, {"seals": SEALS}, Status.WARNING, "; the settings here seal with 541ea8b2 alone"),
+    "rotated": (
+        [{"seals": NEW_SEALS, "accepts": (SEALS,)}, HOLDS_BOTH, HOLDS_BOTH],
+        HOLDS_BOTH,
+        Status.WARNING,
+        "1 node (10.0.0.2:7400) seals with 362c335a and accepts 541ea8b2",
+    ),
+    "retired too soon": ([{"seals": NEW_SEALS}, HOLDS_BOTH, {}], HOLDS_BOTH, Status.FAULT, "seals with 362c335a alone"),
+    "older versions": ([{"seals": ""}] * 3, HOLDS_BOTH, Status.SKIPPED, "no node says which secret it seals with"),
+}
+
+
+@pytest.mark.parametrize("name", ROTATIONS)
+def test_a_rotation_is_judged_by_what_nodes_hold(name: str) -> None:
+    held, own, status, says = ROTATIONS[name]
+    nodes = tuple(replace(node, **each) for node, each in zip(NODES, held, strict=True))
+    made_up = MadeUp()
+    found = replace(made_up.statuses_found, nodes=nodes, own_seals=own["seals"], own_accepts=own.get("accepts", ()))
+    made_up.statuses_found = found
+    finding = look(made_up)["generations"].finding
+    assert finding.status is status
+    assert says in finding.cause
 
 
 PAIRS = [pair for pair in combinations(NAMES, 2) if frozenset(pair) not in IMPOSSIBLE]
@@ -177,11 +212,13 @@ def healthy(draw: st.DrawFn) -> MadeUp:
                     draw(st.floats(0.0, 0.09)),
                     draw(st.integers(0, 800)),
                     1024,
+                    SEALS,
                 )
                 for peer in peers
             ),
             version,
             draw(st.floats(0.0, 0.09)),
+            SEALS,
         ),
         ring_found=Ring(ring_of(own, *others)),
         members=tuple(

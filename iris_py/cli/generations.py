@@ -1,0 +1,88 @@
+"""The generations of the network's secret that nodes hold: whether all have taken the same steps of a rotation."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from iris_py.observe.statistics import SecurityStatistics
+
+__all__ = ["Holder", "Holding", "describe_generations", "describe_holdings", "holdings_of", "is_split", "short_generations"]
+
+#: Digits of the id of a generation in a text for people. Two generations of one network differ in them.
+DIGITS: Final = 8
+#: Nodes that are named in a text.
+NAMED_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A node, and the ids of the generations that it holds."""
+
+    name: str
+    """Its address or id, for people."""
+    seals: str
+    """The generation that it seals with; empty if it does not say."""
+    accepts: tuple[str, ...] = ()
+    """The others."""
+
+    @classmethod
+    def of(cls, name: str, security: SecurityStatistics) -> Holder:
+        """Return a node by its statistics."""
+        return cls(name, security.primary, tuple(security.accepted))
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Generations, and the nodes that hold just these."""
+
+    seals: str
+    accepts: tuple[str, ...]
+    nodes: tuple[str, ...]
+    """Their names."""
+
+
+def holdings_of(holders: Iterable[Holder]) -> list[Holding]:
+    """Return what nodes hold, what most of them hold first; without the nodes that do not say."""
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for holder in holders:
+        if holder.seals:
+            found[holder.seals, tuple(sorted(holder.accepts))].append(holder.name)
+    held = [Holding(seals, accepts, tuple(sorted(nodes))) for (seals, accepts), nodes in found.items()]
+    return sorted(held, key=lambda each: (-len(each.nodes), each.seals, each.accepts))
+
+
+def is_split(holdings: Sequence[Holding]) -> bool:
+    """Return whether some node cannot open what another one seals."""
+    sealing = {each.seals for each in holdings}
+    return any(sealing - {each.seals, *each.accepts} for each in holdings)
+
+
+def describe_holdings(holdings: Sequence[Holding]) -> str:
+    """Return one sentence; the nodes are named of all but the largest group."""
+    parts = [_describe(each, has_names=place > 0) for place, each in enumerate(holdings)]
+    return "; ".join(parts)
+
+
+def short_generations(seals: str, accepts: Sequence[str]) -> str:
+    """Return a cell of a table: the id of the generation that seals, and how many more are accepted."""
+    return seals[:DIGITS] + (f"+{len(accepts)}" if accepts else "")
+
+
+def describe_generations(seals: str, accepts: Sequence[str], *, is_plural: bool) -> str:
+    """Return what nodes do with their generations: ``seals with 6fa01dec and accepts 5ee837c9``."""
+    ending = "" if is_plural else "s"
+    others = " and ".join(each[:DIGITS] for each in accepts)
+    rest = f" and accept{ending} {others}" if others else " alone"
+    return f"seal{ending} with {seals[:DIGITS]}{rest}"
+
+
+def _describe(holding: Holding, *, has_names: bool) -> str:
+    count = len(holding.nodes)
+    names = ", ".join(holding.nodes[:NAMED_MAX]) + (f" and {count - NAMED_MAX} more" if count > NAMED_MAX else "")
+    who = f"{count} node{'s' * (count != 1)}" + (f" ({names})" if has_names else "")
+    return f"{who} {describe_generations(holding.seals, holding.accepts, is_plural=count != 1)}"
