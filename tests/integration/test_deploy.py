@@ -92,8 +92,13 @@ def test_a_unit_says_what_iris_takes_and_promises(unit: Path) -> None:
     found = settings(text)
     assert found["Type"] == ["notify"]
     assert int(found["TimeoutStopSec"][0]) > DRAIN_TIMEOUT_S
-    (credential,) = (value.split(":")[0] for value in found["LoadCredential"])
-    assert f"IRIS_SECRET_FILE=%d/{credential}" in found["Environment"]
+    assert "IRIS_SECRET_FILE=/etc/iris/secret" in found["Environment"]
+    assert "LoadCredential" not in found, "a copy of the start: a reload would read the old secret again"
+    assert (found["ExecReload"], found["SupplementaryGroups"]) == (["/bin/kill -HUP $MAINPID"], ["iris"])
+    page = (ROOT / "docs/how-to/deploy.md").read_text()
+    assert f"[`{unit.name}`]" in page
+    for line in ("groupadd --system iris", "install -d -m 750 -g iris /etc/iris", "chmod 640 /etc/iris/secret"):
+        assert f"$ {line}\n" in page
     check_variables(re.findall(r"\b[A-Z_]+(?==)", " ".join(found["Environment"]) + text[: text.index("[Unit]")]))
     program, *words = shlex.split(found["ExecStart"][0].replace("%i", "databases"))
     assert program == "/opt/iris/bin/iris"
@@ -182,6 +187,7 @@ def test_compose_takes_its_file() -> None:
             DOCKERFILE
         )
         assert set(service["secrets"]) <= set(document["secrets"])
+        assert {each["source"] for each in service.get("configs", [])} <= set(document["configs"])
         check_variables(list(service.get("environment", {})))
         if "command" in service:
             check_command(service["command"])
@@ -195,9 +201,31 @@ def documents(name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("version", KUBERNETES)
-def test_kubernetes_takes_its_file(version: str) -> None:
-    for document in documents("iris.yaml"):
+@pytest.mark.parametrize("name", ["iris.yaml", "gateway.yaml"])
+def test_kubernetes_takes_its_file(name: str, version: str) -> None:
+    for document in documents(name):
         kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_the_parts_of_the_gateways_fit_together() -> None:
+    service, pods, budget = documents("gateway.yaml")
+    network = documents("iris.yaml")[0]
+    spec = pods["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    labels = pods["spec"]["template"]["metadata"]["labels"]
+    selectors = [part["spec"]["selector"]["matchLabels"] for part in (pods, budget)]
+    assert [service["spec"]["selector"], *selectors] == [labels] * 3
+    ports = {port["name"]: (port["containerPort"], port["protocol"]) for port in container["ports"]}
+    assert [(port["port"], port["protocol"]) for port in service["spec"]["ports"]] == [ports["federation"]]
+    assert spec["terminationGracePeriodSeconds"] > DRAIN_TIMEOUT_S
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    check_variables(list(variables))
+    check_command(container["args"])
+    assert variables["IRIS_SEEDS"] == f"{network['metadata']['name']}:4711"
+    (settings_volume,) = (volume["projected"] for volume in spec["volumes"] if "projected" in volume)
+    assert settings_volume["defaultMode"] == 0o400, "the identity is no file that others read"
+    assert [next(iter(source)) for source in settings_volume["sources"]] == ["secret", "secret", "configMap"]
+    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
 
 
 def test_the_parts_of_the_set_fit_together() -> None:
