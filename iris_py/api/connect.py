@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iris_py.api.loops import check_asyncio
 from iris_py.api.node import Node, start_node
 from iris_py.api.opening import Opening
 from iris_py.api.unclosed import Guard
@@ -116,6 +117,7 @@ def connect(
 
 
 async def _start(config: Config, reload: Callable[[], Config]) -> Node:
+    check_asyncio()
     node = await start_node(config, reload=reload)
     await Guard(node).begin()
     return node

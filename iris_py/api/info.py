@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from iris_py.api.unpicklable import Unpicklable
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Cloud:
     """The shortest round trip from a gateway to it and back, in seconds; None if none has been measured."""
 
 
-class Members(Collection[Member]):
+class Members(Unpicklable, Collection[Member]):
     """The members of a cluster, live: each look shows who is there now, as far as this node knows.
 
     Of a cluster with more than 32 members it shows a sample of so many; ``total`` says how many there are, ``is_sample``

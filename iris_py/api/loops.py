@@ -13,9 +13,10 @@ There are two checks, because Python 3.11 to 3.13 make a system call to find the
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from asyncio import _get_running_loop
-from typing import ClassVar, NoReturn, Protocol, cast
+from typing import ClassVar, Final, NoReturn, Protocol, cast
 
 from iris_py.errors import ConfigurationError
 
@@ -74,3 +75,35 @@ class LoopBound:
             f"this {self._what} belongs to the event loop of another thread, and {threading.current_thread().name!r} calls it. "
             "Hand the call over with asyncio.run_coroutine_threadsafe(), or use iris_py.sync, whose nodes work in every thread."
         )
+
+
+#: What a program of trio can do.
+IN_TRIO: Final = (
+    "Iris needs asyncio: use iris_py.sync in a thread, as with trio.to_thread.run_sync(), or run the program with "
+    "iris_py.run()."
+)
+
+
+def is_in_asyncio() -> bool:
+    """Tell whether an event loop of asyncio runs in this thread."""
+    return _get_running_loop() is not None
+
+
+def is_in_trio() -> bool:
+    """Tell whether trio runs in this thread."""
+    trio = sys.modules.get("trio")
+    try:
+        return trio is not None and trio.lowlevel.current_trio_token() is not None
+    except RuntimeError:
+        return False
+
+
+def check_asyncio() -> None:
+    """Refuse to be awaited by anything but asyncio.
+
+    Raises:
+        ConfigurationError: No event loop of asyncio runs in this thread.
+    """
+    if not is_in_asyncio():
+        advice = IN_TRIO if is_in_trio() else "Start the program with iris_py.run(main()), or use iris_py.sync."
+        raise ConfigurationError(f"no event loop of asyncio runs here. {advice}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from iris_py.api.unpicklable import Unpicklable
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator
     from types import TracebackType
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result", bound="Closable")
 
 
-class Closable(ABC):
+class Closable(Unpicklable, ABC):
     """Something that ends with ``async with``."""
 
     @abstractmethod
@@ -24,7 +26,7 @@ class Closable(ABC):
         await self._end()
 
 
-class Opening(Generic[Result]):
+class Opening(Unpicklable, Generic[Result]):
     """Something that is being opened: ``await`` it, or use it with ``async with`` to have it closed in the end."""
 
     def __init__(self, opening: Coroutine[object, object, Result]) -> None:

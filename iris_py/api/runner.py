@@ -7,8 +7,10 @@ import signal
 from typing import TYPE_CHECKING, TypeVar
 
 from iris_py.api.base import close_nodes
+from iris_py.api.loops import IN_TRIO, is_in_asyncio, is_in_trio
 from iris_py.api.stopping import Stopping, use_stopping
 from iris_py.api.unclosed import ignore_abandoned_tasks
+from iris_py.errors import ConfigurationError
 from iris_py.net import standard_streams
 
 if TYPE_CHECKING:
@@ -35,8 +37,10 @@ def run(main: Coroutine[object, object, Result], *, debug: bool | None = None, l
         What the coroutine returns.
 
     Raises:
+        ConfigurationError: An event loop runs in this thread already, of asyncio or of trio, or ``main`` is no coroutine.
         SystemExit: SIGTERM came, and the coroutine did not handle being cancelled.
     """
+    _check(main)
     stopping = Stopping()
 
     async def run_main() -> Result:
@@ -58,6 +62,24 @@ def run(main: Coroutine[object, object, Result], *, debug: bool | None = None, l
         raise SystemExit(128 + stopping.number) from None
     finally:
         stopping.end()
+
+
+def _check(main: object) -> None:
+    """Refuse a program that cannot be run here. A coroutine is closed, or Python would warn that nobody awaited it.
+
+    Raises:
+        ConfigurationError: It cannot.
+    """
+    if not asyncio.iscoroutine(main):
+        raise ConfigurationError(f"run() takes a coroutine, and was given {main!r}. Call the function: run(main()).")
+    reason = ""
+    if is_in_trio():
+        reason = f"trio runs in this thread. {IN_TRIO}"
+    elif is_in_asyncio():
+        reason = "one runs in this thread already, as in an async function or a notebook. Use `await main()` there."
+    if reason:
+        main.close()
+        raise ConfigurationError(f"run() starts an event loop, and {reason}")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from iris_py.api.info import Member, describe
 from iris_py.api.loops import LoopBound
+from iris_py.api.unpicklable import Unpicklable
 from iris_py.errors import DecodeError, SealError
 from iris_py.patterns.messages import show
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked
@@ -113,7 +114,7 @@ class SurveyTaker(ABC):
         """Take what happened."""
 
 
-class Survey(LoopBound, SurveyTaker, Generic[Payload]):
+class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
     """One question to every member of a cluster, made by :meth:`iris_py.Node.survey`. It is asked when it is first used.
 
     ``await`` it for all :class:`Answers`, or loop over it with ``async for`` to take each :class:`SurveyReply` as it comes. To

@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from iris_py.api.unpicklable import Unpicklable
+
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
 
-class Closable(ABC):
+class Closable(Unpicklable, ABC):
     """Something that is closed at the end of a ``with`` statement."""
 
     def __enter__(self) -> Self:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from iris_py.api.info import Member
 from iris_py.api.info import Members as AsyncMembers
+from iris_py.api.unpicklable import Unpicklable
 from iris_py.sync.documented import documented_as
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @documented_as(AsyncMembers)
-class Members(Collection[Member]):
+class Members(Unpicklable, Collection[Member]):
     def __init__(self, cluster: str, inner: AsyncMembers, loop: Background) -> None:
         self._cluster = cluster
         self._inner = inner

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from iris_py.api.survey import Survey as AsyncSurvey
+from iris_py.api.unpicklable import Unpicklable
 from iris_py.payloads import Payload
 from iris_py.sync.documented import documented_as
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @documented_as(AsyncSurvey)
-class Survey(Generic[Payload]):
+class Survey(Unpicklable, Generic[Payload]):
     def __init__(self, inner: AsyncSurvey[Payload], loop: Background) -> None:
         self._inner = inner
         self._background = loop
