@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from iris_py.api.draining import Call, running_call
 from iris_py.api.ordered_calls import OrderedCalls
 from iris_py.logs import EventLogger
 from iris_py.patterns.messages import Message
@@ -65,16 +66,19 @@ class BroadcastQueue:
         tracing: Tracing | None = None,
     ) -> None:
         self._core = core
-        self._calls = OrderedCalls(handle, context, failures, self._span if tracing is not None else None)
+        self._loop = asyncio.get_running_loop()
+        call, context = Call(self), context.copy()
+        context.run(running_call.set, call)
+        self._calls = OrderedCalls(handle, context, failures, self._span if tracing is not None else None, call)
         self._pause = pause
         self._resume = resume
         self._tracing = tracing
-        self._loop = asyncio.get_running_loop()
         self._waiting: deque[BroadcastReceived] = deque()
         self._waiting_bytes = 0
         self._more = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._waits = asyncio.Event()  # the handler waits for an end itself
         self._paused: dict[Link, None] = {}
         self._lasts: dict[tuple[str, str], int] = {}  # by cloud and sender there: the number of what came last
         self._may_pause = True
@@ -103,6 +107,20 @@ class BroadcastQueue:
     async def join(self) -> None:
         """Wait until everything that was queued has been handled."""
         await self._idle.wait()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the handler waits for an end itself."""
+        return self._waits.is_set()
+
+    async def settle(self) -> None:
+        """Wait until everything that was queued has been handled, or the handler waits for an end itself."""
+        either = [asyncio.ensure_future(event.wait()) for event in (self._idle, self._waits)]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in either:
+                each.cancel()
 
     def abort(self) -> list[asyncio.Task[None]]:
         """Handle nothing more; returns the task that ends."""
@@ -142,6 +160,12 @@ class BroadcastQueue:
             if len(waiting) <= QUEUE_HIGH // 4 and not (self._may_pause and not self._paused):
                 self._may_pause = True
                 self._release()
+
+    def _handle_waiting(self, call: Call) -> None:
+        if call.waits:
+            self._waits.set()
+        else:
+            self._waits.clear()
 
     def _span(self, message: Message) -> Handling:
         assert self._tracing is not None

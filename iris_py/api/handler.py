@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
+from iris_py.api.draining import running_call
 from iris_py.defaults import CONCURRENCY, THREADS
 from iris_py.errors import ConfigurationError
 from iris_py.payloads import Question, Reply
@@ -149,6 +150,7 @@ def context_of_calls(cluster: str = "") -> Context:
     """
     context = copy_context()
     context.run(handled_cluster.set, cluster)
+    context.run(running_call.set, None)  # a handler may register another one
     return context
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
+from iris_py.api.draining import wait_until_ended
 from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable
 from iris_py.defaults import DRAIN_TIMEOUT_S
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Coroutine
 
     from iris_py.api.serving import Server
@@ -35,6 +36,7 @@ class Membership(LoopBound, Closable):
         self._server = server
         self._leave = leave
         self._leaving: asyncio.Future[None] | None = None
+        self._settled: asyncio.Future[None] = self._loop.create_future()  # nothing runs but what waits for an end itself
 
     @property
     def cluster(self) -> str:
@@ -52,15 +54,20 @@ class Membership(LoopBound, Closable):
     async def leave(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         """Leave without failing a request: tell everybody, finish what runs, then go. Harmless if it was left before.
 
-        Requests that wait here go to other members, or are finished too if there is none.
+        Requests that wait here go to other members, or are finished too if there is none. Within a handler it returns when all
+        others have finished; the request that asked is answered, and then the cluster is left.
 
         Args:
             timeout: Seconds after which handlers that still run are cancelled, and what waits is turned away.
         """
         if self._leaving is None or not self._leaving.done():
             self._check_loop()
-        if self._leaving is None:
-            self._leaving = self._loop.create_task(self._leave(self, timeout))
-        await asyncio.shield(self._leaving)
+        await wait_until_ended(self._begin_leaving(timeout), self._settled)
 
     _end = leave
+
+    def _begin_leaving(self, timeout: float) -> asyncio.Future[None]:
+        """Begin to leave, unless that has begun; returns what is done at the end."""
+        if self._leaving is None:
+            self._leaving = self._loop.create_task(self._leave(self, timeout))
+        return self._leaving

@@ -19,6 +19,7 @@ from iris_py.api.clouds import clouds_of
 from iris_py.api.codec import as_codec
 from iris_py.api.coded import coded_handler
 from iris_py.api.crossing import Crossing
+from iris_py.api.draining import LAST_WORDS_S, wait_until_ended, wait_until_settled
 from iris_py.api.explaining import Explaining
 from iris_py.api.handler import Handler, check_handler, default_concurrency, serves_tunnels
 from iris_py.api.health import Health, health_of
@@ -117,6 +118,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         self._memberships: dict[Registration, Membership] = {}
         self._settled: asyncio.Future[None] = self._loop.create_future()
         self._departed: asyncio.Future[None] = self._loop.create_future()
+        self._others_ended: asyncio.Future[None] = self._loop.create_future()  # when closing: all but those who wait for it
         self._joins: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
         self._seeds = Seeds(config.seeds)
         self._reactions = self._make_reactions()
@@ -372,6 +374,8 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         """Leave every cluster, finish what runs, and go. Harmless if the node was closed before.
 
+        Within a handler or callback it returns when all others have finished; when that one has returned, the node goes.
+
         Args:
             timeout: Seconds after which handlers that still run are cancelled, and what has not left is dropped.
         """
@@ -380,7 +384,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         if self._closing is None:
             self._runs = {}
             self._closing = self._loop.create_task(self._close(timeout))
-        await asyncio.shield(self._closing)
+        await wait_until_ended(self._closing, self._others_ended)
 
     _end = close
 
@@ -445,8 +449,14 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         if self._reloading is not None:
             self._reloading.cancel()
         if hasattr(self, "_core"):
-            await asyncio.gather(*(membership.leave(timeout=timeout) for membership in list(self._memberships.values())))
-            await self._finish_callbacks(timeout)
+            memberships = list(self._memberships.values())
+            endings = [(each._begin_leaving(timeout), each._settled) for each in memberships]
+            await asyncio.gather(*(wait_until_settled(*ending) for ending in endings))
+            callbacks = [each for each in self._subscriptions.values() if each._consumer is not None]
+            endings += [(each._begin_closing(timeout), each._settled) for each in callbacks]
+            await asyncio.gather(*(wait_until_settled(*ending) for ending in endings))
+            _resolve([self._others_ended])
+            await asyncio.gather(*(ended for ended, _settled in endings))
             self._close_subscriptions()
             await self._far_publishing.close(max(0.0, ends_at - self._loop.time()))
             self._core.requester.close(NodeClosed())
@@ -530,9 +540,9 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         await self._left(registration)
         self._core.close_registration(registration, self._loop.time())
         self._driver.wake()
-        broadcasts = asyncio.ensure_future(server.finish_broadcasts())
-        running: set[asyncio.Future[None]] = {server.drained, broadcasts}
-        _done, waiting = await asyncio.wait(running, timeout=min(timeout, LEAVING_TOLD_S))
+        ends_at = self._loop.time() + timeout
+        settling = asyncio.ensure_future(server.settle())
+        _done, waiting = await asyncio.wait([settling], timeout=min(timeout, LEAVING_TOLD_S))
         if waiting and timeout > LEAVING_TOLD_S:
             logger.warning(
                 "leaving_waits",
@@ -553,8 +563,12 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
                 about=membership.cluster,
                 cluster=membership.cluster,
             )
-            broadcasts.cancel()
+            settling.cancel()
             self._core.service.abandon(registration, self._loop.time())
+            server.abort_others()
+        _resolve([membership._settled])
+        if server.is_waiting:
+            await server.finish(max(LAST_WORDS_S, ends_at - self._loop.time()))
         await server.close()
         self._memberships.pop(registration, None)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from contextvars import Context
 
+    from iris_py.api.draining import Call
     from iris_py.api.failures import FailureLog
 
 Argument = TypeVar("Argument")
@@ -40,6 +41,7 @@ class OrderedCalls(Generic[Argument]):
         context: Each call begins in a copy of it.
         failures: Logs what the function raises.
         span: Makes the span of a call, if the node has spans.
+        running: Stands for the call that runs at the moment.
     """
 
     def __init__(
@@ -48,10 +50,12 @@ class OrderedCalls(Generic[Argument]):
         context: Context,
         failures: FailureLog,
         span: Callable[[Argument], AbstractContextManager[None]] | None = None,
+        running: Call | None = None,
     ) -> None:
         self._function: Callable[[Argument], Any] = function
         self._failures = failures
         self._span = span
+        self._running = running
         self._loop = asyncio.get_running_loop()
         self._context = context
         # Whether the calls share the context of the task. A plain function needs no task, so a copy for each call is as fast.
@@ -70,26 +74,36 @@ class OrderedCalls(Generic[Argument]):
         function = self._function if self._span is None else self._call_in_span
         context = self._context
         until_turn = CALLS_PER_TURN_MAX
-        for argument in arguments:
-            try:
-                if self._is_shared:
-                    try:
-                        await function(argument)
-                    finally:
-                        self._is_shared = _is_current(context)
-                else:
-                    own = context.copy()
-                    result = own.run(function, argument)
-                    if result is not None and inspect.isawaitable(result):
-                        await run_in(own, result)
-            except BaseException as exc:
-                if is_interrupt(exc) or is_cancelled(exc) or self._loop.is_closed():
-                    raise
-                self._failures.log(exc, self._loop.time())
-            until_turn -= 1
-            if not until_turn:
-                until_turn = CALLS_PER_TURN_MAX
-                await asyncio.sleep(0)
+        running = self._running
+        if running is not None:
+            running.is_over = False
+        try:
+            for argument in arguments:
+                try:
+                    if self._is_shared:
+                        try:
+                            await function(argument)
+                        finally:
+                            self._is_shared = _is_current(context)
+                    else:
+                        own = context.copy()
+                        result = own.run(function, argument)
+                        if result is not None and inspect.isawaitable(result):
+                            await run_in(own, result)
+                except BaseException as exc:
+                    if is_interrupt(exc) or is_cancelled(exc) or self._loop.is_closed():
+                        raise
+                    self._failures.log(exc, self._loop.time())
+                if running is not None and running.waits:
+                    running.end()
+                    running.is_over = False
+                until_turn -= 1
+                if not until_turn:
+                    until_turn = CALLS_PER_TURN_MAX
+                    await asyncio.sleep(0)
+        finally:
+            if running is not None:
+                running.is_over = True
 
     async def _call_in_span(self, argument: Argument) -> None:
         assert self._span is not None

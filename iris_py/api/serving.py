@@ -12,6 +12,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from iris_py.api.broadcasts import BroadcastQueue
+from iris_py.api.draining import Call, running_call
 from iris_py.api.failures import FailureLog, is_cancelled, is_interrupt
 from iris_py.api.handler import Handler, answers_together, check_answers, context_of_calls, is_async_function
 from iris_py.api.ordered_calls import run_in
@@ -119,6 +120,9 @@ class Server:
         self._next_poll = next_poll
         self._next: asyncio.Future[None] | None = None  # the next request, while it is looked for
         self._is_alone = False  # the last request came alone, when nothing ran
+        self._registration = registration
+        self._waiting: dict[Call, None] = {}  # calls that wait for an end themselves
+        self._ended = asyncio.Event()  # something has, since somebody looked
         self.drained: asyncio.Future[None] = self._loop.create_future()
 
     def start(self, executions: Sequence[Execution]) -> None:
@@ -175,13 +179,49 @@ class Server:
     def start_tunnel(self, end: TunnelEnd) -> None:
         """Run the handler of a tunnel."""
         tunnel = Tunnel(end, self._core.info.id.hex(), self._driver.wake)
-        task = self._tasks[end] = self._context.copy().run(self._loop.create_task, self._run_tunnel(tunnel))
+        task = self._tasks[end] = self._context.copy().run(self._loop.create_task, self._run_tunnel(tunnel, end))
         task.add_done_callback(lambda done: self._handle_tunnel_done(tunnel, end, done))
 
     def handle_drained(self) -> None:
         """The registration has answered everything, and gets nothing more."""
         if not self.drained.done():
             self.drained.set_result(None)
+        self._ended.set()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some call waits for an end itself."""
+        return bool(self._waiting) or (self._broadcasts is not None and self._broadcasts.is_waiting)
+
+    async def settle(self) -> None:
+        """Wait until everything of the closed registration has ended but calls that wait for an end themselves."""
+        registration = self._registration
+        while not self.drained.done():
+            waiting = sum(len(call.works) for call in self._waiting)
+            if waiting and registration.running + registration.tunnels_open <= waiting:
+                break
+            self._ended.clear()
+            await self._ended.wait()
+        if self._broadcasts is not None:
+            await self._broadcasts.settle()
+
+    def _handle_waiting(self, call: Call) -> None:
+        """A call has begun to wait for an end, or waits for none any more."""
+        if call.waits:
+            self._waiting[call] = None
+        else:
+            self._waiting.pop(call, None)
+        self._ended.set()
+
+    def abort_others(self) -> None:
+        """Cancel whatever still runs but the calls that wait for an end themselves."""
+        spared = {work for call in self._waiting for work in call.works}
+        works: dict[asyncio.Task[None], list[Execution | TunnelEnd]] = {}
+        for work, task in self._tasks.items():
+            if work not in spared:
+                works.setdefault(task, []).append(work)
+        for task, its_works in works.items():
+            self._cancel(its_works, task)
 
     async def close(self) -> None:
         """Cancel whatever still runs, and give it ``CANCEL_TIMEOUT_S`` to end."""
@@ -213,10 +253,14 @@ class Server:
         tasks = list(works)
         return tasks if self._broadcasts is None else tasks + self._broadcasts.abort()
 
-    async def finish_broadcasts(self) -> None:
-        """Wait until every broadcast that was received has been handled."""
+    async def finish(self, timeout_s: float) -> None:
+        """Wait until everything has ended, and every broadcast that was received has been handled; at most for so long."""
+        ending: list[asyncio.Future[None]] = [self.drained]
         if self._broadcasts is not None:
-            await self._broadcasts.join()
+            ending.append(asyncio.ensure_future(self._broadcasts.join()))
+        _done, waiting = await asyncio.wait(ending, timeout=timeout_s)
+        for each in waiting - {self.drained}:
+            each.cancel()
 
     # -- requests
 
@@ -244,6 +288,8 @@ class Server:
     async def _run(self, execution: Execution) -> None:
         request = Request(execution.payload, execution, self._loop.time)
         function = self._on_survey if execution.surveyed else self._on_request
+        call = Call(self, (execution,))
+        running_call.set(call)
         try:
             result: object
             if self._tracing is not None:
@@ -254,10 +300,12 @@ class Server:
                 result = function(request)
             if type(result) is CoroutineType or inspect.isawaitable(result):  # the usual case first: it takes a tenth
                 result = await result
+            call.end()
             reply = self._check_reply(result, execution)
             while not execution.peer.has_room_for(len(reply or b"")):
                 await self._wait_for_room()
         except BaseException as exc:
+            call.end()
             if is_cancelled(exc):
                 self._handle_cancelled(execution)
                 raise
@@ -270,12 +318,16 @@ class Server:
     async def _run_together(self, executions: Sequence[Execution], function: _FunctionOfMany) -> None:
         clock = self._loop.time
         requests = [Request(execution.payload, execution, clock) for execution in executions]
+        call = Call(self, executions)
+        running_call.set(call)
         try:
             if self._tracing is None:
                 answers = check_answers(await function(requests), len(executions))
             else:
                 answers = await self._answer_together_traced(self._tracing, executions, requests, function)
+            call.end()
         except BaseException as exc:
+            call.end()
             if is_cancelled(exc):
                 for execution in executions:
                     self._handle_cancelled(execution)
@@ -298,6 +350,7 @@ class Server:
                 self._answer(execution, answer)
         if usual:
             self._core.service.reply_many(usual[0][0].registration, usual, self._loop.time())
+            self._ended.set()
             if self._tasks:
                 self._driver.wake()
             else:
@@ -374,9 +427,12 @@ class Server:
     def _reply(self, execution: Execution, reply: bytes | None) -> None:
         if reply is None:
             self._core.service.decline(execution, self._loop.time())
+            self._ended.set()
         else:
             now = self._loop.time()
             self._core.service.reply(execution, reply, now)
+            if self._waiting:
+                self._ended.set()
             if len(reply) >= LARGE_REPLY_BYTES:
                 self._core.flush(now)
         if len(self._tasks) > 1:
@@ -419,8 +475,10 @@ class Server:
         else:
             self._reply(execution, reply)
 
-    async def _run_tunnel(self, tunnel: Tunnel) -> None:
+    async def _run_tunnel(self, tunnel: Tunnel, end: TunnelEnd) -> None:
         assert isinstance(self._handler, Handler)
+        call = Call(self, (end,))
+        running_call.set(call)
         try:
             tracing = self._tracing
             with _NO_SPAN if tracing is None else tracing.serve("tunnel", tunnel.cluster, tunnel.source, tunnel):
@@ -436,6 +494,8 @@ class Server:
             tunnel._break_by(exc)
             if is_interrupt(exc):
                 raise
+        finally:
+            call.end()
 
     def _handle_tunnel_done(self, tunnel: Tunnel, end: TunnelEnd, task: asyncio.Task[None]) -> None:
         del self._tasks[end]
@@ -443,6 +503,7 @@ class Server:
             tunnel._break_by(asyncio.CancelledError("the handler was cancelled"))
         self._core.tunnels.handler_done(end)
         self._driver.wake()
+        self._ended.set()
 
     def _handle_raised(self, executions: Sequence[Execution], error: BaseException) -> None:
         """A handler has raised whatever it may be: all are told so, and their places are free. It goes on if it is not its own.
@@ -467,6 +528,7 @@ class Server:
     def _tell_failure(self, execution: Execution, error: BaseException) -> None:
         self._core.service.fail(execution, error, self._loop.time())
         self._driver.wake()
+        self._ended.set()
 
     def _check_reply(self, reply: object, execution: Execution) -> bytes | None:
         """Return what a handler returned as bytes; of a survey it may be None."""

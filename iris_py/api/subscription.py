@@ -8,6 +8,7 @@ from copy import copy
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
+from iris_py.api.draining import LAST_WORDS_S, Call, running_call, wait_until_ended
 from iris_py.api.failures import FailureLog
 from iris_py.api.handler import context_of_calls
 from iris_py.api.loops import LoopBound
@@ -50,6 +51,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
     """
 
     _what = "subscription"
+    _settled: asyncio.Future[None]  # when it is closed: nothing runs any more but a callback that waits for an end itself
     _undecodable: DecodeError | None = None
 
     def __init__(
@@ -66,10 +68,12 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
         self._taken: Iterator[Message[Any]] = iter(())  # out of the queue, for whoever iterates next
         self._failures = FailureLog(f"the callback of the subscription to {queue.name!r}")
         self._calls: OrderedCalls[Message[Any]] | None = None
+        self._waits = asyncio.Event()  # the callback waits for an end itself
         if callback is not None:
-            self._calls = OrderedCalls(
-                callback, context_of_calls(), self._failures, self._span if tracing is not None else None
-            )
+            context = context_of_calls()
+            call = Call(self)
+            context.run(running_call.set, call)
+            self._calls = OrderedCalls(callback, context, self._failures, self._span if tracing is not None else None, call)
         self._leave = leave
         self._drained = drained
         self._tracing = tracing
@@ -158,20 +162,27 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         """End it. What was not taken is dropped, what waits for a callback is given to it. Harmless if it was closed before.
 
+        Within the callback it does not wait for that to return.
+
         Args:
             timeout: Seconds after which a callback that still runs is cancelled.
         """
         if self._leaving is None or not self._leaving.done():
             self._check_loop()
-        if self._leaving is None:
-            self._is_closed = True
-            self._more.set()
-            self._leaving = self._loop.create_task(self._close(timeout))
-        if asyncio.current_task() is not self._consumer:  # a callback would wait for itself
-            await asyncio.shield(self._leaving)
+        ended = self._begin_closing(timeout)
+        await wait_until_ended(ended, self._settled)
 
     leave = close
     _end = close
+
+    def _begin_closing(self, timeout: float) -> asyncio.Task[None]:
+        """Begin to close it, unless that has begun; returns what is done at the end."""
+        if self._leaving is None:
+            self._is_closed = True
+            self._more.set()
+            self._settled = self._loop.create_future()
+            self._leaving = self._loop.create_task(self._close(timeout))
+        return self._leaving
 
     # -- for the node
 
@@ -276,16 +287,29 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
         assert self._tracing is not None
         return self._tracing.process(message.topic, message.source, message, len(message.payload), self.pattern)
 
+    def _handle_waiting(self, call: Call) -> None:
+        if call.waits:
+            self._waits.set()
+        else:
+            self._waits.clear()
+
     def _handle_consumed(self, consumer: asyncio.Task[None]) -> None:
         self._consumer = None
         if self._waiting and not self._node_closed and not consumer.cancelled():
             self._handle_ready()  # it came right after the last look
 
     async def _close(self, timeout: float) -> None:
+        ends_at = self._loop.time() + timeout
         await self._leave(self)
+        if self._consumer is not None:
+            waits = asyncio.ensure_future(self._waits.wait())
+            await asyncio.wait([self._consumer, waits], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            waits.cancel()
+        self._settled.set_result(None)
         consumer = self._consumer
         if consumer is not None:
-            _done, running = await asyncio.wait([consumer], timeout=timeout)
+            last_s = LAST_WORDS_S if self._waits.is_set() else 0.0
+            _done, running = await asyncio.wait([consumer], timeout=max(last_s, ends_at - self._loop.time()))
             if running:
                 logger.warning(
                     "callback_cancelled",

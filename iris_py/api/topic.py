@@ -429,11 +429,6 @@ class Publishing(NodeBase):
         for left in waiting:
             await left
 
-    async def _finish_callbacks(self, timeout: float) -> None:
-        """Close the subscriptions whose callbacks run."""
-        running = [subscription for subscription in self._subscriptions.values() if subscription._consumer is not None]
-        await asyncio.gather(*(subscription.close(timeout=timeout) for subscription in running))
-
     def _close_subscriptions(self) -> None:
         """The node ends: so do they."""
         for told in self._telling.values():

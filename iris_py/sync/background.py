@@ -211,7 +211,8 @@ class Background:
     async def close(self, node: Node, timeout: float) -> None:
         """Close a node."""
         await node.close(timeout=timeout)
-        self._nodes.pop(node, None)
+        if node._closing is not None:  # within one of its handlers it has yet to end
+            node._closing.add_done_callback(lambda _done: self._nodes.pop(node, None))
 
     # -- the end
 

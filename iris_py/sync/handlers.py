@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from iris_py.api import handler as inner
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from iris_py.api.tunnel import Tunnel as InnerTunnel
     from iris_py.patterns.messages import Message, Request
     from iris_py.sync.background import Background
-
-#: The callback that runs in this context: if it closes its own subscription, it must not wait for its own end.
-current_callback: ContextVar[object] = ContextVar("current_callback", default=None)
 
 AnyHandler: TypeAlias = "Handler[Question, Reply] | inner.Handler[Question, Reply] | RequestFunction[Question, Reply] | Sealed"
 
@@ -146,7 +142,6 @@ def adapt_callback(callback: Callback[Any] | None, loop: Background) -> Callback
     function = callback
 
     async def receive(message: Message[Any]) -> object:
-        current_callback.set(receive)
         return await loop.in_thread(function, message)
 
     return receive

@@ -18,7 +18,6 @@ from iris_py.patterns.topic.queue import size_of
 from iris_py.payloads import Payload
 from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as
-from iris_py.sync.handlers import current_callback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -137,11 +136,7 @@ class Subscription(Closable, Generic[Payload]):
 
     @documented_as(AsyncSubscription.close)
     def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
-        if self._background.is_gone:
-            return
-        if self._callback is not None and current_callback.get() is self._callback:
-            self._background.submit(self._inner.close, timeout=timeout)  # it would wait for itself
-        else:
+        if not self._background.is_gone:
             self._background.wait(self._inner.close, timeout=timeout)
 
     leave = close
