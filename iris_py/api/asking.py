@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iris_overlay.ids import ID_BYTES, NodeId
 from iris_overlay.messages import NodeInfo, check_info
 from iris_overlay.peers.reachability import ECHO_BYTES_MIN
+from iris_py.api.arguments import check_count
 from iris_py.api.base import NodeBase
 from iris_py.api.request import check_timeout
 from iris_py.api.walking import draw, walk
@@ -112,8 +113,7 @@ class Asking(NodeBase):
         unknown = [part for part in parts if part not in PARTS]
         if unknown:
             raise ConfigurationError(f"there is no part {unknown[0]!r}. Ask for some of {', '.join(PARTS)}.")
-        if sample < 1:
-            raise ConfigurationError(f"sample={sample!r} must be at least 1.")
+        check_count("sample", sample, 1)
         until = self._loop.time() + timeout
         if cluster:
             self._check_own_name(cluster)

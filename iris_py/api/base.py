@@ -8,6 +8,7 @@ from asyncio import _get_running_loop
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
+from iris_py.api.arguments import check_name
 from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable
 from iris_py.errors import ConfigurationError, NodeClosed
@@ -116,6 +117,7 @@ class NodeBase(LoopBound, Closable):
         Raises:
             ConfigurationError: It is none.
         """
+        check_name("cluster", name)
         if name in self._own_names:
             return
         with refusals:

@@ -80,7 +80,7 @@ class Broadcasting(NodeBase):
         if codec is not None:
             payload = encode(as_codec(codec).encode_request, payload, cluster=cluster)
         content, sent = packets.as_bytes(payload), encode_headers(headers)
-        if cluster not in self._own_names and self._is_far(cluster):
+        if (type(cluster) is not str or cluster not in self._own_names) and self._is_far(cluster):
             return await self._far_publishing.broadcast(cluster, content, sent)
         if self._tracing is None:
             return await self._send_to_all(self._core.broadcast, cluster, content, sent)

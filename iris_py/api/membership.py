@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iris_py.api.arguments import check_time
 from iris_py.api.draining import wait_until_ended
 from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable
@@ -59,7 +60,11 @@ class Membership(LoopBound, Closable):
 
         Args:
             timeout: Seconds after which handlers that still run are cancelled, and what waits is turned away.
+
+        Raises:
+            ConfigurationError: ``timeout`` is no time.
         """
+        check_time("timeout", timeout)
         if self._leaving is None or not self._leaving.done():
             self._check_loop()
         await wait_until_ended(self._begin_leaving(timeout), self._settled)

@@ -14,6 +14,7 @@ from iris_overlay.events import Departed, EchoReturned, GroupJoined, GroupLeft, 
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
+from iris_py.api.arguments import check_count, check_flag, check_time
 from iris_py.api.broadcasting import Broadcasting
 from iris_py.api.clouds import clouds_of
 from iris_py.api.codec import as_codec
@@ -316,9 +317,11 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         if not callable(handler) and not isinstance(handler, Handler):
             raise ConfigurationError(f"a handler is an iris_py.Handler or a function, not {handler!r}.")
         concurrency = default_concurrency(handler) if concurrency is None else concurrency
-        if concurrency < 1 or queue_messages < 0 or queue_bytes < 0 or tunnels < 0:
-            raise ConfigurationError("concurrency must be at least 1, queue_messages, queue_bytes and tunnels at least 0.")
-        if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+        check_count("concurrency", concurrency, 1)
+        for name, count in (("queue_messages", queue_messages), ("queue_bytes", queue_bytes), ("tunnels", tunnels)):
+            check_count(name, count, 0)
+        check_flag("inline", inline)
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
             raise ConfigurationError(f"weight={weight!r} must be from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}; 1 is the usual.")
         check_window("tunnel_window_bytes", tunnel_window_bytes)
         registration = Registration(self._group(cluster), concurrency, queue_messages, queue_bytes, weight, remembers=remembers)
@@ -378,7 +381,11 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
 
         Args:
             timeout: Seconds after which handlers that still run are cancelled, and what has not left is dropped.
+
+        Raises:
+            ConfigurationError: ``timeout`` is no time.
         """
+        check_time("timeout", timeout)
         if self._closing is None or not self._closing.done():
             self._check_loop()
         if self._closing is None:

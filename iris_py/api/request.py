@@ -7,6 +7,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_args, overload
 
+from iris_py.api.arguments import check_flag
 from iris_py.api.base import NodeBase
 from iris_py.api.clouds import Crossings
 from iris_py.api.codec import Codec, as_codec, decode, encode
@@ -204,6 +205,10 @@ class Requesting(NodeBase):
             placement = Placement(check_zone(prefer, "prefer"), check_zone(require, "require"))
         if on_full != "wait":
             check_on_full(on_full)
+        if idempotent is not False:
+            check_flag("idempotent", idempotent)
+        if retry_failed is not False:
+            check_flag("retry_failed", retry_failed)
         if retry is None:
             retry = retry_of(idempotent=idempotent, retry_failed=retry_failed)
         content = payload if type(payload) is bytes else packets.as_bytes(payload)
@@ -217,7 +222,7 @@ class Requesting(NodeBase):
         request_id = 0
         crossing: Crossing | None = None
         try:
-            if cluster not in self._own_names and self._is_far(cluster):
+            if (type(cluster) is not str or cluster not in self._own_names) and self._is_far(cluster):
                 crossing = self._crossings.ask(
                     token,
                     cluster,

@@ -9,6 +9,7 @@ import asyncio
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic
 
+from iris_py.api.arguments import check_time
 from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable
 from iris_py.defaults import MAX_MESSAGE_BYTES
@@ -175,8 +176,10 @@ class MessageStream(LoopBound, Closable, Generic[End]):
             timeout: Seconds to wait while there is no progress.
 
         Raises:
+            ConfigurationError: ``timeout`` is no time.
             TunnelBroken: It broke before that, or the other side did not take everything.
         """
+        check_time("timeout", timeout)
         if self._is_closed:
             return
         self._check_loop()

@@ -8,6 +8,7 @@ from copy import copy
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
+from iris_py.api.arguments import check_time
 from iris_py.api.draining import LAST_WORDS_S, Call, running_call, wait_until_ended
 from iris_py.api.failures import FailureLog
 from iris_py.api.handler import context_of_calls
@@ -166,7 +167,11 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
 
         Args:
             timeout: Seconds after which a callback that still runs is cancelled.
+
+        Raises:
+            ConfigurationError: ``timeout`` is no time.
         """
+        check_time("timeout", timeout)
         if self._leaving is None or not self._leaving.done():
             self._check_loop()
         ended = self._begin_closing(timeout)

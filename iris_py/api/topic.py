@@ -9,6 +9,7 @@ from functools import partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final, overload
 
+from iris_py.api.arguments import check_count, check_name
 from iris_py.api.base import SENT_PER_TURN_MAX, NodeBase
 from iris_py.api.codec import as_codec, encode, encode_some
 from iris_py.api.coded import CodedSubscription
@@ -120,7 +121,7 @@ class Publishing(NodeBase):
         if headers is None and type(payload) is bytes:
             try:  # faster than get(), for the topic is missing only the first time
                 run = self._runs[topic]
-            except KeyError:
+            except (KeyError, TypeError):
                 pass
             else:
                 room = run.room - RUN_MESSAGE_COST - len(payload)
@@ -130,9 +131,11 @@ class Publishing(NodeBase):
                     return run.count
         if self._closing is not None or not self._own_thread._is_owned():
             self._check_open()
+        if type(topic) is not str:
+            check_name("topic", topic)
         if type(payload) is not bytes:
             payload = packets.as_bytes(payload)
-        if type(topic) is str and CLOUD_MARK in topic:
+        if CLOUD_MARK in topic:
             self._check_loop()
             return await self._far_publishing.publish(topic, [payload], encode_headers(headers))
         if headers is not None or self._tracing is not None:
@@ -196,7 +199,8 @@ class Publishing(NodeBase):
         """
         self._check_open()
         count, rest = 0, iter(payloads)
-        is_far = type(topic) is str and CLOUD_MARK in topic
+        check_name("topic", topic)
+        is_far = CLOUD_MARK in topic
         coded = None if codec is None else as_codec(codec)
         while some := list(islice(rest, MANY_AT_ONCE)):
             if coded is not None:
@@ -274,7 +278,9 @@ class Publishing(NodeBase):
             payload = encode(as_codec(codec).encode_request, payload, topic=topic)
         if type(payload) is not bytes:
             payload = packets.as_bytes(payload)
-        if type(topic) is str and CLOUD_MARK in topic:
+        if type(topic) is not str:
+            check_name("topic", topic)
+        if CLOUD_MARK in topic:
             self._check_loop()
             return self._far_publishing.try_publish(topic, payload, encode_headers(headers))
         if headers is None and self._tracing is None:
@@ -367,8 +373,9 @@ class Publishing(NodeBase):
             raise ConfigurationError(f"callback={callback!r} must be a function of a message, or None to iterate.")
         if policy not in POLICIES:
             raise ConfigurationError(f"policy={policy!r} is unknown. Choose one of {', '.join(POLICIES)}.")
-        if queue_messages < 1 or queue_bytes < 1:
-            raise ConfigurationError("queue_messages and queue_bytes must be at least 1.")
+        check_name("pattern", pattern)
+        check_count("queue_messages", queue_messages, 1)
+        check_count("queue_bytes", queue_bytes, 1)
         with refusals:
             inner, alias = split_pattern(pattern)
             tokens = parse_pattern(inner)

@@ -156,6 +156,8 @@ def config_file(config: Path | str | None, environ: Mapping[str, str]) -> Path |
         directory = config_directory(environ)
         return None if directory is None else directory / "iris.toml"
     origin = "IRIS_CONFIG" if config is None else "config"
+    if not isinstance(named, str | Path):
+        raise ConfigurationError(f"config={named!r} must be a Config, or the path of a TOML file.")
     check_path(named, origin)
     return expand_home(Path(named), origin)
 

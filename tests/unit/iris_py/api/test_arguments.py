@@ -1,0 +1,125 @@
+"""A wrong type of any argument of a node is refused before anything happens, by an error that names it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from typing import Any
+
+import pytest
+
+import iris_py as iris
+from iris_py.api.arguments import check_count, check_flag, check_name, check_time
+from iris_py.testing import NodeSimulation, run
+
+#: What no argument is said to be.
+STRANGE = object()
+#: Values of types that the arguments of these names are not.
+WRONG: dict[str, tuple[object, ...]] = {
+    "cluster": (5, None, b"c", [], STRANGE),
+    "topic": (5, None, b"t", [], STRANGE),
+    "pattern": (5, None, b"t", [], STRANGE),
+    "payload": (5, "text", None, STRANGE),
+    "handler": (5, "h", None, STRANGE),
+    "callback": (5, "f", STRANGE),
+    "timeout": ("5", None, b"5", [], STRANGE, math.nan, -1),
+    "idempotent": ("false", 1, None, STRANGE),
+    "retry_failed": ("false", 1, None, STRANGE),
+    "inline": ("no", 1, None, STRANGE),
+    "concurrency": ("5", 1.5, True, b"5", [], STRANGE, 0),
+    "queue_messages": ("5", 1.5, True, None, [], STRANGE, -1),
+    "queue_bytes": ("5", 1.5, True, None, [], STRANGE, -1),
+    "tunnels": ("5", 1.5, True, None, [], STRANGE, -1),
+    "tunnel_window_bytes": ("5", 1.5, None, [], STRANGE),
+    "window_bytes": ("5", 1.5, None, [], STRANGE),
+    "weight": ("5", True, None, [], STRANGE, math.nan),
+    "prefer": (5, b"eu", [], STRANGE),
+    "require": (5, b"eu", [], STRANGE),
+    "headers": (5, "text", [1], STRANGE),
+    "on_full": (5, None, STRANGE, "never"),
+    "policy": (5, None, STRANGE, "never"),
+    "retry": (5, "3", STRANGE),
+    "wait_for_members": ("5", [], STRANGE, math.nan, -1),
+    "stop_after": ("5", 1.5, [], STRANGE, 0),
+    "key": (5, [], STRANGE),
+    "codec": (5, "xml", STRANGE),
+}
+
+
+async def handle(request: iris.Request) -> bytes:
+    return request.payload
+
+
+def wrong_calls(node: iris.Node, membership: iris.Membership, subscription: Any) -> list[tuple[Any, dict[str, Any]]]:
+    """Return each method with arguments that are right."""
+    return [
+        (node.join, {"cluster": "d", "handler": handle}),
+        (node.request, {"cluster": "c", "payload": b"", "timeout": 1}),
+        (node.broadcast, {"cluster": "c", "payload": b""}),
+        (node.survey, {"cluster": "c", "payload": b"", "timeout": 1}),
+        (node.publish, {"topic": "t", "payload": b""}),
+        (node.try_publish, {"topic": "t", "payload": b""}),
+        (node.publish_many, {"topic": "t", "payloads": [b""]}),
+        (node.subscribe, {"pattern": "t"}),
+        (node.tunnel, {"cluster": "c"}),
+        (node.members, {"cluster": "c"}),
+        (node.find_route, {"cluster": "c"}),
+        (node.trace, {"cluster": "c"}),
+        (node.close, {}),
+        (membership.leave, {}),
+        (subscription.close, {}),
+    ]
+
+
+async def call(function: Any, arguments: dict[str, Any]) -> None:
+    outcome = function(**arguments)
+    if inspect.isawaitable(outcome):
+        await asyncio.wait_for(outcome, 60)
+
+
+async def look_at_all() -> set[str]:
+    looked = set()
+    async with NodeSimulation(1) as simulation:
+        node, member = await simulation.start_nodes(2)
+        membership = await member.join("c", handle)
+        subscription = await member.subscribe("t")
+        for function, right in wrong_calls(member, membership, subscription):
+            for name in inspect.signature(function).parameters:
+                for value in WRONG.get(name, ()):
+                    what = f"{function.__name__}({name}={value!r})"
+                    if value is None and inspect.signature(function).parameters[name].default is None:
+                        continue  # which means the usual
+                    with pytest.raises((iris.ConfigurationError, TypeError)) as caught:
+                        await call(function, {**right, name: value})
+                    text = str(caught.value)
+                    assert name in text or repr(value) in text or "codec" in text, f"{what}: {text}"
+                    assert "not supported between" not in text, what
+                    assert "unhashable" not in text, what
+                    looked.add(name)
+        assert await node.request("c", b"works", timeout=5) == b"works", "nothing was changed"
+    return looked
+
+
+def test_each_wrong_argument_is_named() -> None:
+    assert run(look_at_all(), limit_s=3600) == WRONG.keys()
+
+
+@pytest.mark.parametrize("value", ["5", 1.5, True, None, b"", 0])
+def test_a_count_is_a_whole_number(value: object) -> None:
+    with pytest.raises(iris.ConfigurationError, match=r"^concurrency=.* must be a whole number, at least 1\.$"):
+        check_count("concurrency", value, 1)
+    check_count("concurrency", 1, 1)
+
+
+def test_a_flag_a_time_and_a_name_are_what_they_are() -> None:
+    check_flag("inline", True)
+    check_time("timeout", 0)
+    check_time("timeout", 2.5)
+    check_name("topic", "t")
+    with pytest.raises(iris.ConfigurationError, match=r"^inline='false' must be True or False\.$"):
+        check_flag("inline", "false")
+    with pytest.raises(iris.ConfigurationError, match=r"^timeout=inf must be a finite number of seconds, at least 0\.$"):
+        check_time("timeout", math.inf)
+    with pytest.raises(iris.ConfigurationError, match=r"^topic=b't' must be a text"):
+        check_name("topic", b"t")
