@@ -131,14 +131,9 @@ class NodeCore:
             info.id, keyring, self.overlay, self._advance, lambda event: self._events.append(event), self.count_drop
         )
         self._local = Peer(info, None, is_local=True)
-        self._outbound = Outbound(self._local, self.count_drop)
+        self._outbound = outbound = Outbound(self._local, self.count_drop)
         self.pubsub = PubSub(
-            self.groups,
-            self.overlay,
-            self._outbound,
-            self._local,
-            self.count_drop,
-            lambda now: self._idle_groups.forget_one(now),
+            self.groups, self.overlay, outbound, self._local, self.count_drop, lambda now: self._idle_groups.forget_one(now)
         )
         self.pubsub.publisher.max_message_bytes = max_message_bytes
         self._idle_groups = IdleGroups(
@@ -762,7 +757,7 @@ class NodeCore:
             self.requester.peer_released(peer, now, unsent)
             self.surveyor.peer_released(peer, now, unsent)
         else:
-            self._peer_lost(peer, now, unsent, is_broken=event.broken)
+            self._peer_lost(peer, now, unsent, event)
         self.tunnels.link_closed(event.link, event.reason)
         self._outbound.peer_closed(peer, now, is_clean=event.clean)
         self._make_room(now)  # who was congested is not any more
@@ -778,8 +773,8 @@ class NodeCore:
         else:  # it may have been reached through the ring
             self._peer_lost(peer, now, self._outbound.unsent(peer))
 
-    def _peer_lost(self, peer: Peer, now: float, unsent: set[int], *, is_broken: bool = False) -> None:
-        self.requester.peer_lost(peer, now, unsent, is_broken=is_broken)
+    def _peer_lost(self, peer: Peer, now: float, unsent: set[int], end: PeerClosed | None = None) -> None:
+        self.requester.peer_lost(peer, now, unsent, is_broken=bool(end and end.broken), is_silent=bool(end and end.is_silent))
         self.surveyor.peer_lost(peer, unsent)
         self.service.peer_lost(peer)
         self.pubsub.peer_lost(peer)

@@ -85,6 +85,11 @@ class PeerClosed(msgspec.Struct):
     kind: str = ""
     """The reason in a word."""
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether this side has ended the link: nothing is known of the peer but its silence."""
+        return not (self.broken or self.clean or self.released)
+
 
 class PeerDrained(msgspec.Struct):
     """The link to a peer has room again."""

@@ -142,10 +142,16 @@ class Pending(msgspec.Struct, eq=False):
         limit = self.retry.members_lost_max
         return limit is None or len(self.losses) + count <= limit
 
-    def note_loss(self, member: Member) -> None:
-        """Note that a member has gone away with the request, so that it may have been executed."""
+    def note_loss(self, member: Member, *, is_counted: bool = True) -> None:
+        """Note that a member is lost with the request, so that it may have been executed.
+
+        Args:
+            member: The member.
+            is_counted: Whether the request may have ended its process.
+        """
         self.lost = member
-        self.add_loss(member.peer.id)
+        if is_counted:
+            self.add_loss(member.peer.id)
 
     def add_loss(self, member: bytes) -> None:
         """Count a member, by its id, among those that went away with the request, or after they were told to stop."""

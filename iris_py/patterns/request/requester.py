@@ -310,7 +310,9 @@ class Requester:
             return
         self._try_another(request_id, pending, now)
 
-    def peer_lost(self, peer: Peer, now: float, unsent: Container[int] = (), *, is_broken: bool = False) -> None:
+    def peer_lost(
+        self, peer: Peer, now: float, unsent: Container[int] = (), *, is_broken: bool = False, is_silent: bool = False
+    ) -> None:
         """A peer died, or the link to it broke: whatever it held may have been executed. Call after the views have changed.
 
         Args:
@@ -318,14 +320,16 @@ class Requester:
             now: The time.
             unsent: The requests for it that were not sent. They stay as they are.
             is_broken: Whether its connection broke, so that it may live, and be waited for by requests with a key.
+            is_silent: Whether its silence is all that is known, so that no request has ended its process.
         """
         for pending in self._pending.values():
             if pending.also and (member := pending.drop_also(peer)):
-                pending.note_loss(member)
-            elif pending.stopped and peer.id in pending.stopped:
+                pending.note_loss(member, is_counted=not is_silent)
+            elif pending.stopped and peer.id in pending.stopped and not is_silent:
                 pending.add_loss(peer.id)
         for request_id, pending in self._sent_to(peer, unsent):
-            self._lose(request_id, pending, now, stays=is_broken and bool(pending.anchor) and not peer.is_dead)
+            stays = is_broken and bool(pending.anchor) and not peer.is_dead
+            self._lose(request_id, pending, now, stays=stays, is_uncounted=is_silent)
 
     def _lose(self, request_id: int, pending: Pending, now: float, *, stays: bool = False, is_uncounted: bool = False) -> None:
         """The member, or what it handed the request on to, went away or is silent, and may have executed the request.
@@ -335,16 +339,13 @@ class Requester:
             pending: The same.
             now: The time.
             stays: Whether the member may live, and is asked again.
-            is_uncounted: Whether no member is known to have gone away: the ring lost it, or a gateway its line.
+            is_uncounted: Whether no member is known to have gone away: it is silent, the ring lost it, or a gateway its line.
         """
         assert pending.member is not None
         if pending.offer is not None:  # of a tunnel nothing begins before it is taken
             self._try_another(request_id, pending, now)
             return
-        if stays or is_uncounted:
-            pending.lost = pending.member
-        else:
-            pending.note_loss(pending.member)
+        pending.note_loss(pending.member, is_counted=not (stays or is_uncounted))
         if pending.outlives_member or pending.also:
             self._try_another(request_id, pending, now, stays=stays)
         else:

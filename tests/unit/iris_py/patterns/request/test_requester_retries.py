@@ -357,6 +357,19 @@ def test_a_member_whose_link_broke_counts_when_it_does_not_come_back() -> None:
     assert error.members == (member.peer.id.hex(),)
 
 
+@pytest.mark.parametrize("key", [b"", b"k" * 16])
+def test_members_that_fall_silent_do_not_count(key: bytes) -> None:
+    """A process that the request ends closes its connections: silence is a cut network, or a process that was stopped."""
+    caller = Repeater(5)
+    request_id = caller.request(retry=Retry(members_lost_max=1), key=key)
+    for _ in range(4):
+        member = caller.holder()
+        caller.leave(member, 0.1)
+        caller.requester.peer_lost(member.peer, 0.1, is_silent=True)
+    caller.reply(caller.holder(), request_id, 0.2)
+    assert caller.outcome() == b"reply"
+
+
 def test_a_link_that_breaks_often_loses_nobody() -> None:
     caller = Repeater(4)
     request_id = caller.request(retry=Retry(members_lost_max=1), key=b"k" * 16)
