@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +14,7 @@ from hypothesis import settings
 
 from iris_py.logs import forget_lines
 from tests.leaks import SaidWatch, find_secrets
+from tests.memory import give_memory_back
 from tests.process_leaks import ProcessWatch
 from tests.profiles import NORMAL
 
@@ -34,9 +34,9 @@ settings.load_profile("iris")
 # A shell makes what it runs in the background ignore interrupts, and children inherit that; those of the tests must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Tests start hundreds of interpreters: each would compile all of Iris again where Python was told to write no bytecode.
-if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
-    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / "build" / "bytecode"))
+# Bytecode is written, as it is for users. Tests start hundreds of interpreters, and each would compile all of Iris again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 _said = SaidWatch()
 _said.install()
@@ -63,10 +63,13 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Generator[None, None, None]:
-    """Look at the processes that a test has started while its fixtures still keep them."""
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    """Look at the processes that a test has started while its fixtures still keep them; after a file, give memory back."""
     _processes.look()
-    return (yield)
+    result = yield
+    if nextitem is None or nextitem.path != item.path:
+        give_memory_back()
+    return result
 
 
 @pytest.hookimpl(wrapper=True)
