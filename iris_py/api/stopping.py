@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -47,9 +48,10 @@ async def until_stopped(*, signals: Sequence[signal.Signals] = SIGNALS) -> signa
         The signal that came.
 
     Raises:
-        ConfigurationError: It was not called in the main thread, where signals arrive.
+        ConfigurationError: It was not called in the main thread, where signals arrive, or ``signals`` has no signals.
     """
     check_main_thread()
+    check_signals(signals)
     stopping, manager = stopping_of(asyncio.get_running_loop()), service_manager()
     if stopping.number is None:
         manager.ready(lambda: "runs")
@@ -165,6 +167,17 @@ def check_main_thread() -> None:
             "until_stopped() waits for signals, and those come to the main thread alone. "
             "Call it there, or wait for an event of your own that the main thread sets."
         )
+
+
+def check_signals(signals: object) -> None:
+    """Refuse what has no signals.
+
+    Raises:
+        ConfigurationError: It is refused.
+    """
+    found = list(signals) if isinstance(signals, Iterable) else []
+    if not found or not all(isinstance(each, signal.Signals) for each in found):
+        raise ConfigurationError(f"signals={signals!r} must be signals, such as [signal.SIGTERM].")
 
 
 def end_at_once(number: int) -> None:

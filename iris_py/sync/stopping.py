@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from iris_py.api import stopping
-from iris_py.api.stopping import REPEATED_S, SIGNALS, check_main_thread, end_at_once
+from iris_py.api.stopping import REPEATED_S, SIGNALS, check_main_thread, check_signals, end_at_once
 from iris_py.logs import EventLogger
 from iris_py.net.service_manager import service_manager
 from iris_py.sync.background import background, is_program_over, is_shutting_down, refuse_event_loops, shut_down
@@ -34,6 +34,7 @@ _waiter: threading.Lock | None = None
 def until_stopped(*, signals: Sequence[signal.Signals] = SIGNALS) -> signal.Signals:
     global _waiter
     check_main_thread()
+    check_signals(signals)
     refuse_event_loops()
     before = {number: signal.getsignal(number) for number in signals}
     waiter = _waiter = threading.Lock()

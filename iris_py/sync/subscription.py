@@ -9,6 +9,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic
 
+from iris_py.api.arguments import check_time
 from iris_py.api.codec import decode_message
 from iris_py.api.coded import CodedSubscription
 from iris_py.api.subscription import Subscription as AsyncSubscription
@@ -120,9 +121,12 @@ class Subscription(Closable, Generic[Payload]):
             The messages; none when the time ran out, or when the subscription was closed.
 
         Raises:
+            ConfigurationError: ``timeout`` is no time.
             SlowSubscriber: It was cut off, and what it held has been taken.
             NodeClosed: The node was closed.
         """
+        if timeout is not None:
+            check_time("timeout", timeout)
         ends_at = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             self._background.check()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import iris_py as iris
+from iris_py import sync
 from iris_py.api.arguments import check_count, check_flag, check_name, check_time
 from iris_py.testing import NodeSimulation, run
 
@@ -123,3 +124,29 @@ def test_a_flag_a_time_and_a_name_are_what_they_are() -> None:
         check_time("timeout", math.inf)
     with pytest.raises(iris.ConfigurationError, match=r"^topic=b't' must be a text"):
         check_name("topic", b"t")
+
+
+REFUSED_SIGNALS = pytest.mark.parametrize("signals", [5, "SIGTERM", [], [15], ["SIGTERM"], None])
+SIGNALS_TEXT = r"^signals=.* must be signals, such as \[signal\.SIGTERM\]\.$"
+
+
+@REFUSED_SIGNALS
+def test_signals_are_signals(signals: Any) -> None:
+    with pytest.raises(iris.ConfigurationError, match=SIGNALS_TEXT):
+        asyncio.run(iris.until_stopped(signals=signals))
+
+
+@REFUSED_SIGNALS
+def test_without_await_signals_are_signals(signals: Any) -> None:
+    with pytest.raises(iris.ConfigurationError, match=SIGNALS_TEXT):
+        sync.until_stopped(signals=signals)
+
+
+@pytest.mark.parametrize("timeout", ["5", b"5", [], STRANGE, math.nan])
+def test_without_await_a_wrong_time_to_take_is_named(timeout: Any) -> None:
+    with (
+        sync.connect(secret=iris.Secret(bytes(32)), discovery=False) as node,
+        node.subscribe("t") as subscription,
+        pytest.raises(iris.ConfigurationError, match=r"^timeout=.* must be a finite number of seconds, at least 0\.$"),
+    ):
+        subscription.take(timeout=timeout)
