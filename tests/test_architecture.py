@@ -71,6 +71,7 @@ FLOORS = {
         "api",
         "sync",
         "connector",
+        "service",
         "metrics",
         "gateway",
         "testing",
@@ -187,6 +188,7 @@ def test_third_parties_are_the_declared_ones() -> None:
     plugins = {
         "iris_py/testing/fixtures.py": {"pytest"},  # only who tests with it imports it
         "iris_py/payloads.py": {"typing_extensions"},  # only type checkers do
+        "iris_py/service/signature.py": {"annotationlib"},  # of the standard library since Python 3.14
         "iris_py/tracing.py": {"opentelemetry"},  # only who traces imports it
         "iris_py/gateway/metrics.py": {"prometheus_client"},  # only a gateway with metrics does
         "iris_py/metrics/collector.py": {"prometheus_client"},  # only who registers one does

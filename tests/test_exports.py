@@ -14,6 +14,7 @@ import pytest
 import iris_py
 import iris_py.gateway
 import iris_py.metrics
+import iris_py.service
 import iris_py.sync
 import iris_py.testing
 import iris_security
@@ -90,6 +91,8 @@ GATEWAY = {"CloudKey", "Gateway", "open_gateway", "reload_gateway"}
 
 METRICS = {"NodeCollector", "StatusServer", "observe_node", "serve_status"}
 
+SERVICE = {"Service"}
+
 TESTING = {
     "ClockError",
     "DeadlockError",
@@ -142,10 +145,11 @@ SPARK = {
         (iris_py, PUBLIC),
         (iris_py.gateway, GATEWAY),
         (iris_py.metrics, METRICS),
+        (iris_py.service, SERVICE),
         (iris_py.testing, TESTING),
         (spark_connector, SPARK),
     ],
-    ids=["iris_py", "gateway", "metrics", "testing", "spark_connector"],
+    ids=["iris_py", "gateway", "metrics", "service", "testing", "spark_connector"],
 )
 def test_the_public_names_are_pinned(module: types.ModuleType, names: set[str]) -> None:
     assert set(module.__all__) == names
@@ -219,7 +223,8 @@ BY_POSITION = {"Message", "NodeName", "Request"}
 def test_fields_are_taken_by_their_names() -> None:
     """So a release puts a new field where it belongs, and breaks no program."""
     by_position = set()
-    for module in (iris_py, iris_py.gateway, iris_py.metrics, iris_py.sync, iris_py.testing, spark_connector):
+    modules = (iris_py, iris_py.gateway, iris_py.metrics, iris_py.service, iris_py.sync, iris_py.testing, spark_connector)
+    for module in modules:
         for name in module.__all__:
             value = make = getattr(module, name)
             if dataclasses.is_dataclass(value) or (inspect.isclass(value) and issubclass(value, msgspec.Struct)):
@@ -230,7 +235,16 @@ def test_fields_are_taken_by_their_names() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    [iris_py, iris_py.gateway, iris_py.metrics, iris_py.sync, iris_py.testing, iris_security, spark_connector],
+    [
+        iris_py,
+        iris_py.gateway,
+        iris_py.metrics,
+        iris_py.service,
+        iris_py.sync,
+        iris_py.testing,
+        iris_security,
+        spark_connector,
+    ],
     ids=lambda module: module.__name__,
 )
 def test_every_public_name_is_documented(module: types.ModuleType) -> None:

@@ -14,7 +14,15 @@ DOCS = ROOT / "docs"
 #: More than a screen, and nobody reads it to its end.
 README_LINES_MAX = 80
 MADE = runpy.run_path(str(DOCS / "generate.py"))["PAGES"]
-PACKAGES = ("iris_py", "iris_py.sync", "iris_py.testing", "iris_py.gateway", "iris_py.metrics", "spark_connector")
+PACKAGES = (
+    "iris_py",
+    "iris_py.sync",
+    "iris_py.testing",
+    "iris_py.gateway",
+    "iris_py.metrics",
+    "iris_py.service",
+    "spark_connector",
+)
 
 
 @pytest.mark.parametrize("page", sorted(MADE))

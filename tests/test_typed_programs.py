@@ -68,6 +68,14 @@ def test_a_part_stands_behind_the_part_that_makes_what_it_uses() -> None:
     ]
 
 
+def test_a_program_may_use_those_that_are_files_of_its_page() -> None:
+    shop = Program("docs/page.md", 1, "# shop.py\nfrom iris_py.service import Service\n\nservice = Service()\n", "shop.py")
+    part = write(Program("docs/page.md", 10, "print(service.clusters)\n"), [shop], Path("part.py"))
+    assert part.lines == ["from .shop import service", "async def part() -> None:", "    print(service.clusters)"]
+    test = write(Program("docs/page.md", 20, "from shop import service\n\nservice.check()\n"), [shop], Path("test_shop.py"))
+    assert test.lines[0] == "from .shop import service"
+
+
 def test_a_name_that_nothing_explains_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"docs/page\.md:10: nothing before it defines 'mystery'"):
         made("print(mystery)\n")

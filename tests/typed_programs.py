@@ -189,9 +189,13 @@ def write(program: Program, before: Sequence[Program], path: Path) -> Written:
     """
     written = Written(path, [], [])
     if is_whole(program.tree):
-        written.add(program.text, program)
+        text = program.text
+        for each in before:
+            if each.file.endswith(".py"):  # it is beside this one
+                text = re.sub(rf"^from {each.file[:-3]} import ", f"from .{each.file[:-3]} import ", text, flags=re.MULTILINE)
+        written.add(text, program)
         return written
-    imports, parameters, earlier = [], [], []
+    imports, parameters, earlier = list[str](), list[str](), list[Program]()
     names, seen = sorted(free_names(program.tree)), set[str]()
     while names:
         if (name := names.pop(0)) in seen:
@@ -200,6 +204,8 @@ def write(program: Program, before: Sequence[Program], path: Path) -> Written:
         maker = next((each for each in reversed(before) if name in bound_names(each.tree)), None)
         if maker is not None and name in (known := imports_of(maker.tree)):
             imports.append(known[name])
+        elif maker is not None and maker.file:
+            imports.append(f"from .{maker.file.removesuffix('.py')} import {name}")
         elif maker is not None and not is_whole(maker.tree):
             earlier.append(maker)
             names += sorted(free_names(maker.tree))

@@ -43,6 +43,8 @@ FORMATS: Final = get_args(CodecFormat)
 CODECS_MAX: Final = 256
 #: The name under which messages that did not fit are counted, among the drops of the node and of a subscription.
 UNDECODABLE: Final = "undecodable"
+#: The reply of a codec that is given none: None is a type of replies, too.
+_AS_REQUEST: Final = object()
 #: The longest text about what did not fit, in characters: some dozen fields of a model.
 REASON_MAX: Final = 1000
 
@@ -77,12 +79,12 @@ class Codec(Generic[Question, Answer]):
     def __init__(self: Codec[_Same, _Same], request: TypeForm[_Same], *, format: CodecFormat = "json") -> None: ...
     @overload
     def __init__(self, request: TypeForm[Question], reply: TypeForm[Answer], *, format: CodecFormat = "json") -> None: ...
-    def __init__(self, request: object, reply: object = None, *, format: CodecFormat = "json") -> None:  # noqa: A002 - its name
+    def __init__(self, request: object, reply: object = _AS_REQUEST, *, format: CodecFormat = "json") -> None:  # noqa: A002 - its name
         if format not in FORMATS:
             raise ConfigurationError(f"format={format!r} is unknown. Choose one of {', '.join(FORMATS)}.")
         self.format = format
         self._request = _Coder(request, format)
-        self._reply = self._request if reply is None else _Coder(reply, format)
+        self._reply = self._request if reply is _AS_REQUEST else _Coder(reply, format)
 
     def __repr__(self) -> str:
         types = self._request.name if self._reply is self._request else f"{self._request.name} -> {self._reply.name}"

@@ -61,14 +61,19 @@ class Seal:
         ConfigurationError: It is no secret, or the name cannot be one.
     """
 
-    __slots__ = ("_name", "_secret")
+    __slots__ = ("_name", "_secrets")
 
     def __init__(self, secret: SecretLike | Sequence[SecretLike], *, name: str | None = None) -> None:
-        self._secret = _parse(secret, "the secret of a seal")[0]
+        self._secrets = _parse(secret, "the secret of a seal")
         self._name = _check_name(name)
 
     def __repr__(self) -> str:
         return f"<Seal under {self._name or 'the name of the cluster'}>"
+
+    @property
+    def _secret(self) -> Secret:
+        """The secret that seals; each of them opens."""
+        return self._secrets[0]
 
     def _label(self, cluster: str) -> str:
         return self._name or _name_of(cluster)

@@ -40,6 +40,10 @@ class ReadyLine(Line, tag="ready", kw_only=True):
     """The cluster that it serves."""
     pattern: str | UnsetType = UNSET
     """The topics that it subscribes to."""
+    clusters: list[str] | UnsetType = UNSET
+    """The clusters that it serves, if it is a service of `iris serve`."""
+    patterns: list[str] | UnsetType = UNSET
+    """The topics that it consumes, likewise."""
     http: str | UnsetType = UNSET
     """Where it serves metrics and health."""
 
@@ -226,6 +230,8 @@ def announce(
     *,
     cluster: str | UnsetType = UNSET,
     pattern: str | UnsetType = UNSET,
+    clusters: list[str] | UnsetType = UNSET,
+    patterns: list[str] | UnsetType = UNSET,
     http: str = "",
     as_json: bool,
 ) -> None:
@@ -238,6 +244,8 @@ def announce(
         doing: What it does, in words.
         cluster: The cluster that it serves.
         pattern: The topics that it subscribes to.
+        clusters: The clusters that it serves as a service.
+        patterns: The topics that it consumes as a service.
         http: Where metrics and health are served; empty for nowhere.
         as_json: Whether to say it on standard output, in JSON.
     """
@@ -250,6 +258,8 @@ def announce(
             zone=running.zone,
             cluster=cluster,
             pattern=pattern,
+            clusters=clusters,
+            patterns=patterns,
             http=http or UNSET,
         )
         Output(as_json=True).line(line)

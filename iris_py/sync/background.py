@@ -118,13 +118,16 @@ class Call(Generic[Result]):
 class Background:
     """An event loop in a daemon thread. Its methods may be called from every thread; see :func:`background`.
 
+    Args:
+        loop: An event loop that runs already, in a thread of the program; it ends with that. None for one of its own.
+
     Attributes:
         loop: The event loop.
         executor: Where handlers and callbacks run.
     """
 
-    def __init__(self) -> None:
-        self.loop = (loop_factory() or asyncio.new_event_loop)()
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.loop = loop or (loop_factory() or asyncio.new_event_loop)()
         self.executor = DaemonThreads(THREADS_MAX, "iris-handler")
         self._owner = os.getpid()
         self._is_inherited = False
@@ -134,7 +137,8 @@ class Background:
         self._nodes: dict[Closable, Node] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self._serve, name="iris-loop", daemon=True)
-        self._thread.start()
+        if loop is None:
+            self._thread.start()
 
     @property
     def is_gone(self) -> bool:

@@ -34,7 +34,13 @@ PORT = 4711
 #: What an error says of other tests that run beside this one.
 STRANGERS = re.compile(r" Nodes of another network are near .*? give all the same IRIS_SECRET_FILE\.")
 #: What differs each time: ids of nodes and keys, numbers of processes and ports, and versions.
-DIFFERS = (r"\b[0-9a-f]{8,32}\b", r"(?<=process )\d+", r"(?<=127\.0\.0\.1:)\d+", r"(?<=^iris )[\d.]+$")
+DIFFERS = (
+    r"\b[0-9a-f]{8,32}\b",
+    r"(?<=process )\d+",
+    r"(?<=127\.0\.0\.1:)\d+",
+    r"(?<=^iris )[\d.]+$",
+    r"(?<=passed in )[\d.]+",
+)
 
 
 def alike(output: str) -> str:
@@ -153,7 +159,16 @@ def session(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Session]
 
 
 @pytest.mark.parametrize(
-    "page", ["tutorial.md", "how-to/rotate.md", "how-to/machines.md", "how-to/shell.md", "how-to/debug.md", "observe.md"]
+    "page",
+    [
+        "tutorial.md",
+        "how-to/serve.md",
+        "how-to/rotate.md",
+        "how-to/machines.md",
+        "how-to/shell.md",
+        "how-to/debug.md",
+        "observe.md",
+    ],
 )
 def test_a_page_prints_what_it_says(session: Session, page: str) -> None:
     for block in blocks_of(ROOT / "docs" / page):

@@ -106,7 +106,7 @@ def test_a_rotation_of_the_administrator_is_seen_at_every_node(shell: Shell, tmp
     addresses = [address_of(shell.serve("node")[1]) for _ in range(3)]
     (old,) = generations(shell)
     wait_until(lambda: held(shell) == dict.fromkeys(addresses, (old,)))
-    seen = [(old,)]
+    seen: list[tuple[str, ...]] = [(old,)]
     for step in ("add", "rotate", "retire"):
         code, out, error = shell.run("keys", step, "--administration-key", str(key), "--json")
         assert code == 0, error

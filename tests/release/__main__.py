@@ -36,8 +36,8 @@ LICENCES: Final = ("MIT", "BSD", "Apache", "ISC", "PSF", "Python Software Founda
 #: What runs where nothing but Iris is installed: a request over real sockets, and every module that needs no extra.
 SMOKE: Final = """
 import asyncio, importlib, sys
-import iris_py, iris_py.sync, iris_py.gateway, iris_py.testing, iris_py.metrics, spark_connector
-for module in (iris_py, iris_py.sync, iris_py.gateway, iris_py.testing):
+import iris_py, iris_py.sync, iris_py.gateway, iris_py.service, iris_py.testing, iris_py.metrics, spark_connector
+for module in (iris_py, iris_py.sync, iris_py.gateway, iris_py.service, iris_py.testing):
     for name in module.__all__:
         getattr(module, name)
 async def main():

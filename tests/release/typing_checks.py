@@ -28,6 +28,7 @@ PUBLIC: Final = (
     "iris_py",
     "iris_py.gateway",
     "iris_py.metrics",
+    "iris_py.service",
     "iris_py.sync",
     "iris_py.testing",
     "iris_security",

@@ -13,18 +13,26 @@ app = typer.Typer()
 
 
 @app.command(
-    epilog=end_of_help("iris serve prices:quote", "iris serve prices:quote --cluster quotes --workers 4 --reload --http 9464")
+    epilog=end_of_help("iris serve prices:quote --cluster quotes", "iris serve shop:service --workers 4 --reload --http 9464")
 )
 @with_settings
 def serve(
     settings: Settings,
     target: Annotated[
         str,
-        typer.Argument(metavar="MODULE:HANDLER", help="An async or plain function, or an iris_py.Handler.", show_default=False),
+        typer.Argument(
+            metavar="MODULE:NAME",
+            help="A function of a request, an iris_py.Handler, or an iris_py.service.Service.",
+            show_default=False,
+        ),
     ],
     cluster: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Name of the cluster; that of the handler by default.", show_default=False),
+        typer.Option(
+            metavar="NAME",
+            help="Name of the cluster; that of the handler by default. A service names its clusters.",
+            show_default=False,
+        ),
     ] = None,
     workers: Annotated[
         int | None,
@@ -62,17 +70,21 @@ def serve(
     http: Http = None,
     json: Json = False,
 ) -> int:
-    """Serve a cluster with a handler of a Python module, without a program around it.
+    """Serve clusters with a handler or a service of a Python module, without a program around it.
 
-    The function takes an iris_py.Request and returns bytes; a plain one runs in a thread. SIGTERM and Ctrl-C let requests that
-    run come to their end. A worker that ends otherwise is reported, and started again after a while that doubles each time.
+    Annotations say what a function takes and returns: an iris_py.Request or bytes, or any other type as JSON. A plain function
+    runs in a thread. A service has several handlers, consumers of topics, and hooks that run before it joins and after it has
+    left.
+
+    SIGTERM and Ctrl-C let requests that run come to their end. A worker that ends otherwise is reported, and started again
+    after a while that doubles each time.
 
     With --reload a worker leaves when the one that follows it serves: where the changed files do not work, the error is shown,
     and the workers that are there go on. With --workers the address of --http answers for all: it is ready while one serves.
     """
     from iris_py.cli.serve import supervisor, worker
 
-    service = worker.Service(
+    options = worker.ServeOptions(
         target=target,
         cluster=cluster,
         directory=str(directory.absolute()),
@@ -83,8 +95,8 @@ def serve(
         as_json=json,
     )
     if workers is None and not reload:
-        return execute(lambda: worker.serve(settings, service, http=http), verbosity=settings.verbose, options=settings.options)
-    command = ["serve", *service.as_options(), *settings.as_options(), "--", target]
+        return execute(lambda: worker.serve(settings, options, http=http), verbosity=settings.verbose, options=settings.options)
+    command = ["serve", *options.as_options(), *settings.as_options(), "--", target]
     return execute(
         lambda: supervisor.supervise(settings, command, workers=workers or 1, is_reloading=reload, http=http),
         verbosity=settings.verbose,

@@ -1,4 +1,4 @@
-"""The handler that a command line names as ``MODULE:HANDLER``, and the files that it was made of."""
+"""The handler or service that a command line names as ``MODULE:NAME``, and the files that it was made of."""
 
 from __future__ import annotations
 
@@ -9,30 +9,28 @@ import sys
 import sysconfig
 import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from iris_py import Handler, Sealed
 from iris_py.cli.lines import show_traceback
 from iris_py.errors import ConfigurationError
+from iris_py.service import Service
+from iris_py.sync import Handler as SyncHandler
 from iris_py.wire.mistyped import nearest_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from types import ModuleType
 
-__all__ = ["AnyHandler", "Target", "imported_files", "load_handler", "parse_target"]
+__all__ = ["Target", "imported_files", "load_target", "parse_target"]
 
 #: Where packages are that nobody edits while a service runs.
 _INSTALLED: Final = tuple({path + os.sep for key, path in sysconfig.get_paths().items() if key.endswith("lib")})
 
 
-#: Whatever a node joins a cluster with.
-AnyHandler: TypeAlias = "Handler[Any, Any] | Sealed | Callable[[Any], Any]"
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A handler, as a command line names it."""
+    """A handler or service, as a command line names it."""
 
     module: str
     names: tuple[str, ...]
@@ -45,10 +43,10 @@ class Target:
 
 
 def parse_target(text: str) -> Target:
-    """Read ``MODULE:HANDLER``; a handler may be an attribute of something: ``app:services.upper``.
+    """Read ``MODULE:NAME``; the name may be that of an attribute: ``app:services.upper``.
 
     Raises:
-        ConfigurationError: It is nothing of the kind.
+        ConfigurationError: The text has another form.
     """
     module, separator, handler = text.partition(":")
     names = tuple(handler.split("."))
@@ -58,18 +56,16 @@ def parse_target(text: str) -> Target:
     return Target(module, names)
 
 
-def load_handler(target: Target, directory: str) -> AnyHandler:
-    """Import a handler.
+def load_target(target: Target, directory: str) -> Any:  # noqa: ANN401 - whatever the module has there
+    """Import the object that a command line names.
 
     Args:
         target: Its names.
         directory: Where modules are looked for first.
 
-    Returns:
-        A handler object, or a function; of a class that needs no arguments, an object.
-
     Raises:
-        ConfigurationError: There is none of that name, or it is none. A module that fails has its traceback on standard error.
+        ConfigurationError: The module cannot be imported, with its traceback on standard error; or it has no such attribute, or
+            one that cannot be served.
     """
     sys.path.insert(0, directory)
     try:
@@ -86,7 +82,7 @@ def load_handler(target: Target, directory: str) -> AnyHandler:
     return _find(module, target)
 
 
-def _find(module: ModuleType, target: Target) -> AnyHandler:
+def _find(module: ModuleType, target: Target) -> Any:  # noqa: ANN401 - whatever the module has there
     found: Any = module
     for index, name in enumerate(target.names):
         if not hasattr(found, name):
@@ -95,18 +91,18 @@ def _find(module: ModuleType, target: Target) -> AnyHandler:
             advice = nearest_name(name, public) if public else "It is empty."
             raise ConfigurationError(f"{owner} has no {name!r}. {advice}")
         found = getattr(found, name)
-    if isinstance(found, type) and issubclass(found, Handler):
-        try:
-            found = found()
-        except TypeError as exc:
-            raise ConfigurationError(f"{target.name} is a class, and cannot be made without arguments: {exc}") from exc
-    if not isinstance(found, Handler | Sealed) and (isinstance(found, type) or not callable(found)):
+    if not _can_be_served(found):
         raise ConfigurationError(
-            f"{target.name} is {found!r}, which answers nothing. Name an async or plain function that takes a request and "
-            "returns bytes, or an iris_py.Handler."
+            f"{target.name} is {found!r}, which answers nothing. Name an async or plain function of a request, an "
+            "iris_py.Handler, or an iris_py.service.Service."
         )
-    handler: AnyHandler = found
-    return handler
+    return found
+
+
+def _can_be_served(found: object) -> bool:
+    if isinstance(found, type):
+        return issubclass(found, Handler | SyncHandler)
+    return callable(found) or isinstance(found, Service | Sealed | Handler | SyncHandler)
 
 
 def imported_files(target: Target, error: BaseException | None = None) -> list[str]:

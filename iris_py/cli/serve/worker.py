@@ -1,33 +1,38 @@
-"""One process of `iris serve`: it serves a cluster with a handler until a signal comes, or until its supervisor has gone."""
+"""One process of `iris serve`: it runs a service until a signal comes, or until its supervisor has gone."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 import iris_py
+from iris_py.cli.lines import complain, show_traceback
 from iris_py.cli.outcome import ExitCode
-from iris_py.cli.sealing import read_sealed
-from iris_py.cli.serve.handlers import imported_files, load_handler, parse_target
+from iris_py.cli.sealing import read_seal
+from iris_py.cli.serve.handlers import imported_files, load_target, parse_target
 from iris_py.cli.serve.line import SupervisorLine
 from iris_py.cli.serve.messages import Report
 from iris_py.cli.serving import ReadyLine, address_of, announce, ending_by_signal, reload_on_hangup, serving_status
+from iris_py.errors import ConfigurationError
 from iris_py.metrics.program import ProgramCollector
+from iris_py.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from iris_py import Handler, Node
+    from iris_py import Node
     from iris_py.cli.output import Lines
-    from iris_py.cli.serve.handlers import AnyHandler, Target
+    from iris_py.cli.serve.handlers import Target
     from iris_py.cli.settings import Settings
+    from iris_py.service.service import Running
 
-__all__ = ["LINES", "Service", "serve"]
+__all__ = ["LINES", "ServeOptions", "serve"]
 
 #: What `--json` prints, by command.
 LINES: Final[Lines] = {"serve": (ReadyLine,)}
@@ -35,7 +40,7 @@ LINES: Final[Lines] = {"serve": (ReadyLine,)}
 LOOK_S: Final = 1.0
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True):
+class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `iris serve` that are those of each worker."""
 
     target: str
@@ -61,46 +66,89 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
         return [*words, *["--json"] * self.as_json]
 
 
-async def serve(settings: Settings, service: Service, *, http: str | None = None) -> int:
+async def serve(settings: Settings, options: ServeOptions, *, http: str | None = None) -> int:
     """Serve until a signal comes, or the supervisor has gone; then leave without failing a request.
 
     Args:
         settings: The settings of the node.
-        service: What is served.
+        options: The target, and its options.
         http: Where metrics and health are served; None for nowhere. A supervisor does that for its workers.
     """
     line = await SupervisorLine.open()
-    target = parse_target(service.target)
-    handler = await _load(target, service.directory, line)
+    target = parse_target(options.target)
+    service = await _load(target, options, line)
     own = [ProgramCollector()] if "prometheus_client" in sys.modules else []  # nobody else has imported it yet
     go = None if line is None else await line.go()
     if line is not None and go is None:
         return ExitCode.OK  # the supervisor has gone
-    cluster = service.cluster or target.name
-    seal_file = None if service.seal_file is None else Path(service.seal_file)
     async with (
         ending_by_signal() as ended,
         serving_status(http) as status,
-        iris_py.connect(**settings.connect_arguments()) as running,
-        _heeding(line, running, ended, target),
+        iris_py.connect(**settings.connect_arguments()) as node,
+        _heeding(line, node, ended, target),
     ):
+        running = service.running(node, weight=options.weight)
         if status is not None:
-            status.show(running, *own)  # from here on it says that the cluster is being joined
-        sealed = _sealed(handler, seal_file, service.seal_name)
-        async with running.join(cluster, sealed, concurrency=service.concurrency, weight=service.weight):
-            reload_on_hangup(running)
-            address = address_of(status) if go is None else go.http
-            announce(running, f"serves {cluster!r}", cluster=cluster, http=address, as_json=service.as_json)
-            if line is not None:
-                line.tell(Report(is_ready=True, files=imported_files(target)))
-            return await ended
+            status.show(node, *own, reasons=running.reasons)  # until it serves, the status says what it waits for
+        try:
+            async with AsyncExitStack() as stack:
+                if await _start(running, stack, ended):
+                    reload_on_hangup(node)
+                    _announce(node, service, options, address_of(status) if go is None else go.http)
+                    if line is not None:
+                        line.tell(Report(is_ready=True, files=imported_files(target)))
+                return await ended
+        except Exception as exc:
+            if not running.failed_hook:
+                raise
+            show_traceback(exc, event="hook_failed")
+            complain(f"{running.failed_hook} failed: {type(exc).__qualname__}: {exc}")
+            return ExitCode.FAILED
 
 
-async def _load(target: Target, directory: str, line: SupervisorLine | None) -> AnyHandler:
-    """Import the handler, and let the supervisor know which files that were, also where one of them is wrong."""
+async def _start(running: Running, stack: AsyncExitStack, ended: asyncio.Future[int]) -> bool:
+    """Start a service, which a stack is to stop; return whether it has started before a signal came.
+
+    Hooks may take any time. A signal cancels the one that runs. This is the same task in which they end, as task groups and
+    timeouts of hooks that are generators require.
+    """
+    limit, loop = asyncio.timeout(None), asyncio.get_running_loop()
+
+    def give_up(_ended: object) -> None:
+        with suppress(RuntimeError):  # it has started in the same turn
+            limit.reschedule(loop.time())
+
+    try:
+        async with limit:
+            ended.add_done_callback(give_up)
+            await stack.enter_async_context(running)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return False
+    finally:
+        ended.remove_done_callback(give_up)
+    return True
+
+
+def _announce(node: Node, service: Service, options: ServeOptions, address: str) -> None:
+    announce(
+        node,
+        service.describe(),
+        cluster=service.clusters[0] if len(service.clusters) == 1 else UNSET,
+        clusters=list(service.clusters),
+        patterns=list(service.patterns) or UNSET,
+        http=address,
+        as_json=options.as_json,
+    )
+
+
+async def _load(target: Target, options: ServeOptions, line: SupervisorLine | None) -> Service:
+    """Import the target and check it, and report its files to the supervisor, also when there is a mistake in one of them."""
     try:
         with nullcontext() if line is None else line.ending_with_supervisor():
-            handler = load_handler(target, directory)
+            service = _as_service(load_target(target, options.directory), target, options)
+            service.check()
     except Exception as exc:
         if line is not None:
             line.tell(Report(files=imported_files(target, exc)))
@@ -108,12 +156,30 @@ async def _load(target: Target, directory: str, line: SupervisorLine | None) -> 
         raise
     if line is not None:
         line.tell(Report(is_loaded=True, files=imported_files(target)))
-    return handler
+    return service
 
 
-def _sealed(handler: AnyHandler, seal_file: Path | None, seal_name: str | None) -> Handler | iris_py.Sealed:
-    """Return what a node joins with; functions are as good as handlers there."""
-    return handler if isinstance(handler, iris_py.Sealed) else read_sealed(cast("Handler", handler), seal_file, seal_name)
+def _as_service(found: Any, target: Target, options: ServeOptions) -> Service:  # noqa: ANN401 - whatever can be served
+    """Return a service as it is, or one of a handler alone.
+
+    Raises:
+        ConfigurationError: The handler cannot be served; or an option is for a handler alone.
+    """
+    if isinstance(found, Service):
+        given = {"--cluster": options.cluster, "--concurrency": options.concurrency, "--seal-file": options.seal_file}
+        for name, value in given.items():
+            if value is not None:
+                raise ConfigurationError(
+                    f"{target.name} is a service, and {name} is for a single handler. Say it in the service: "
+                    '@service.handler("NAME", concurrency=..., seal=...).'
+                )
+        return found
+    seal = read_seal(None if options.seal_file is None else Path(options.seal_file), options.seal_name)
+    if isinstance(found, iris_py.Sealed):
+        seal = None  # it says itself what seals it
+    service = Service()
+    service.handler(options.cluster or target.name, seal=seal, concurrency=options.concurrency)(found)
+    return service
 
 
 @asynccontextmanager

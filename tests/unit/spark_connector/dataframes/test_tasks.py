@@ -107,7 +107,7 @@ def test_a_bad_row_that_fails_the_task_is_named_and_no_other(node: iris.Node, pl
 
     def score(batch: pa.RecordBatch) -> pa.RecordBatch:
         asked.append(batch.num_rows)
-        if bad.intersection(map(int, batch["payload"].to_pylist())):
+        if bad.intersection(int(each) for each in batch["payload"].to_pylist() if each is not None):
             raise LookupError("a bad row")
         return pa.RecordBatch.from_pydict({"reply": batch["payload"]})
 

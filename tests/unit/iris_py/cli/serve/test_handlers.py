@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py
-from iris_py.cli.serve.handlers import Target, imported_files, load_handler, parse_target
+from iris_py.cli.serve.handlers import Target, imported_files, load_target, parse_target
 from iris_py.errors import ConfigurationError
+from iris_py.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 PROGRAM = """\
 import iris_py
+from iris_py.service import Service
 
 async def upper(request):
     return request.payload.upper()
@@ -26,14 +28,11 @@ class Shout(iris_py.Handler):
     async def on_request(self, request):
         return request.payload.upper()
 
-class Picky(iris_py.Handler):
-    def __init__(self, name):
-        self.name = name
-
 class services:
     shout = Shout()
 
 number = 7
+service = Service()
 """
 
 
@@ -70,9 +69,10 @@ def test_a_file_in_place_of_a_module() -> None:
 
 
 def test_handlers_are_found(project: Path) -> None:
-    for name in ("Shout", "services.shout"):
-        assert isinstance(load_handler(parse_target(f"program_to_serve:{name}"), str(project)), iris_py.Handler)
-    assert callable(load_handler(parse_target("program_to_serve:upper"), str(project)))
+    assert issubclass(load_target(parse_target("program_to_serve:Shout"), str(project)), iris_py.Handler)
+    assert isinstance(load_target(parse_target("program_to_serve:services.shout"), str(project)), iris_py.Handler)
+    assert isinstance(load_target(parse_target("program_to_serve:service"), str(project)), Service)
+    assert callable(load_target(parse_target("program_to_serve:upper"), str(project)))
     files = imported_files(parse_target("program_to_serve:upper"))
     assert str(project / "program_to_serve.py") in files
     assert os.__file__ not in files
@@ -87,18 +87,17 @@ def test_handlers_are_found(project: Path) -> None:
         ("program_to_serve:services.x", r"program_to_serve.services has no 'x'. Use one of: shout"),
         ("program_to_serve:number", "number is 7, which answers nothing"),
         ("program_to_serve:services", "which answers nothing"),
-        ("program_to_serve:Picky", "Picky is a class, and cannot be made without arguments"),
         ("needy_program:x", "the module 'needy_program' needs 'no_such_package_anywhere'"),
         ("failing_program:x", "the module 'failing_program' cannot be imported: ZeroDivisionError"),
     ],
 )
 def test_mistakes_say_what_to_do(project: Path, text: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        load_handler(parse_target(text), str(project))
+        load_target(parse_target(text), str(project))
 
 
 def test_the_files_of_a_failure_are_known(project: Path) -> None:
     target = parse_target("failing_program:x")
     with pytest.raises(ConfigurationError) as caught:
-        load_handler(target, str(project))
+        load_target(target, str(project))
     assert str(project / "failing_program.py") in imported_files(target, caught.value)

@@ -1,0 +1,425 @@
+"""Calls of the functions of a service: what each parameter is given, and what goes over the wire, as annotations say it.
+
+Theory of operation. A parameter is given the node if its type is that of a node, and a resource if a start-up hook returns its
+type. The one parameter that is left is the *input*: the request of a handler, the message of a consumer. If its type is
+``Request`` or ``Message``, it is given that; else the payload. The payload is bytes if the annotation says so or says nothing.
+Any other type makes the codec, as the type of the result does. All of this is settled before the process joins anything.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Awaitable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar, Union, get_args, get_origin
+
+from iris_py.api.codec import Codec, as_codec
+from iris_py.api.handler import Handler, is_async_function
+from iris_py.api.node import Node
+from iris_py.errors import ConfigurationError
+from iris_py.patterns.messages import Message, Request
+from iris_py.service.signature import NOTHING, Parameter, Signature, Unresolved, read_signature, show_type
+from iris_py.sync.handlers import Handler as SyncHandler
+from iris_py.sync.node import Node as SyncNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from iris_py.api.codec import AnyCodec, CodecFormat
+
+__all__ = ["Call", "class_codec", "plan_construction", "plan_consumer", "plan_handler", "plan_hook", "refusal", "unresolved"]
+
+#: The payload of a message as it is.
+BYTES: Final = bytes
+#: Annotations that say nothing of a payload.
+_UNSAID: Final = (NOTHING, Any, object)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of a service, with all that it is given.
+
+    Attributes:
+        function: The function, or the class of a handler.
+        name: It with its module, for errors.
+        is_async: Whether it is a coroutine function.
+        input: The parameter for the request or message; None if there is none.
+        is_positional: Whether the input is passed by position.
+        is_whole: Whether the input is a ``Request`` or ``Message``, and not its payload.
+        given: The other parameters that are passed, each with its type.
+        codec: What payloads are; None for bytes.
+        returns: The annotation of the result.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    is_async: bool
+    input: str | None
+    is_positional: bool
+    is_whole: bool
+    given: tuple[tuple[str, Any], ...]
+    codec: Codec[Any, Any] | None
+    returns: Any
+
+    def bind(self, values: Mapping[Any, Any]) -> Callable[..., Any]:
+        """Return a function that takes nothing but the input, if there is one.
+
+        Args:
+            values: The node and the resources, by their types.
+        """
+        function, name, is_whole = self.function, self.input, self.is_whole
+        keywords = {parameter: values[kind] for parameter, kind in self.given}
+        if name is None:
+            return lambda: function(**keywords)
+        if is_whole and self.is_positional and not keywords:
+            return function
+
+        def call(message: Request[Any] | Message[Any]) -> Any:  # noqa: ANN401 - as the function
+            value = message if is_whole else message.payload
+            return function(value, **keywords) if self.is_positional else function(**keywords, **{name: value})
+
+        async def call_async(message: Request[Any] | Message[Any]) -> Any:  # noqa: ANN401 - likewise
+            return await call(message)
+
+        return call_async if self.is_async else call
+
+
+def plan_handler(
+    function: Callable[..., Any],
+    resources: Collection[Any],
+    *,
+    codec: AnyCodec | None = None,
+    format: CodecFormat = "json",  # noqa: A002 - its name
+    inline: bool = False,
+) -> Call:
+    """Return how a function answers requests.
+
+    Args:
+        function: The function.
+        resources: The types that start-up hooks return.
+        codec: What requests and replies are; None if annotations say that.
+        format: The format of codecs that annotations make.
+        inline: Whether a plain function runs in the event loop.
+
+    Raises:
+        ConfigurationError: It cannot be called; the text names the parameter.
+    """
+    signature, is_async = read_signature(function), is_async_function(function)
+    given, source = _split(signature, resources, in_loop=is_async or inline, what="a handler")
+    if source is None:
+        raise refusal(signature.name, f"it has no parameter for the request. {_ADVICE['a handler']}")
+    payload, is_whole = _input_type(signature, source, Request, Message)
+    if codec is None:
+        reply = _reply_type(signature, payload, is_async=is_async)
+        made = _codec(signature, source, payload, reply, format)
+    else:
+        made = as_codec(codec)
+    return _call(function, signature, is_async, source, is_whole, given, made)
+
+
+def plan_consumer(
+    function: Callable[..., Any],
+    resources: Collection[Any],
+    *,
+    codec: AnyCodec | None = None,
+    format: CodecFormat = "json",  # noqa: A002 - its name
+) -> Call:
+    """Return how a function takes messages of topics; otherwise as :func:`plan_handler`."""
+    signature, is_async = read_signature(function), is_async_function(function)
+    given, source = _split(signature, resources, in_loop=is_async, what="a consumer")
+    if source is None:
+        raise refusal(signature.name, f"it has no parameter for the message. {_ADVICE['a consumer']}")
+    payload, is_whole = _input_type(signature, source, Message, Request)
+    made = _codec(signature, source, payload, BYTES, format) if codec is None else as_codec(codec)
+    return _call(function, signature, is_async, source, is_whole, given, made)
+
+
+def plan_hook(function: Callable[..., Any], resources: Collection[Any], *, what: str) -> Call:
+    """Return how a hook is called.
+
+    Args:
+        function: The function; it may be a generator.
+        resources: The types that hooks before it return.
+        what: What it is, for errors: "a start-up hook".
+
+    Raises:
+        ConfigurationError: It cannot be called; the text names the parameter.
+    """
+    signature = read_signature(function)
+    in_loop = is_async_function(function) or inspect.isasyncgenfunction(function)
+    given, source = _split(signature, resources, in_loop=in_loop, what=what)
+    if source is not None and source.is_required:
+        raise _unknown(signature, source, what)
+    return _call(function, signature, in_loop, None, False, given, None)
+
+
+def plan_construction(kind: type[Handler[Any, Any] | SyncHandler[Any, Any]], resources: Collection[Any]) -> Call:
+    """Return how a class of handlers is made; otherwise as :func:`plan_hook`."""
+    what = "the class of a handler"
+    signature = read_signature(kind)
+    given, source = _split(signature, resources, in_loop=issubclass(kind, Handler), what=what)
+    if source is not None and source.is_required:
+        raise _unknown(signature, source, what)
+    return _call(kind, signature, False, None, False, given, None)
+
+
+def class_codec(kind: type, format_: CodecFormat) -> Codec[Any, Any] | None:
+    """Return the codec that a class of handlers names as in ``Handler[Find, User]``; None for bytes.
+
+    Raises:
+        ConfigurationError: No codec can be made of these types.
+    """
+    bases = [each for owner in kind.__mro__ for each in vars(owner).get("__orig_bases__", ())]
+    types_ = next((get_args(each) for each in bases if get_origin(each) in (Handler, SyncHandler)), ())
+    if not types_ or any(isinstance(each, TypeVar) for each in types_):
+        return None
+    request, reply = (BYTES if each in _UNSAID or _is_bytes_like(each) else each for each in types_)
+    if request is reply is BYTES:
+        return None
+    try:
+        return _AnnotatedCodec(request, reply, format_)
+    except ConfigurationError as exc:
+        raise refusal(f"{kind.__module__}.{kind.__qualname__}", str(exc)) from None
+
+
+def refusal(name: str, why: str) -> ConfigurationError:
+    """Return the error of a function that cannot be served."""
+    return ConfigurationError(f"{name} cannot be served: {why}")
+
+
+# -- parameters
+
+_ADVICE: Final = {
+    "a handler": (
+        "A handler has one parameter for the request: an iris_py.Request, bytes, or a type that a codec can be made of. "
+        "Others are given the node (iris_py.Node) or a resource (a type that a start-up hook returns), or have defaults."
+    ),
+    "a consumer": (
+        "A consumer has one parameter for the message: an iris_py.Message, bytes, or a type that a codec can be made of. "
+        "Others are given the node (iris_py.Node) or a resource (a type that a start-up hook returns), or have defaults."
+    ),
+    "a start-up hook": (
+        "A start-up hook is given the node (iris_py.Node) and resources (types that hooks before it return); other parameters "
+        "have defaults."
+    ),
+    "a shut-down hook": (
+        "A shut-down hook is given the node (iris_py.Node) and resources (types that start-up hooks before it return); other "
+        "parameters have defaults."
+    ),
+    "the class of a handler": (
+        "The class of a handler is given the node (iris_py.Node) and resources (types that start-up hooks return); other "
+        "parameters have defaults."
+    ),
+}
+
+
+def _split(
+    signature: Signature, resources: Collection[Any], *, in_loop: bool, what: str
+) -> tuple[tuple[tuple[str, Any], ...], Parameter | None]:
+    """Return the parameters that are given the node or a resource, and the one for the input."""
+    given, rest = [], []
+    for parameter in signature.parameters:
+        kind = _kind_of(parameter.annotation, resources)
+        if kind is None:
+            rest.append(parameter)
+            continue
+        if parameter.is_positional_only:
+            raise refusal(signature.name, f"its parameter {parameter.name!r} is positional-only. Let it be passed by name.")
+        if kind in (Node, SyncNode) and (kind is Node) is not in_loop:
+            raise _wrong_node(signature, parameter, in_loop=in_loop)
+        given.append((parameter.name, kind))
+    required = [each for each in rest if each.is_required]
+    if len(required) > 1:
+        raise _unknown(signature, _least_likely(required), what)
+    if required or not rest:
+        source = required[0] if required else None
+    else:  # one with a default is the input only where a call by position reaches it
+        source = rest[0] if rest[0] is signature.parameters[0] and not rest[0].is_keyword_only else None
+    if source is None and not rest and signature.takes_any and not given:
+        source = Parameter("request", NOTHING, True, True, False)
+    return tuple(given), source
+
+
+def _kind_of(annotation: Any, resources: Collection[Any]) -> Any:  # noqa: ANN401 - annotations are of any type
+    """Return the type of the node or resource that a parameter is given; None if it is given neither."""
+    if get_origin(annotation) is Annotated:
+        annotation = annotation.__origin__
+    known = (Node, SyncNode, *resources)
+    if annotation in known:
+        return known[known.index(annotation)]
+    if get_origin(annotation) in (Union, types.UnionType):  # Node | None
+        members = [each for each in get_args(annotation) if each is not types.NoneType]
+        if len(members) == 1 and members[0] in known:
+            return members[0]
+    return None
+
+
+def _least_likely(parameters: list[Parameter]) -> Parameter:
+    """Return the parameter to be named as unknown: one that no codec can be made of, or else the last one."""
+    for parameter in parameters:
+        if get_origin(parameter.annotation) in (Request, Message) or parameter.annotation in (Request, Message, *_UNSAID):
+            continue
+        try:
+            Codec(parameter.annotation)
+        except ConfigurationError:
+            return parameter
+    return parameters[-1]
+
+
+def _unknown(signature: Signature, parameter: Parameter, what: str) -> ConfigurationError:
+    annotation = parameter.annotation
+    if isinstance(annotation, Unresolved):
+        return unresolved(signature.name, f"its parameter {parameter.name!r}", annotation)
+    said = "has no annotation" if annotation is NOTHING else f"is annotated {show_type(annotation)}"
+    return refusal(
+        signature.name, f"its parameter {parameter.name!r} {said}, and nothing is known to pass there. {_ADVICE[what]}"
+    )
+
+
+def unresolved(name: str, where: str, annotation: Unresolved) -> ConfigurationError:
+    """Return the error of an annotation that cannot be evaluated."""
+    return refusal(
+        name,
+        f"{where} is annotated {annotation.text}, which cannot be read when the program runs: {annotation.reason}. Define or "
+        "import it at the top of the module, and not under `if TYPE_CHECKING:`.",
+    )
+
+
+def _wrong_node(signature: Signature, parameter: Parameter, *, in_loop: bool) -> ConfigurationError:
+    if in_loop:
+        why = "is an iris_py.sync.Node, whose methods would stop the event loop. Annotate it iris_py.Node"
+    else:
+        why = (
+            "is an iris_py.Node, which cannot be used in the thread that a plain function runs in. Make the function async, or "
+            "annotate iris_py.sync.Node"
+        )
+    return refusal(signature.name, f"its parameter {parameter.name!r} {why}.")
+
+
+# -- payloads
+
+
+def _input_type(signature: Signature, source: Parameter, whole: type, other: type) -> tuple[Any, bool]:
+    """Return the type of the payload, and whether the input is the whole message.
+
+    Args:
+        signature: The signature.
+        source: The parameter for the input.
+        whole: The class of messages that the function may take whole.
+        other: The class of the messages of other functions.
+    """
+    annotation = source.annotation
+    if isinstance(annotation, Unresolved):
+        raise unresolved(signature.name, f"its parameter {source.name!r}", annotation)
+    if annotation is other or get_origin(annotation) is other:
+        raise refusal(
+            signature.name,
+            f"its parameter {source.name!r} is an iris_py.{other.__name__}. Handlers of clusters take an iris_py.Request, "
+            "consumers of topics an iris_py.Message.",
+        )
+    if annotation in _UNSAID or annotation is whole:
+        return BYTES, True
+    if get_origin(annotation) is whole:
+        (payload,) = get_args(annotation)
+        is_unsaid = payload in _UNSAID or payload is BYTES or isinstance(payload, TypeVar)
+        return (BYTES if is_unsaid else payload), True
+    if annotation is not BYTES and _is_bytes_like(annotation):
+        raise refusal(
+            signature.name, f"its parameter {source.name!r} is annotated {show_type(annotation)}. What arrives is bytes."
+        )
+    return annotation, False
+
+
+def _reply_type(signature: Signature, payload: Any, *, is_async: bool) -> Any:  # noqa: ANN401 - annotations are of any type
+    """Return the type of the reply: ``BYTES``, or one of which a codec is made."""
+    annotation = signature.returns
+    if not is_async and get_origin(annotation) in (Awaitable, Coroutine):
+        annotation = get_args(annotation)[-1]
+    if isinstance(annotation, Unresolved):
+        raise unresolved(signature.name, "its result", annotation)
+    if _is_bytes_like(annotation) or annotation is NoReturn:
+        return BYTES
+    if annotation in _UNSAID and payload is BYTES:
+        return BYTES
+    if annotation is NOTHING:
+        raise refusal(
+            signature.name,
+            "it does not say what it returns. Annotate that: `-> bytes` for bytes, or any type that a codec can be made of.",
+        )
+    return Any if annotation in _UNSAID else annotation
+
+
+def _codec(
+    signature: Signature,
+    source: Parameter,
+    request: Any,  # noqa: ANN401 - annotations are of any type
+    reply: Any,  # noqa: ANN401 - likewise
+    format_: CodecFormat,
+) -> Codec[Any, Any] | None:
+    """Return the codec of two types; None if both are bytes."""
+    if request is reply is BYTES:
+        return None
+    places = ((request, f"its parameter {source.name!r}"), (reply, "its result"))
+    for annotation, place in places:
+        try:
+            Codec(Any if annotation is BYTES else annotation, format=format_)
+        except ConfigurationError as exc:
+            hint = " If it is a resource, let a start-up hook return it." if annotation is request else ""
+            raise refusal(signature.name, f"{place} is annotated {show_type(annotation)}, and {exc}{hint}") from None
+    return _AnnotatedCodec(request, reply, format_)
+
+
+class _AnnotatedCodec(Codec[Any, Any]):
+    """A codec of annotations, where bytes are the payload itself, and no value of the format."""
+
+    def __init__(self, request: Any, reply: Any, format_: CodecFormat) -> None:  # noqa: ANN401 - annotations
+        super().__init__(*(Any if each is BYTES else each for each in (request, reply)), format=format_)
+        self._has_bytes = request is BYTES, reply is BYTES
+
+    def encode_request(self, value: Any) -> bytes:  # noqa: ANN401 - of whatever type
+        return value if self._has_bytes[0] else super().encode_request(value)
+
+    def decode_request(self, payload: bytes) -> Any:  # noqa: ANN401 - likewise
+        return payload if self._has_bytes[0] else super().decode_request(payload)
+
+    def encode_reply(self, value: Any) -> bytes:  # noqa: ANN401 - likewise
+        return value if self._has_bytes[1] else super().encode_reply(value)
+
+    def decode_reply(self, payload: bytes) -> Any:  # noqa: ANN401 - likewise
+        return payload if self._has_bytes[1] else super().decode_reply(payload)
+
+
+def _is_bytes_like(annotation: Any) -> bool:  # noqa: ANN401 - annotations are of any type
+    """Tell whether all values of a type are sent as they are. None is among them as the answer to a survey."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        members = [each for each in get_args(annotation) if each is not types.NoneType]
+        return bool(members) and all(map(_is_bytes_like, members))
+    return annotation in (bytes, bytearray, memoryview) or get_origin(annotation) is memoryview
+
+
+def _call(
+    function: Callable[..., Any],
+    signature: Signature,
+    is_async: bool,
+    source: Parameter | None,
+    is_whole: bool,
+    given: tuple[tuple[str, Any], ...],
+    codec: Codec[Any, Any] | None,
+) -> Call:
+    is_first = source is not None and not source.is_keyword_only
+    if is_first and signature.parameters and source in signature.parameters:
+        is_first = signature.parameters.index(source) == 0
+        if not is_first and source.is_positional_only:
+            raise refusal(signature.name, f"its parameter {source.name!r} is positional-only. Let it be the first one.")
+    return Call(
+        function,
+        signature.name,
+        is_async,
+        None if source is None else source.name,
+        is_first,
+        is_whole,
+        given,
+        codec,
+        signature.returns,
+    )

@@ -1,0 +1,252 @@
+"""Hooks of a service: functions that run when it starts and when it ends, and the resources that they return.
+
+Theory of operation. The hooks are one list, in the order in which the program registers them. At start-up each start-up hook of
+the list runs, and each shut-down hook is noted; at the end, those that were noted run, the last one first. So a shut-down hook
+that is registered right behind a start-up hook ends what that has begun, also when a later hook fails. A start-up hook that is
+a generator is both: it yields once, and the rest of it runs at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import types
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
+
+from iris_py.api.threads import DaemonThreads
+from iris_py.logs import EventLogger
+from iris_py.service.calls import Call, plan_hook, refusal, unresolved
+from iris_py.service.signature import NOTHING, Unresolved, show_type
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+__all__ = ["Hook", "HookPlan", "Hooks", "contain", "plan_hooks"]
+
+logger = EventLogger("iris_py")
+
+#: Threads for hooks that are plain functions. They run one after the other: more than one is only used where one that was
+#: cancelled does not return.
+THREADS_MAX: Final = 16
+
+_GENERATORS: Final = (AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator)
+#: Types of results that are no resource: too many parameters have them.
+_NO_RESOURCES: Final = (bool, bytes, bytearray, complex, dict, float, frozenset, int, list, memoryview, object, set, str, tuple)
+_END: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A hook as the program registers it.
+
+    Attributes:
+        function: The function.
+        is_startup: Whether it runs at start-up; else it runs at shut-down.
+    """
+
+    function: Callable[..., Any]
+    is_startup: bool
+
+    @property
+    def what(self) -> str:
+        """The kind of the hook, for errors."""
+        return "a start-up hook" if self.is_startup else "a shut-down hook"
+
+
+@dataclass(frozen=True, slots=True)
+class HookPlan:
+    """A hook that can be called.
+
+    Attributes:
+        hook: The hook.
+        call: What it is given.
+        resource: The type of the resource that it returns; None if it returns none.
+    """
+
+    hook: Hook
+    call: Call
+    resource: Any
+
+
+def plan_hooks(hooks: Sequence[Hook]) -> list[HookPlan]:
+    """Return how hooks are called, in their order.
+
+    Raises:
+        ConfigurationError: One of them cannot be called, or returns what is no resource.
+    """
+    plans: list[HookPlan] = []
+    for hook in hooks:
+        call = plan_hook(hook.function, [plan.resource for plan in plans if plan.resource is not None], what=hook.what)
+        resource = _resource_of(hook, call) if hook.is_startup else None
+        other = next((plan for plan in plans if plan.resource is not None and plan.resource == resource), None)
+        if other is not None:
+            raise refusal(
+                call.name,
+                f"{other.call.name} returns a {show_type(resource)}, too, so a parameter of this type could be given either. "
+                "Tell them apart with typing.NewType.",
+            )
+        plans.append(HookPlan(hook, call, resource))
+    return plans
+
+
+class Hooks:
+    """The hooks of a service that runs.
+
+    Args:
+        plans: How each is called.
+        values: The node by its types. The resources are added.
+
+    Attributes:
+        running: The hook that runs, for people; empty if none does.
+        failed: The hook that has failed, for people; empty if none has.
+    """
+
+    def __init__(self, plans: Sequence[HookPlan], values: dict[Any, Any]) -> None:
+        self.running = ""
+        self.failed = ""
+        self._plans = plans
+        self._values = values
+        self._threads = DaemonThreads(THREADS_MAX, "iris-hook")
+        self._ends: list[tuple[str, Callable[[], Awaitable[object]]]] = []
+
+    async def start(self) -> None:
+        """Run the start-up hooks.
+
+        Raises:
+            ConfigurationError: A hook returned a resource that its annotation does not name.
+            Exception: The error of a hook; no hook behind it has run.
+        """
+        for plan in self._plans:
+            call = plan.call.bind(self._values)
+            if not plan.hook.is_startup:
+                self._ends.append((f"the shut-down hook {plan.call.name}", partial(self._run, plan, call)))
+                continue
+            value = await self._noting(f"the start-up hook {plan.call.name}", partial(self._begin, plan, call))
+            if plan.resource is not None:
+                self._values[plan.resource] = value
+            elif value is not None:
+                raise refusal(
+                    plan.call.name,
+                    f"it returned a {type(value).__qualname__}, and its annotation does not say so. "
+                    "Annotate what it returns, so that handlers can be given it; or let it return None.",
+                )
+
+    async def stop(self, timeout_s: float) -> BaseException | None:
+        """Run the shut-down hooks whose start-up hooks have run, the last one first. Errors are logged.
+
+        Args:
+            timeout_s: Seconds for all of them. One that runs then, and each one behind it, is cancelled.
+
+        Returns:
+            The first error; None if there was none.
+        """
+        first: BaseException | None = None
+        until = asyncio.get_running_loop().time() + timeout_s
+        try:
+            while self._ends:
+                name, end = self._ends.pop()
+                limit = asyncio.timeout_at(until)
+                try:
+                    async with limit:
+                        await self._noting(name, end)
+                except Exception as exc:
+                    first = first or exc
+                    self._log(name, exc, timeout_s if limit.expired() else None)
+        finally:
+            self._threads.shutdown()
+        return first
+
+    # --
+
+    async def _noting(self, name: str, function: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 - a resource
+        """Run a hook, and note that it runs, and that it has failed."""
+        self.running = name
+        try:
+            return await function()
+        except Exception as exc:
+            self.failed = self.failed or name
+            exc.add_note(f"It was raised by {name}.")
+            raise
+        finally:
+            self.running = ""
+
+    def _log(self, name: str, error: BaseException, timeout_s: float | None) -> None:
+        """Log the error of a shut-down hook. That of a start-up hook is raised."""
+        if timeout_s is not None:
+            self.failed = self.failed or name
+            logger.error(
+                "hook_cancelled",
+                "%s was cancelled: the shut-down hooks have not ended within %g s",
+                name,
+                timeout_s,
+                about=name,
+                hook=name,
+            )
+        else:
+            kind = type(error).__qualname__
+            logger.error("hook_failed", "%s failed: %s: %s", name, kind, error, about=name, error=error, hook=name)
+
+    async def _begin(self, plan: HookPlan, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a resource
+        """Run a start-up hook; of a generator, up to its ``yield``."""
+        go_on: Callable[[], Awaitable[object]]
+        if inspect.isasyncgenfunction(plan.hook.function):
+            go_on = partial(anext, call(), _END)
+        elif inspect.isgeneratorfunction(plan.hook.function):
+            go_on = partial(self._in_thread, partial(next, call(), _END))
+        else:
+            return await self._run(plan, call)
+        value = await go_on()
+        if value is _END:
+            raise RuntimeError("it is a generator, and did not yield")
+        self._ends.append((f"the rest of the start-up hook {plan.call.name}", partial(_finish, go_on)))
+        return value
+
+    async def _run(self, plan: HookPlan, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a resource
+        """Call a function: in the event loop if it is async, else in a thread."""
+        result = call() if plan.call.is_async else await self._in_thread(call)
+        return await result if inspect.isawaitable(result) else result
+
+    async def _in_thread(self, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - a resource
+        context = copy_context()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, context.run, contain, function)
+
+
+async def _finish(go_on: Callable[[], Awaitable[object]]) -> None:
+    """Run the rest of a generator."""
+    if await go_on() is not _END:
+        raise RuntimeError("it is a generator, and yielded twice")
+
+
+def contain(function: Callable[[], Any]) -> Any:  # noqa: ANN401 - a resource
+    """Call a function in a thread. A future cannot carry StopIteration: the task that waits for it would wait for ever."""
+    try:
+        return function()
+    except StopIteration as exc:
+        raise RuntimeError("the function raised StopIteration") from exc
+
+
+def _resource_of(hook: Hook, call: Call) -> Any:  # noqa: ANN401 - a type
+    """Return the type of the resource that a start-up hook returns or yields; None if it returns none.
+
+    Raises:
+        ConfigurationError: The type cannot tell a resource from requests.
+    """
+    annotation = call.returns
+    if inspect.isgeneratorfunction(hook.function) or inspect.isasyncgenfunction(hook.function):
+        arguments = get_args(annotation) if get_origin(annotation) in _GENERATORS else ()
+        annotation = arguments[0] if arguments else NOTHING
+    if isinstance(annotation, Unresolved):
+        raise unresolved(call.name, "its result", annotation)
+    if annotation in (NOTHING, Any, None, types.NoneType):
+        return None
+    if annotation in _NO_RESOURCES or get_origin(annotation) in _NO_RESOURCES:
+        raise refusal(
+            call.name,
+            f"it returns a {show_type(annotation)}, and too many parameters have this type. Return an object of a class of "
+            "your own, or name the type with typing.NewType.",
+        )
+    return annotation

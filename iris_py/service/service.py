@@ -1,0 +1,427 @@
+"""A service: handlers, consumers and hooks, as a program registers them and as they run on a node."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+
+from iris_py.api.codec import as_codec
+from iris_py.api.far_topics import split_pattern
+from iris_py.api.handler import Handler
+from iris_py.api.node import Node
+from iris_py.api.sealed import Sealed, as_seal
+from iris_py.api.threads import DaemonThreads
+from iris_py.errors import ConfigurationError
+from iris_py.node.refusals import refusals
+from iris_py.patterns.topic.names import parse_pattern
+from iris_py.service.calls import class_codec, plan_construction, plan_consumer, plan_handler, refusal
+from iris_py.service.hooks import Hook, Hooks, contain, plan_hooks
+from iris_py.sync import handlers as sync_handlers
+from iris_py.sync.background import Background
+from iris_py.sync.node import Node as SyncNode
+from iris_py.wire.names import check_own_name
+from iris_security.keyring import encode_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Coroutine, Sequence
+    from types import TracebackType
+    from typing import Self, Unpack
+
+    from iris_py.api.codec import AnyCodec, Codec, CodecFormat
+    from iris_py.api.membership import Membership
+    from iris_py.api.options import JoinOptions, SubscribeOptions
+    from iris_py.api.sealed import Seal, SealLike
+    from iris_py.api.subscription import Subscription
+    from iris_py.service.hooks import HookPlan
+
+__all__ = ["Running", "Service"]
+
+#: Seconds for all that a service does when it ends: handlers and consumers have 30 of them, hooks have the rest. Less than the
+#: 40 s after which `iris serve` kills a worker. Too small: hooks that flush much are cut off; too large: they are killed.
+STOP_S: Final = 35.0
+#: Seconds for the shut-down hooks at least, when handlers have taken all of their time.
+HOOKS_MIN_S: Final = 5.0
+
+_Registered = TypeVar("_Registered")
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
+#: The node and the resources, by their types.
+_Values: TypeAlias = dict[Any, Any]
+#: The codec of a handler or consumer, and a function that makes it.
+_Made: TypeAlias = "tuple[Codec[Any, Any] | None, Callable[[_Values], Any]]"
+#: Classes of handlers, of both APIs.
+_HANDLERS: Final = (Handler, sync_handlers.Handler)
+
+
+@dataclass(frozen=True, slots=True)
+class _HandlerEntry:
+    """A handler as it is registered."""
+
+    cluster: str
+    handler: Any
+    codec: AnyCodec | None
+    format: CodecFormat
+    seal: Seal | None
+    options: JoinOptions
+
+
+@dataclass(frozen=True, slots=True)
+class _ConsumerEntry:
+    """A consumer as it is registered."""
+
+    pattern: str
+    function: Callable[..., Any]
+    codec: AnyCodec | None
+    format: CodecFormat
+    options: SubscribeOptions
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A service with all signatures read: what each function is given, and what goes over the wire.
+
+    Attributes:
+        hooks: The hooks.
+        handlers: Each handler with its codec, and a function that makes it of the node and the resources.
+        consumers: Likewise.
+    """
+
+    hooks: Sequence[HookPlan]
+    handlers: Sequence[tuple[_HandlerEntry, _Made]]
+    consumers: Sequence[tuple[_ConsumerEntry, _Made]]
+
+
+class Service:
+    """Handlers of clusters, consumers of topics, and hooks, which `iris serve` or :meth:`running` runs on one node.
+
+    What a function is given follows from the types of its parameters: the node, from ``iris_py.Node`` (in a plain function,
+    which runs in a thread, from ``iris_py.sync.Node``); a resource, from the type that a start-up hook returns. The parameter
+    that is left is the request or message: an ``iris_py.Request`` or ``iris_py.Message``, or its payload. A payload is bytes
+    if the annotation is ``bytes``, or if there is none. Every other type, and that of the result, makes the codec.
+    """
+
+    def __init__(self) -> None:
+        self._handlers: list[_HandlerEntry] = []
+        self._consumers: list[_ConsumerEntry] = []
+        self._hooks: list[Hook] = []
+
+    def __repr__(self) -> str:
+        return f"<Service that {self.describe()}>"
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters that it serves."""
+        return tuple(each.cluster for each in self._handlers)
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The topics that it consumes."""
+        return tuple(each.pattern for each in self._consumers)
+
+    # -- what a program registers
+
+    def handler(
+        self,
+        cluster: str,
+        *,
+        codec: AnyCodec | None = None,
+        format: CodecFormat = "json",  # noqa: A002 - its name
+        seal: SealLike | None = None,
+        **options: Unpack[JoinOptions],
+    ) -> Callable[[_Registered], _Registered]:
+        """Register the handler of a cluster: use it as a decorator, or call what it returns.
+
+        It takes an async function, a plain function, a class of handlers, an object of one, or :class:`iris_py.Sealed`. A class
+        is made at start-up; its ``__init__`` is given the node and resources as functions are. The codec of a class is that
+        which its base names: ``class Users(iris_py.Handler[Find, User])``.
+
+        Args:
+            cluster: The name of the cluster.
+            codec: What requests and replies are, in place of the types of annotations, as in :meth:`iris_py.Node.join`.
+            format: The format of the codec that annotations make: ``"json"`` or ``"msgpack"``.
+            seal: The secret that callers give as ``seal=``, or a :class:`iris_py.Seal` of it: requests and replies are sealed
+                from end to end, as :class:`iris_py.Sealed` describes.
+            **options: As of :meth:`iris_py.Node.join`.
+
+        Raises:
+            ConfigurationError: The name is wrong, the service has a handler for it already, or what is registered is none.
+        """
+        if not isinstance(cluster, str):
+            raise ConfigurationError(
+                f'service.handler() takes the name of a cluster, not {cluster!r}. Write @service.handler("NAME").'
+            )
+        with refusals:
+            check_own_name(cluster)
+            encode_name(cluster)
+        sealing = None if seal is None else as_seal(seal)
+        if cluster in self.clusters:
+            raise ConfigurationError(f"the service has a handler for the cluster {cluster!r} already.")
+
+        def register(handler: _Registered) -> _Registered:
+            _check_handler(handler._handler if isinstance(handler, Sealed) else handler)
+            self._handlers.append(_HandlerEntry(cluster, handler, codec, format, sealing, options))
+            return handler
+
+        return register
+
+    def consumer(
+        self,
+        pattern: str,
+        *,
+        codec: AnyCodec | None = None,
+        format: CodecFormat = "json",  # noqa: A002 - its name
+        **options: Unpack[SubscribeOptions],
+    ) -> Callable[[_Function], _Function]:
+        """Register a consumer of topics: use it as a decorator.
+
+        It takes an async or a plain function of a message, which is given one message at a time. What the function raises is
+        logged, and what it returns is dropped.
+
+        Args:
+            pattern: The topics, as of :meth:`iris_py.Node.subscribe`.
+            codec: What messages are, in place of the types of annotations.
+            format: The format of the codec that annotations make.
+            **options: As of :meth:`iris_py.Node.subscribe`.
+
+        Raises:
+            ConfigurationError: The pattern is wrong, or what is registered is no function.
+        """
+        if not isinstance(pattern, str):
+            raise ConfigurationError(f'service.consumer() takes topics, not {pattern!r}. Write @service.consumer("PATTERN").')
+        with refusals:
+            parse_pattern(split_pattern(pattern)[0])
+
+        def register(function: _Function) -> _Function:
+            _check_function(function, "a consumer")
+            self._consumers.append(_ConsumerEntry(pattern, function, codec, format, options))
+            return function
+
+        return register
+
+    def on_startup(self, function: _Function) -> _Function:
+        """Register a hook that runs before the service joins anything: use it as a decorator.
+
+        What it returns is a resource: functions with a parameter of its annotated type are given it. The function is async, or
+        a plain one, which runs in a thread. If it is a generator, async or not, it yields the resource, and the rest of it runs
+        at shut-down.
+
+        Raises:
+            ConfigurationError: It is no function.
+        """
+        if not callable(function) or inspect.isclass(function):
+            raise ConfigurationError(f"a start-up hook is a function, not {function!r}.")
+        self._hooks.append(Hook(function, is_startup=True))
+        return function
+
+    def on_shutdown(self, function: _Function) -> _Function:
+        """Register a hook that runs when the last request has been answered, while the node is open: use it as a decorator.
+
+        Shut-down hooks run in the reverse order. One runs if all start-up hooks that were registered before it have run.
+
+        Raises:
+            ConfigurationError: It is no function, or a generator.
+        """
+        _check_function(function, "a shut-down hook")
+        self._hooks.append(Hook(function, is_startup=False))
+        return function
+
+    # -- running it
+
+    def running(self, node: Node, *, weight: float = 1.0) -> Running:
+        """Run it on a node, for the time of an ``async with`` block: for tests, and for programs of your own.
+
+        Args:
+            node: The node.
+            weight: The part of the load for this node; those of handlers are multiplied with it.
+
+        Raises:
+            ConfigurationError: A function cannot be called; see :meth:`check`.
+        """
+        return Running(self._plan(), node, weight)
+
+    def check(self) -> None:
+        """Check the signatures of all functions. `iris serve` does so before it connects.
+
+        Raises:
+            ConfigurationError: A function cannot be called. The text names it and its parameter, and says what would work. Or
+                there is neither a handler nor a consumer.
+        """
+        self._plan()
+
+    def describe(self) -> str:
+        """Return what it does, in words: ``serves 'users', consumes 'clicks.>'``."""
+        named = {"serves": self.clusters, "consumes": self.patterns}
+        return ", ".join(f"{verb} {_listed(names)}" for verb, names in named.items() if names) or "serves nothing"
+
+    def _plan(self) -> _Plan:
+        if not self._handlers and not self._consumers:
+            raise ConfigurationError("the service has neither a handler nor a consumer. Register one with @service.handler().")
+        hooks = plan_hooks(self._hooks)
+        resources = [each.resource for each in hooks if each.resource is not None]
+        return _Plan(
+            hooks,
+            [(each, _plan_handler(each, resources)) for each in self._handlers],
+            [(each, _plan_consumer(each, resources)) for each in self._consumers],
+        )
+
+
+class Running:
+    """A service on a node; :meth:`Service.running` makes one.
+
+    Attributes:
+        is_started: Whether it serves.
+        node: The node.
+    """
+
+    def __init__(self, plan: _Plan, node: Node, weight: float) -> None:
+        self.is_started = False
+        self.node = node
+        self._plan = plan
+        self._weight = weight
+        self._values: _Values = {Node: node}
+        self._hooks = Hooks(plan.hooks, self._values)
+        self._memberships: list[Membership] = []
+        self._subscriptions: list[Subscription[Any]] = []
+        self._threads = DaemonThreads(max(1, len(plan.consumers)), "iris-consumer")
+
+    @property
+    def failed_hook(self) -> str:
+        """The first hook that has failed; empty if none has."""
+        return self._hooks.failed
+
+    def reasons(self) -> tuple[str, ...]:
+        """Return why it is to be given no work yet; empty once it serves. It is what ``/readyz`` says."""
+        if self.is_started:
+            return ()
+        return (f"{self._hooks.running} runs" if self._hooks.running else "the service is starting",)
+
+    async def __aenter__(self) -> Self:
+        """Run the start-up hooks, then subscribe and join.
+
+        Raises:
+            Exception: The error of a hook; shut-down hooks have run.
+            IrisError: As of :meth:`iris_py.Node.join` and :meth:`iris_py.Node.subscribe`.
+        """
+        background = Background(asyncio.get_running_loop())
+        self._values[SyncNode] = SyncNode(self.node, background)
+        try:
+            await self._hooks.start()
+            for consumer, (codec, make) in self._plan.consumers:
+                callback = self._callback(make(self._values))
+                opening: Any = self.node.subscribe(consumer.pattern, callback, codec=cast("Any", codec), **consumer.options)
+                self._subscriptions.append(await opening)
+            for handler, (codec, make) in self._plan.handlers:
+                made = make(self._values)
+                options: dict[str, Any] = {**handler.options}
+                if options.get("concurrency") is None:
+                    options["concurrency"] = sync_handlers.default_concurrency(made)
+                options["weight"] = handler.options.get("weight", 1.0) * self._weight
+                adapted: Any = sync_handlers.adapt(made, background, inline=True)  # plain functions get threads in join()
+                self._memberships.append(await self.node.join(handler.cluster, adapted, codec=codec, **options))
+        except BaseException:
+            await self._stop()
+            raise
+        self.is_started = True
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave the clusters without failing a request, close the subscriptions, and run the shut-down hooks.
+
+        Raises:
+            Exception: The first error of a shut-down hook, if the block has not raised itself. Each is logged.
+        """
+        error = await self._stop()
+        if error is not None and exc is None:
+            raise error
+
+    async def _stop(self) -> BaseException | None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + STOP_S
+        ends: list[Coroutine[Any, Any, None]] = [each.leave() for each in self._memberships]
+        ends += [each.close() for each in self._subscriptions]
+        await asyncio.gather(*ends, return_exceptions=True)
+        self._threads.shutdown()
+        return await self._hooks.stop(max(HOOKS_MIN_S, until - loop.time()))
+
+    def _callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function for a subscription; plain functions run in a thread."""
+        if inspect.iscoroutinefunction(function):
+            return function
+
+        async def receive(message: object) -> None:
+            run = copy_context().run
+            result = await asyncio.get_running_loop().run_in_executor(self._threads, run, contain, partial(function, message))
+            if inspect.isawaitable(result):
+                await result
+
+        return receive
+
+
+# -- what is registered, and how it is made
+
+
+def _plan_handler(entry: _HandlerEntry, resources: Collection[Any]) -> _Made:
+    """Return the codec of a handler, and a function that makes what joins the cluster."""
+    handler, seal = entry.handler, entry.seal
+    if isinstance(handler, Sealed):
+        codec, make = _plan_open_handler(entry, handler._handler, resources)
+        return codec, lambda values: handler._over(make(values))
+    codec, make = _plan_open_handler(entry, handler, resources)
+    if seal is None:
+        return codec, make
+    return codec, lambda values: Sealed(make(values), seal._secrets, name=seal._name)
+
+
+def _plan_open_handler(
+    entry: _HandlerEntry,
+    handler: Any,  # noqa: ANN401 - whatever can be registered
+    resources: Collection[Any],
+) -> _Made:
+    given = None if entry.codec is None else as_codec(entry.codec)
+    if isinstance(handler, type):
+        construction = plan_construction(handler, resources)
+        return given or class_codec(handler, entry.format), lambda values: construction.bind(values)()
+    if isinstance(handler, _HANDLERS):
+        return given or class_codec(type(handler), entry.format), lambda _values: handler
+    is_inline = entry.options.get("inline", False)
+    call = plan_handler(handler, resources, codec=given, format=entry.format, inline=is_inline)
+    return call.codec, call.bind
+
+
+def _plan_consumer(entry: _ConsumerEntry, resources: Collection[Any]) -> _Made:
+    call = plan_consumer(entry.function, resources, codec=entry.codec, format=entry.format)
+    return call.codec, call.bind
+
+
+def _check_handler(handler: object) -> None:
+    """Refuse what answers nothing.
+
+    Raises:
+        ConfigurationError: It is neither a function nor a handler, nor a class of handlers.
+    """
+    if isinstance(handler, type):
+        if not issubclass(handler, _HANDLERS):
+            raise refusal(_name_of(handler), "it is a class, and no subclass of iris_py.Handler.")
+    elif not isinstance(handler, _HANDLERS):
+        _check_function(handler, "a handler")
+
+
+def _check_function(function: object, what: str) -> None:
+    if not callable(function) or isinstance(function, type):
+        raise ConfigurationError(f"{what} is a function, not {function!r}.")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise refusal(_name_of(function), f"it is a generator, and {what} returns once.")
+
+
+def _name_of(named: object) -> str:
+    return f"{getattr(named, '__module__', '?')}.{getattr(named, '__qualname__', type(named).__qualname__)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    quoted = [repr(name) for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
