@@ -14,7 +14,7 @@ from iris_py.errors import ConfigurationError, IrisError
 from iris_py.federation.names import gateway_cluster, split
 from iris_py.node.refusals import refusals
 from iris_py.patterns.request.pending import Ticket
-from iris_py.patterns.request.retry import IDEMPOTENT
+from iris_py.patterns.request.retry import IDEMPOTENT, Retry
 from iris_py.wire.headers import NO_HEADERS
 from iris_py.wire.packets import as_bytes
 
@@ -60,6 +60,9 @@ class Asker(Generic[Question]):
             which is one of :meth:`iris_py.Node.request`. Called in the event loop, never while :meth:`ask` runs; every
             question that is not cancelled is told once.
         on_member: Told who replied to a question: its id (hex), right before the reply is.
+        retry: How each may be repeated.
+        is_exclusive: Whether a member executes only one of such requests at a time, whoever asks. So if it goes away, that one
+            request was with it, or an ordinary one; others of them were not begun.
     """
 
     def __init__(
@@ -69,12 +72,17 @@ class Asker(Generic[Question]):
         timeout: float,
         on_outcomes: Callable[[list[tuple[Question, bytes | IrisError]]], None],
         on_member: Callable[[Question, str], None] | None = None,
+        retry: Retry = IDEMPOTENT,
+        *,
+        is_exclusive: bool = False,
     ) -> None:
         self._node = node
         self._cluster = cluster
         self._timeout = timeout
         self._on_outcomes = on_outcomes
         self._on_member = on_member
+        self._retry = retry
+        self._is_exclusive = is_exclusive
         self._calls: dict[Question, Call] = {}  # their spans
         self._outcomes: list[tuple[Question, bytes | IrisError]] = []
 
@@ -110,7 +118,7 @@ class Asker(Generic[Question]):
 
     def _ask_together(self, questions: Sequence[Question]) -> None:
         node = self._node
-        if node._tracing is None and node._closing is None and self._is_own():
+        if node._tracing is None and node._closing is None and not self._is_exclusive and self._is_own():
             try:
                 asked = []
                 for question in questions:
@@ -118,7 +126,7 @@ class Asker(Generic[Question]):
                     asked.append(
                         (Ticket(self, question), question.key, payload if type(payload) is bytes else as_bytes(payload))
                     )
-                node._core.request_many(self._cluster, asked, self._timeout, node._loop.time())
+                node._core.request_many(self._cluster, asked, self._timeout, node._loop.time(), self._retry)
             except (IrisError, TypeError):
                 self._ask_one_by_one(questions)  # which finds out whose error it is
         else:
@@ -136,14 +144,13 @@ class Asker(Generic[Question]):
                     call = self._calls[question] = node._tracing.call("request", self._cluster, NO_HEADERS)
                     headers = call.headers
                 token = Ticket(self, question)
+                retry, exclusive = self._retry, self._is_exclusive
                 if self._cluster not in node._own_names and node._is_far(self._cluster):
-                    node._crossings.ask(
-                        token, self._cluster, content, self._timeout, IDEMPOTENT, question.key, ("", ""), headers
-                    )
+                    far = (self._cluster, content, self._timeout, retry, question.key, ("", ""), headers)
+                    node._crossings.ask(token, *far, is_exclusive=exclusive)
                 else:
-                    node._core.request(
-                        self._cluster, content, self._timeout, IDEMPOTENT, token, now, question.key, None, headers
-                    )
+                    own = (self._timeout, retry, token, now, question.key, None, headers)
+                    node._core.request(self._cluster, content, *own, waits=not exclusive, is_exclusive=exclusive)
             except IrisError as exc:
                 self._note(question, exc)
             except TypeError as exc:

@@ -32,9 +32,9 @@ from iris_py.federation.names import gateway_cluster, split
 from iris_py.node.refusals import refusals
 from iris_py.patterns.request.pending import Pending, Ticket, new_request
 from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
-from iris_py.patterns.request.retry import Retry
+from iris_py.patterns.request.retry import MEMBERS_LOST_MAX, Retry
 from iris_py.patterns.request.rooms import pause_s
-from iris_py.wire.headers import MEMBERS_WAIT_HEADER, encode_headers
+from iris_py.wire.headers import EXCLUSIVE_HEADER, MEMBERS_LOST_HEADER, MEMBERS_WAIT_HEADER, encode_headers
 from iris_py.wire.packets import check_size
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ class Crossings:
         *,
         waits: bool = True,
         members_wait_s: float | None = None,
+        is_exclusive: bool = False,
     ) -> Crossing:
         """Begin a request; its outcome comes to ``token``. Returns what to give to :meth:`cancel`.
 
@@ -128,6 +129,7 @@ class Crossings:
             headers: What travels beside the payload.
             waits: Whether it waits for a place, until its time is out, if every member is full.
             members_wait_s: How long it waits while nobody serves the cluster there; None for what ``retry`` says.
+            is_exclusive: Whether its member there executes no other exclusive request meanwhile.
 
         Raises:
             MessageTooLarge: The payload is over ``max_message_bytes``.
@@ -154,12 +156,18 @@ class Crossings:
                 require=zones[1],
             )
             content = call_head(call) + payload
-        at_gateways = None if retry is None else _AT_GATEWAYS
+        at_gateways, told = None if retry is None else _AT_GATEWAYS, {}
         if members_wait_s is not None:
-            headers = encode_headers({**headers, MEMBERS_WAIT_HEADER: float(members_wait_s)}, is_internal=True)
+            told[MEMBERS_WAIT_HEADER] = float(members_wait_s)
             at_gateways = None if retry is None else _AT_ONE_GATEWAY
         elif retry is not None and "no_members" in retry.on:
             members_wait_s = timeout
+        if retry is not None and retry.members_lost_max not in (None, MEMBERS_LOST_MAX):
+            told[MEMBERS_LOST_HEADER] = retry.members_lost_max
+        if is_exclusive:
+            told[EXCLUSIVE_HEADER] = True
+        if told:
+            headers = encode_headers({**headers, **told}, is_internal=True)
         wait_s = members_wait_s or 0.0
         how = (at_gateways, wait_s, now + wait_s, waits, headers, token)
         crossing = Crossing(cluster, gateway_cluster(alias), content, timeout, now + timeout, *how)

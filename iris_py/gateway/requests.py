@@ -8,12 +8,13 @@ it said.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from iris_py.errors import IrisError, RemoteError
 from iris_py.federation.calling import Op, Status, decode_call, encode_outcome
-from iris_py.gateway.veil import headers_for_members, hide_members, members_wait_of
+from iris_py.gateway.veil import headers_for_members, hide_members, wishes_of
 from iris_py.patterns.request.pending import Ticket, new_request
 from iris_py.patterns.request.retry import retry_of
 from iris_py.peers.member import Placement
@@ -171,11 +172,15 @@ class Requests:
                 continue
             try:
                 packets.check_size(call.payload, node.max_message_bytes)
+                wishes = wishes_of(incoming.headers)
+                retry = retry_of(idempotent=bool(call.identity), retry_failed=call.retries_failed)
+                if retry is not None and wishes.members_lost_max is not None:
+                    retry = replace(retry, members_lost_max=wishes.members_lost_max)
                 pending = new_request(
                     node._core.group(incoming.name, now),
                     call.payload,
                     max(incoming.deadline - now, 0.001),
-                    retry_of(idempotent=bool(call.identity), retry_failed=call.retries_failed),
+                    retry,
                     Ticket(self, incoming),
                     now,
                     self._identity_of(incoming),
@@ -183,7 +188,8 @@ class Requests:
                     self._headers_of(incoming),
                     is_anchored=call.is_anchored,
                     waits=call.waits,
-                    members_wait_s=members_wait_of(incoming.headers),
+                    members_wait_s=wishes.members_wait_s,
+                    is_exclusive=wishes.is_exclusive and call.is_anchored,
                 )
                 self._in[incoming] = node._core.requester.begin(pending, now)
             except IrisError as exc:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from iris_py.errors import IrisError, MemberLost, RemoteError, RequestTimeout, TooManyMembersLost
 from iris_py.wire.headers import (
     CLOUD_HEADER,
+    EXCLUSIVE_HEADER,
+    MEMBERS_LOST_HEADER,
     MEMBERS_WAIT_HEADER,
     NO_HEADERS,
     RESERVED_HEADERS,
@@ -27,7 +29,7 @@ TRACE_HEADERS = frozenset(("traceparent", "tracestate", "baggage"))
 
 
 _TRACES = tuple(name.encode() for name in TRACE_HEADERS)
-_MEMBERS_WAIT = MEMBERS_WAIT_HEADER.encode()
+_RESERVED = RESERVED_HEADERS.encode()
 
 
 def passed_headers(headers: Headers, trace: bool) -> bytes:
@@ -66,16 +68,35 @@ def headers_for_members(encoded: bytes, alias: str, *, trace: bool) -> Headers:
     return encode_headers({**kept, CLOUD_HEADER: alias}, is_internal=True)
 
 
-def members_wait_of(encoded: bytes) -> float | None:
-    """Return for how many seconds a request waits for a member, as its caller says; None if it does not say.
+class Wishes(NamedTuple):
+    """The wishes of a caller in another cloud, in headers that older versions ignore."""
+
+    members_wait_s: float | None = None
+    """For how many seconds the request waits for a member; None if the caller does not say."""
+    members_lost_max: int | None = None
+    """How many members it may lose; None if the caller does not say."""
+    is_exclusive: bool = False
+    """Whether its member is to execute no other exclusive request meanwhile."""
+
+
+def wishes_of(encoded: bytes) -> Wishes:
+    """Return the wishes of a caller; what is none counts as not said.
 
     Args:
         encoded: The headers of the request.
     """
-    if _MEMBERS_WAIT not in encoded:
-        return None
-    value = (decode_headers(encoded) or NO_HEADERS).get(MEMBERS_WAIT_HEADER)
-    return value if isinstance(value, float) and value >= 0.0 else None
+    if _RESERVED not in encoded:
+        return _NO_WISHES
+    headers = decode_headers(encoded) or NO_HEADERS
+    wait, lost, exclusive = (headers.get(name) for name in (MEMBERS_WAIT_HEADER, MEMBERS_LOST_HEADER, EXCLUSIVE_HEADER))
+    return Wishes(
+        wait if isinstance(wait, float) and wait >= 0.0 else None,
+        lost if type(lost) is int and lost >= 1 else None,
+        exclusive is True,
+    )
+
+
+_NO_WISHES: Final = Wishes()
 
 
 def hide_members(error: Error, pseudonym_of: Callable[[str], str]) -> Error:

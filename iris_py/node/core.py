@@ -40,6 +40,7 @@ from iris_py.node.spare_links import SpareLinks
 from iris_py.node.views import Views
 from iris_py.observe.journal import Journal
 from iris_py.patterns.broadcast import Broadcaster
+from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import new_opening, new_request
 from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
 from iris_py.patterns.request.requester import Requester
@@ -121,9 +122,10 @@ class NodeCore:
         with refusals:
             signer = OverlaySigner(identity, self.groups.by_id)
             self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng, signer)
-        self.requester = Requester(rng, lambda: self.overlay.size_estimate() - 1)
+        losses = Losses(info.id)
+        self.requester = Requester(rng, lambda: self.overlay.size_estimate() - 1, losses)
         self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
-        self.service = Service()
+        self.service = Service(losses)
         self._spare_links = SpareLinks(self.peers, self.overlay, self.service)
         self._memberships = Memberships(info.id, self.groups, self.overlay, self.service)
         self.tunnels = Tunnels(info, entropy, self.requester, self.service, self.count_drop)
@@ -141,7 +143,7 @@ class NodeCore:
         )
         groups = self.groups.by_id
         self._views = Views(
-            info.zone, groups, self._peer_of, self._outbound, self.requester, self.surveyor, self.pubsub, self.journal
+            info.zone, groups, self._peer_of, self._outbound, self.requester, self.surveyor, self.pubsub, self.journal, losses
         )
         self._broadcaster = Broadcaster(self._outbound, self.service, self._local, self.count_drop)
         self._inbound = Inbound(
@@ -149,6 +151,7 @@ class NodeCore:
             self.requester,
             self.surveyor,
             self.service,
+            losses,
             self._broadcaster,
             self.pubsub,
             self.tunnels,
@@ -195,6 +198,7 @@ class NodeCore:
         *,
         waits: bool = True,
         members_wait_s: float | None = None,
+        is_exclusive: bool = False,
     ) -> int:
         """Start a request; see :func:`~iris_py.patterns.request.pending.new_request`.
 
@@ -209,24 +213,15 @@ class NodeCore:
                 identity = identity_of_key(cluster, key)
         elif retry is not None:
             identity = identity_of_request(self.info.id, self.requester.last_id)
+        group = self.group_to_ask(cluster, payload, now)
+        how, anchored = (timeout_s, retry, token, now, identity, placement, headers), key is not None
         pending = new_request(
-            self.group_to_ask(cluster, payload, now),
-            payload,
-            timeout_s,
-            retry,
-            token,
-            now,
-            identity,
-            placement,
-            headers,
-            is_anchored=key is not None,
-            waits=waits,
-            members_wait_s=members_wait_s,
+            group, payload, *how, is_anchored=anchored, waits=waits, members_wait_s=members_wait_s, is_exclusive=is_exclusive
         )
         return self.requester.begin(pending, now)
 
     def request_many(
-        self, cluster: str, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float
+        self, cluster: str, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float, retry: Retry
     ) -> range:
         """Start idempotent requests with keys; see :class:`~iris_py.patterns.request.requester.Requester`.
 
@@ -241,7 +236,7 @@ class NodeCore:
                 packets.check_size(payload, limit)
         group = self.group_to_ask(cluster, b"", now)
         with refusals:
-            return self.requester.request_many(group, asked, timeout_s, now)
+            return self.requester.request_many(group, asked, timeout_s, now, retry)
 
     def survey(
         self,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from iris_py.node.questions import Questions
     from iris_py.observe.journal import Journal
     from iris_py.patterns.broadcast import Broadcaster
+    from iris_py.patterns.request.losses import Losses
     from iris_py.patterns.request.requester import Requester
     from iris_py.patterns.request.service import Service
     from iris_py.patterns.survey import Surveyor
@@ -49,6 +50,7 @@ class Inbound:
         requester: Who gets answers to requests.
         surveyor: Who gets answers to surveys.
         service: Who gets requests and surveys.
+        losses: What gets the losses that others tell.
         broadcaster: Who gets broadcasts.
         pubsub: Who gets publications.
         tunnels: Who gets what belongs to tunnels.
@@ -67,6 +69,7 @@ class Inbound:
         requester: Requester,
         surveyor: Surveyor,
         service: Service,
+        losses: Losses,
         broadcaster: Broadcaster,
         pubsub: PubSub,
         tunnels: Tunnels,
@@ -79,6 +82,7 @@ class Inbound:
         self._requester = requester
         self._surveyor = surveyor
         self._service = service
+        self._losses = losses
         self._pubsub = pubsub
         self._tunnels = tunnels
         self._questions = questions
@@ -100,12 +104,15 @@ class Inbound:
         self.receivers[packets.RESUME] = self._receive_resume
         self.receivers[packets.TUNNEL_OPEN] = self._receive_tunnel_open
         self.receivers[packets.TUNNEL_ACCEPT] = self._receive_tunnel_accept
+        self.receivers[packets.RESERVE] = service.receive_reservation
+        self.receivers[packets.LOSSES] = self._receive_losses
         # The peer takes back what it sent on a link that this side closes as idle.
         self._receivers_released = list(self.receivers)
         self._receivers_released[packets.REQUEST] = self._refuse_request
         self._receivers_released[packets.REQUEST_ONCE] = self._refuse_request
         self._receivers_released[packets.SURVEY] = self._refuse_request
         self._receivers_released[packets.TUNNEL_OPEN] = self._refuse_request
+        self._receivers_released[packets.RESERVE] = self._refuse_request
         # This node stood still: who knows whether the caller still waits.
         self._standing = StandingRequests()
         self._unsure_link: Link | None = None  # the one that something comes from
@@ -373,7 +380,7 @@ class Inbound:
         if message.is_of_survey:
             self._receive_answer(message, now)
         else:
-            self._requester.receive_rejection(message.peer, message.id, message.argument, now)
+            self._requester.receive_rejection(message.peer, message.id, message.argument, now, message.payload)
 
     def _receive_answer(self, message: PeerMessage, now: float) -> None:
         """Take an answer to a survey: a reply, a failure, a rejection, or that a handler declines."""
@@ -409,6 +416,10 @@ class Inbound:
 
     def _receive_tunnel_accept(self, message: PeerMessage, now: float) -> None:
         self._tunnels.receive_accept(message.group, message.peer, message.id, message.payload, now)
+
+    def _receive_losses(self, message: PeerMessage, now: float) -> None:
+        if not self._losses.receive(message, now):
+            self._count_drop("malformed")
 
     def _receive_unknown(self, message: PeerMessage, now: float) -> None:
         self._count_drop("unknown_kind")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import NodeInfo
     from iris_py.observe.journal import Journal
+    from iris_py.patterns.request.losses import Losses
     from iris_py.patterns.request.requester import Requester
     from iris_py.patterns.survey import Surveyor
     from iris_py.patterns.topic.pubsub import PubSub
@@ -34,6 +35,7 @@ class Views:
         surveyor: Who asks all members.
         pubsub: Who publishes to members.
         journal: Counts what is dropped, and notes who came and went.
+        losses: What new members are told.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Views:
         surveyor: Surveyor,
         pubsub: PubSub,
         journal: Journal,
+        losses: Losses,
     ) -> None:
         self._zone = zone
         self._groups = groups
@@ -55,6 +58,7 @@ class Views:
         self._surveyor = surveyor
         self._pubsub = pubsub
         self._journal = journal
+        self._losses = losses
 
     def take(self, event: ViewChanged, now: float) -> ViewKnown | None:
         """Handle a view; returns an event if it is the first one of its group."""
@@ -65,6 +69,9 @@ class Views:
         known = ViewKnown(group) if group.members is None and event.is_known else None
         before = None if group.members is None else {member.peer.id for member in group.members}
         gone, unproven = group.take_view(event.members, self._peer_of, self._zone)
+        if before is not None and self._losses.entries:
+            newcomers = [member.peer for member in group.members or () if member.peer.id not in before]
+            self._requester.out += self._losses.messages_for(group, newcomers)
         self._journal.now = now
         if unproven:
             self._journal.count_drop("unproven_member", unproven)

@@ -35,6 +35,9 @@ ORIGIN_HEADER: Final = "iris-origin"
 NUMBER_HEADER: Final = "iris-number"
 #: Of a request to another cloud: for how many seconds it waits for a member while nobody serves the cluster there.
 MEMBERS_WAIT_HEADER: Final = "iris-members-wait"
+#: How many members it may lose there, and whether it is to be executed exclusively.
+MEMBERS_LOST_HEADER: Final = "iris-members-lost-max"
+EXCLUSIVE_HEADER: Final = "iris-exclusive"
 #: Those that applications see and may pass on: the id of what Spark writes to a topic.
 _PASSED_ON: Final = frozenset(("iris-message-id",))
 _TYPES: Final = frozenset((str, bytes, int, float, bool))

@@ -60,11 +60,13 @@ PUBLICATION, PAUSE, RESUME = 9, 10, 11
 TUNNEL_OPEN, TUNNEL_ACCEPT = 12, 13
 REQUEST_ONCE = 14  # as REQUEST; the payload begins with the identity
 IMPORTED = 15  # as PUBLICATION; the head says where it comes from (iris_py.wire.imported)
-KINDS = 16  # one more than the largest: the length of a dispatch table
+LOSSES = 16  # members that requests with keys have lost (iris_py.patterns.request.losses)
+RESERVE = 17  # asks for the place of a request that is to be executed exclusively; the payload is its identity
+KINDS = 18  # one more than the largest: the length of a dispatch table
 #: Those for one member, whichever it is.
 REQUESTS = frozenset((REQUEST, REQUEST_ONCE))
 #: Those that end with an answer: what becomes of them is to be known.
-AWAITED = REQUESTS | {SURVEY, TUNNEL_OPEN}
+AWAITED = REQUESTS | {SURVEY, TUNNEL_OPEN, RESERVE}
 #: Those whose head has the headers that the application gave. What others have there is not looked at.
 WITH_HEADERS = AWAITED | {BROADCAST}
 
@@ -112,6 +114,12 @@ class Rejection(enum.IntEnum):
     NO_TUNNELS = 4
     #: It stands in for others, and what it handed the request on to went away with it.
     LOST = 5
+    #: The request has lost members, of which the caller may not know; the payload is their ids.
+    LOST_BEFORE = 6
+    #: The member executes another exclusive request, one at a time.
+    BUSY = 7
+    #: No refusal: an exclusive request has its place, and is to be sent now.
+    RESERVED = 8
 
 
 class _Failure(msgspec.Struct, frozen=True, array_like=True):

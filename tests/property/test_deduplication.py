@@ -12,6 +12,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.patterns.request import repetitions
 from iris_py.patterns.request.events import RequestCancelled, RequestsStarted
+from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.registration import Execution, Registration
 from iris_py.patterns.request.repetitions import ENTRY_BYTES, WINDOW_S
 from iris_py.patterns.request.service import Service
@@ -41,7 +42,7 @@ class DeduplicationMachine(RuleBasedStateMachine):
         for each in self.patches:
             each.start()
         self.now = 0.0
-        self.service = Service()
+        self.service = Service(Losses(bytes(16)))
         self.group = Group("cluster", KEYS, NodeId(bytes(16)), 1)
         self.peers = [Peer(NodeInfo(NodeId(bytes((number,)) * 16), ()), None) for number in range(1, 4)]
         self.registrations: list[Registration] = []

@@ -66,7 +66,7 @@ class Receiver:
         pattern: Any = SimpleNamespace()
         for name in ("request", "request_once", "survey", "cancel", "answer", "broadcast", "reply", "failure", "rejection"):
             setattr(pattern, f"receive_{name}", self._note)
-        for name in ("open", "accept", "pause", "resume", "cancel"):
+        for name in ("open", "accept", "pause", "resume", "cancel", "reservation"):
             setattr(pattern, f"receive_{name}", self._note)
         pattern.receive_requests = lambda _group, _peer, requests, _now: self._note(*chain(*requests))
         pattern.receive_replies = lambda _peer, _replies, _now: None
@@ -76,6 +76,7 @@ class Receiver:
         pattern.deliveries = SimpleNamespace(receive=lambda *args: None)
         self.inbound = Inbound(
             {},
+            pattern,
             pattern,
             pattern,
             pattern,

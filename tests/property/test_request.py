@@ -15,6 +15,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout, TooManyMembersLost
 from iris_py.patterns.request.attempts import ROUTED_RETRY_S
+from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import new_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry
@@ -75,7 +76,7 @@ class RequesterMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.requester = Requester(random.Random(1), lambda: 0)
+        self.requester = Requester(random.Random(1), lambda: 0, Losses(LOCAL))
         self.group = Group("cluster", KEYS, LOCAL, 1)
         self.every: list[Member] = []
         self.asked: dict[int, Asked] = {}

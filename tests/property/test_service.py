@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.patterns.request.events import RegistrationDrained, RequestCancelled, RequestsStarted
+from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.registration import Execution, Registration
 from iris_py.patterns.request.service import Service
 from iris_py.peers.group import Group
@@ -27,7 +28,7 @@ class ServiceMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.service = Service()
+        self.service = Service(Losses(bytes(16)))
         self.group = Group("cluster", KEYS, NodeId(bytes(16)), 1)
         self.peers = [Peer(NodeInfo(NodeId(bytes((number,)) * 16), ()), None) for number in range(1, 4)]
         self.every: list[Registration] = []

@@ -216,6 +216,32 @@ def test_a_request_that_ends_its_members_there_ends_few(key: str | None) -> None
     simulate(scenario, members=6, exports={"eu": [{"cluster": ">"}]}, imports={"us": [{"cluster": ">"}]})
 
 
+def test_a_key_counts_the_members_that_it_has_lost_by_whichever_gateways_it_comes() -> None:
+    async def scenario(scene: Scene) -> None:
+        federation = scene.federation
+
+        async def end(request: iris.Request, node: Node) -> bytes:
+            federation.kill(node)
+            return b""
+
+        for node in federation.members("eu"):
+            await node.join("poison", partial(end, node=node))
+        how: dict[str, Any] = {"timeout": 60.0, "idempotent": True, "key": "a row"}
+        first = await ask(scene.caller, "poison@eu", **how)
+        assert isinstance(first, iris.TooManyMembersLost)
+        gateways = federation.gateways("eu")
+        for gateway in gateways:  # each of the others sees the key for the first time
+            federation.kill(gateway)
+            await federation.restart_gateway(gateway)
+            await federation.until(lambda: is_joined(federation, "us", "eu"), timeout=HEALED_S)
+        again = await ask(scene.caller, "poison@eu", **how)
+        assert isinstance(again, iris.TooManyMembersLost)
+        assert set(again.members) == set(first.members)
+        assert len(federation.members("eu")) == 4
+
+    simulate(scenario, members=6, exports={"eu": [{"cluster": ">"}]}, imports={"us": [{"cluster": ">"}]})
+
+
 def test_limits_of_the_exporter_are_told_with_a_time() -> None:
     async def scenario(scene: Scene) -> None:
         outcomes = await asyncio.gather(*(ask(scene.caller, "db@eu", b"%d" % n, on_full="raise") for n in range(12)))

@@ -252,6 +252,79 @@ def test_a_request_that_ends_its_members_ends_few(key: str | None, retry: iris.R
     simulate(scenario)
 
 
+async def start_poisoned(simulation: NodeSimulation, callers: int = 2, members: int = 12) -> list[iris.Node]:
+    """Start callers that see all members, of which one payload ends each that executes it; returns the callers."""
+    asking = await simulation.start_nodes(callers)
+    for node in await simulation.start_nodes(members):
+        await node.join("work", Poisoned(simulation, node, 0.0))
+    for caller in asking:
+        await caller.members("work")
+        await simulation.until(lambda caller=caller: len(caller.members("work")) == members)  # type: ignore[misc]
+    return asking
+
+
+async def ask_poison(caller: iris.Node, **how: Any) -> iris.TooManyMembersLost:
+    with pytest.raises(iris.TooManyMembersLost) as caught:
+        await caller.request("work", b"poison", timeout=60.0, **{"key": "a row", "idempotent": True, **how})
+    return caught.value
+
+
+def test_a_key_that_has_ended_two_members_ends_no_more_whoever_asks() -> None:
+    """Not from another node, nor when the first has gone: the members that live remember."""
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        first, second, third = await start_poisoned(simulation, callers=3)
+        said = await ask_poison(first)
+        assert len(said.members) == 2
+        assert set((await ask_poison(second)).members) == set(said.members)
+        simulation.kill(first)
+        simulation.kill(second)
+        assert set((await ask_poison(third)).members) == set(said.members)
+        assert len(third.members("work")) == 10
+        assert await third.request("work", b"", idempotent=True, key="another row") == b"done"
+        assert len((await ask_poison(third, retry=iris.Retry(members_lost_max=3))).members) == 3
+        await asyncio.sleep(310.0)
+        assert len((await ask_poison(third)).members) == 2, "it is remembered for five minutes"
+        assert len(third.members("work")) == 7
+
+    simulate(scenario)
+
+
+def test_members_that_come_later_are_told_what_others_died_of() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        first, second = await start_poisoned(simulation, members=3)
+        await ask_poison(first)
+        simulation.kill(first)
+        for node in await simulation.start_nodes(6):
+            await node.join("work", Poisoned(simulation, node, 0.0))
+        await simulation.until(lambda: len(second.members("work")) == 7)
+        await asyncio.sleep(1.0)
+        for number in range(20):  # members come and go, and the key changes hands
+            assert len((await ask_poison(second)).members) == 2
+            if number % 5 == 0:
+                (node,) = await simulation.start_nodes(1)
+                await node.join("work", Poisoned(simulation, node, 0.0))
+                await asyncio.sleep(1.0)
+        assert len(second.members("work")) == 11
+
+    simulate(scenario)
+
+
+def test_where_all_members_have_died_those_that_come_are_told_by_the_caller() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        first, second = await start_poisoned(simulation, members=2)
+        await ask_poison(first)
+        await simulation.until(lambda: not second.members("work"))
+        (node,) = await simulation.start_nodes(1)
+        await node.join("work", Poisoned(simulation, node, 0.0))
+        await asyncio.sleep(1.0)
+        simulation.kill(first)
+        assert len((await ask_poison(second)).members) == 2
+        assert len(second.members("work")) == 1
+
+    simulate(scenario)
+
+
 # -- nobody there
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush, heapreplace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+from iris_py.peers.hedging import LATE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Mapping
 
     from iris_py.patterns.request.pending import Pending
+    from iris_py.peers.member import Member
     from iris_py.peers.peer import Peer
+
+#: What :meth:`HedgeTimes.looks` yields.
+Look: TypeAlias = "tuple[int, Pending, Member, float, float]"
 
 
 class HedgeTimes:
@@ -34,13 +40,37 @@ class HedgeTimes:
             for request_id in range(first, end):
                 yield when, request_id
 
-    def deadline(self, is_held: Callable[[int], bool]) -> float | None:
+    def looks(self, pending_by_id: Mapping[int, Pending], silent: dict[Peer, None], now: float) -> Iterator[Look]:
+        """Look at the requests whose members have had them for too long; see :func:`look_again_at`.
+
+        Args:
+            pending_by_id: The requests.
+            silent: The peers that are to be asked for a sign of life.
+            now: The time.
+
+        Yields:
+            The id of each, the request, its member, when to look again (0.0: it is to be given to a second member now), and
+            when to look again if there is none. More may be added meanwhile.
+        """
+        for due, request_id in self.take_due(now):
+            pending = pending_by_id.get(request_id)
+            if pending is None or (member := pending.member) is None or pending.is_routed:
+                continue
+            delay_s = pending.hedge_s()
+            again_at = pending.sent_at + delay_s
+            later = now + max(delay_s, now - pending.sent_at)  # ever more rarely
+            if again_at <= now:
+                stood_still = now - due > LATE_S  # and has answers to read
+                again_at = now + delay_s if stood_still else look_again_at(pending, later, silent, now)
+            yield request_id, pending, member, again_at, later
+
+    def deadline(self, pending_by_id: Mapping[int, Pending]) -> float | None:
         """Return when to look next; requests that no member holds any more are forgotten."""
         heap = self._heap
         while heap:
             when, first, end = heap[0]
             next_ = first
-            while next_ < end and not is_held(next_):
+            while next_ < end and ((pending := pending_by_id.get(next_)) is None or pending.member is None):
                 next_ += 1
             if next_ == first:
                 return when

@@ -49,9 +49,9 @@ def of_no_taker(pending: Pending, nodes: int) -> IrisError:
 
 def of_loss(pending: Pending) -> MemberLost:
     """Return the error where the member that has the request went away. A stand-in is a gateway on the way to others."""
-    assert pending.member is not None
     if pending.retry is not None and not pending.may_lose(1):
         return TooManyMembersLost(pending.group.name, [member.hex() for member in pending.losses])
+    assert pending.member is not None
     lost = pending.member.peer.id.hex()
     return MemberLost(pending.group.name, "", gateway=lost) if pending.member.rank else MemberLost(pending.group.name, lost)
 

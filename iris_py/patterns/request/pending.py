@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 #: Nobody waits for longer than ten years, and event loops do not take a timer at the end of time.
 TIMEOUT_S_MAX = 10 * 365 * 86400.0
+#: Lost members that are counted for one request. Too small: policies that risk more members are not held to their number; too
+#: large: a member that names ever new ones makes the request large.
+LOSSES_MAX = 64
 
 
 class Together(msgspec.Struct, eq=False):
@@ -50,6 +53,23 @@ class Ticket(msgspec.Struct, eq=False):
     member: bytes = b""
 
 
+class Reservation:
+    """The place that an exclusive request asks for before it is sent: in the role of the offer of a tunnel.
+
+    Args:
+        identity: That of the request.
+    """
+
+    __slots__ = ("_identity",)
+
+    def __init__(self, identity: bytes) -> None:
+        self._identity = identity
+
+    def make(self, _peer: Peer, _request_id: int) -> bytes:
+        """Return the payload of a RESERVE."""
+        return self._identity
+
+
 class Pending(msgspec.Struct, eq=False):
     """One request that has no outcome yet.
 
@@ -67,7 +87,8 @@ class Pending(msgspec.Struct, eq=False):
         anchor: Chooses the member; empty: the balancer does.
         members_wait_s: How long it waits for a member while nobody serves the cluster; infinite for as long as it may take.
         together: Those with which it shares its deadline; None if it has its own.
-        offer: It asks for a tunnel, with this.
+        offer: The offer of a tunnel, or the reservation of an exclusive request, to be accepted before anything begins there.
+        reservation: That of an exclusive request, which the offer becomes again for each member.
         member: Who has it.
         sent_at: Since when.
         attempts: How often it was given to a member.
@@ -103,7 +124,8 @@ class Pending(msgspec.Struct, eq=False):
     anchor: bytes = b""
     members_wait_s: float = 0.0
     together: Together | None = None
-    offer: Offer | None = None
+    offer: Offer | Reservation | None = None
+    reservation: Reservation | None = None
     member: Member | None = None
     sent_at: float = 0.0
     attempts: int = 0
@@ -153,10 +175,17 @@ class Pending(msgspec.Struct, eq=False):
         if is_counted:
             self.add_loss(member.peer.id)
 
-    def add_loss(self, member: bytes) -> None:
-        """Count a member, by its id, among those that went away with the request, or after they were told to stop."""
-        if member not in self.losses:
+    def add_loss(self, member: bytes) -> bool:
+        """Count a member, by its id, among those that went away with the request; returns whether it was not counted yet."""
+        is_new = member not in self.losses and len(self.losses) < LOSSES_MAX
+        if is_new:
             self.losses += (member,)
+        return is_new
+
+    @property
+    def loss_key(self) -> bytes:
+        """The request as others know it that remember its losses; empty if it has no key."""
+        return self.group.subject + self.anchor if self.anchor and self.retry is not None else b""
 
     def hedge_s(self) -> float:
         """Return how long a member is waited for alone, in seconds."""
@@ -243,15 +272,19 @@ class Pending(msgspec.Struct, eq=False):
             return 0.0
         return self.sign_by
 
-    def forget_member(self) -> Member:
-        """Take the request from its member; returns that."""
+    def forget_member(self, *, is_tried: bool) -> None:
+        """Take the request from its member; one that is tried is asked again after the next pause at the earliest."""
         member = self.member
         assert member is not None
         member.in_flight -= 1
         member.peer.awaited -= 1
         self.member = None
+        if self.reservation is not None:
+            self.offer, self.kind = self.reservation, packets.RESERVE
         self.probed_at = 0.0  # the next one has all the time for a sign
-        return member
+        if is_tried:
+            self.tried = [*(self.tried or ()), member]
+            self.tried_count = max(self.tried_count, len(self.tried))
 
     def forget_deadline(self, request_id: int, deadlines: DeadlineTable[int | Together]) -> None:
         """Forget its deadline; of one that it shares, with the last of those that share it.
@@ -290,6 +323,7 @@ def new_request(
     is_anchored: bool = False,
     waits: bool = False,
     members_wait_s: float | None = None,
+    is_exclusive: bool = False,
 ) -> Pending:
     """Return a request that is to be begun.
 
@@ -306,6 +340,7 @@ def new_request(
         is_anchored: Whether the identity also chooses the member, for others may ask with the same one.
         waits: Whether it waits for a place, until its time is out, if every member is full.
         members_wait_s: How long it waits for a member while nobody serves the cluster; None for what ``retry`` says.
+        is_exclusive: Whether its member executes no other exclusive request meanwhile; only with an identity.
     """
     kind = packets.REQUEST
     if identity:
@@ -317,6 +352,9 @@ def new_request(
         pending.members_wait_s = members_wait_s
     elif retry is not None and "no_members" in retry.on:
         pending.members_wait_s = math.inf
+    if is_exclusive and identity:
+        pending.reservation = pending.offer = Reservation(identity)
+        pending.kind = packets.RESERVE
     return pending
 
 
@@ -339,6 +377,6 @@ def new_opening(
 
 def room_key_of(pending: Pending) -> RoomKey:
     """Return with whom a request waits."""
-    if pending.offer is not None:
+    if pending.kind == packets.TUNNEL_OPEN:
         return pending.group, pending.placement, Line.TUNNELS
     return pending.group, pending.placement, Line.KEYED if pending.anchor and pending.group.spills else Line.USUAL

@@ -13,21 +13,20 @@ were asked before), or it waits for a member or a link (``_waiting``), for a pla
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from iris_overlay.timers import DeadlineTable
-from iris_py.errors import IrisError, Overloaded, RemoteError
+from iris_py.errors import IrisError, MemberLost, Overloaded, RemoteError
 from iris_py.observe.counts import RequesterCounts, count_in
 from iris_py.observe.histogram import RECENT_MAX
 from iris_py.patterns.request import choice, outcomes
 from iris_py.patterns.request.attempts import ROUTED_RETRY_S, Attempts, stop
-from iris_py.patterns.request.hedges import HedgeTimes, look_again_at
+from iris_py.patterns.request.hedges import HedgeTimes
 from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, Ticket, Together, room_key_of
 from iris_py.patterns.request.repetitions import identities_of_keys
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry
 from iris_py.patterns.request.rooms import ROOM_GROWTH, Line, Rooms, pause_s
 from iris_py.peers.balancer import choose_near
-from iris_py.peers.hedging import LATE_S
 from iris_py.peers.keyed import slot_of
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.rng import Rng
     from iris_py.observe.histogram import Histogram
+    from iris_py.patterns.request.losses import Losses
     from iris_py.patterns.request.rooms import Room
     from iris_py.patterns.tunnel.offer import Offer
     from iris_py.peers.group import Group
@@ -51,6 +51,7 @@ class Requester:
     Args:
         rng: The randomness of the balancer.
         count_nodes: Tells how many other nodes are known, for the text of :exc:`NoMembers`.
+        losses: The losses that the node knows of.
 
     Attributes:
         counts: What became of them; how many there were, and how long they took, their groups count.
@@ -62,12 +63,13 @@ class Requester:
         has_new_deadline: Whether :meth:`deadline` may be earlier than it was when it was last asked for.
     """
 
-    def __init__(self, rng: Rng, count_nodes: Callable[[], int]) -> None:
+    def __init__(self, rng: Rng, count_nodes: Callable[[], int], losses: Losses) -> None:
         self.counts = RequesterCounts()
         self.silent: dict[Peer, None] = {}
         self.wanted: list[Peer] = []
         self._rng = rng
         self._count_nodes = count_nodes
+        self._losses = losses
         self.last_id = 0
         self._pending: dict[int, Pending] = {}
         self._waiting: dict[int, None] = {}  # without a member: the view is unknown or empty, or every link is congested
@@ -94,13 +96,15 @@ class Requester:
         The outcome comes with the token of the request; of a tunnel only if there can be none.
         """
         self.last_id = request_id = self.last_id + 1
-        if pending.offer is None:
+        if pending.kind != packets.TUNNEL_OPEN:
             pending.group.counts.sent += 1
         self._pending[request_id] = pending
         self._deadlines.set(request_id, pending.deadline)
         if pending.deadline < self._earliest:
             self.has_new_deadline = True
-        if self._rooms.requests and pending.waits and room_key_of(pending) in self._rooms:
+        if self._losses.entries and self._losses.recall(pending, now):
+            self._finish(request_id, pending, outcomes.of_loss(pending))
+        elif self._rooms.requests and pending.waits and room_key_of(pending) in self._rooms:
             self._enter_room(request_id, pending, now)  # behind those that came before
         else:
             self._dispatch(request_id, pending, now)
@@ -143,13 +147,16 @@ class Requester:
         together = Together(ids, len(ids))
         self._deadlines.set(together, deadline)
         kind, pending_by_id, out, who_has = packets.REQUEST_ONCE, self._pending, self.out, group.keyed.usual
-        is_sent = False
+        is_sent, has_losses = False, bool(self._losses.entries)
         is_full = self._rooms.requests > 0 and (group, None, Line.KEYED if group.spills else Line.USUAL) in self._rooms
         for request_id, identity, (token, _key, payload) in zip(ids, identities, asked, strict=True):
             content = identity + payload
             how = (None, NO_HEADERS, True, identity, math.inf, together)
             pending = Pending(token, group, kind, content, timeout_s, deadline, retry, *how)
             pending_by_id[request_id] = pending
+            if has_losses and self._losses.recall(pending, now):
+                self._finish(request_id, pending, outcomes.of_loss(pending))
+                continue
             if is_full:
                 self._enter_room(request_id, pending, now)  # behind those that came before
                 continue
@@ -171,10 +178,11 @@ class Requester:
     def offer_of(self, peer: Peer, request_id: int) -> Offer | None:
         """Return what a member was asked to accept; None if that is no tunnel, or not that member's any more."""
         pending = self._pending.get(request_id)
-        if pending is None or pending.member is None or pending.member.peer is not peer or pending.offer is None:
+        offer = None if pending is None or pending.kind != packets.TUNNEL_OPEN else pending.offer
+        if pending is None or pending.member is None or pending.member.peer is not peer or offer is None:
             self.counts.late += 1
             return None
-        return pending.offer
+        return cast("Offer", offer)
 
     def take_offer(self, peer: Peer, request_id: int, now: float) -> object:
         """Forget a tunnel that a member has accepted; returns its token."""
@@ -198,7 +206,7 @@ class Requester:
         if pending is not None:
             self._cancel_at_member(request_id, pending)
             self._forget(request_id, pending)
-            if pending.offer is None:
+            if pending.kind != packets.TUNNEL_OPEN:
                 pending.group.counts.cancelled += 1
 
     def close(self, error: IrisError) -> None:
@@ -275,26 +283,34 @@ class Requester:
             self._finish(request_id, pending, outcomes.of_timeout(pending, self._count_nodes()))
         else:
             member.observe_failure()
-            failure = outcomes.of_failure(pending, peer, payload)
-            if isinstance(failure, RemoteError):
-                self._take_failure(request_id, pending, failure, now)
-            else:
-                self._finish(request_id, pending, failure)
+            self._take_failure(request_id, pending, outcomes.of_failure(pending, peer, payload), now)
         if self._rooms.requests:
             self._place_freed(pending.group, member, now)
 
-    def receive_rejection(self, peer: Peer, request_id: int, reason: int, now: float) -> None:
-        """A member surely did not execute the request: another one may."""
+    def receive_rejection(self, peer: Peer, request_id: int, reason: int, now: float, payload: bytes = b"") -> None:
+        """A member surely did not execute the request: another one may, or with ``LOST_BEFORE`` the same one."""
         pending = self._pending.get(request_id)
         if pending is None or pending.member is None:
             self.counts.late += 1
             return
+        is_news = reason == packets.Rejection.LOST_BEFORE and self._losses.learn(pending, payload, peer, now)
         if pending.member.peer is not peer:  # who may still answer
             if not pending.refuse_also(peer, is_lost=reason == packets.Rejection.LOST):
                 self.counts.late += 1
             return
         if reason == packets.Rejection.LOST:
             self._lose(request_id, pending, now, is_uncounted=True)
+            return
+        if reason == packets.Rejection.RESERVED and pending.kind == packets.RESERVE:
+            self._use_reservation(request_id, pending, now)
+            return
+        if is_news:
+            pending.refused += 1
+            self._take_from_member(request_id, pending)
+            if pending.may_lose(1) or pending.also:
+                self._choose_anew(request_id, pending, now)
+            else:
+                self._finish(request_id, pending, outcomes.of_loss(pending))
             return
         if reason != packets.Rejection.NOT_A_MEMBER or not pending.rejected:  # who says so does not count among the full
             pending.rejected = reason
@@ -324,32 +340,35 @@ class Requester:
         """
         for pending in self._pending.values():
             if pending.also and (member := pending.drop_also(peer)):
-                pending.note_loss(member, is_counted=not is_silent)
+                self._losses.count(pending, member, now, is_counted=not is_silent)
             elif pending.stopped and peer.id in pending.stopped and not is_silent:
                 pending.add_loss(peer.id)
         for request_id, pending in self._sent_to(peer, unsent):
             stays = is_broken and bool(pending.anchor) and not peer.is_dead
             self._lose(request_id, pending, now, stays=stays, is_uncounted=is_silent)
+        self.out += self._losses.messages_to_send()
 
     def _lose(self, request_id: int, pending: Pending, now: float, *, stays: bool = False, is_uncounted: bool = False) -> None:
-        """The member, or what it handed the request on to, went away or is silent, and may have executed the request.
-
-        Args:
-            request_id: The request.
-            pending: The same.
-            now: The time.
-            stays: Whether the member may live, and is asked again.
-            is_uncounted: Whether no member is known to have gone away: it is silent, the ring lost it, or a gateway its line.
+        """The member is lost, and may have executed the request. It may live and is asked again (``stays``), or no member is
+        known to have gone away (``is_uncounted``): it is silent, the ring lost the request, or a gateway its line.
         """
         assert pending.member is not None
-        if pending.offer is not None:  # of a tunnel nothing begins before it is taken
-            self._try_another(request_id, pending, now)
+        if pending.offer is not None and pending.lost is not pending.member:  # nothing begins before an offer is taken
+            self._try_another(request_id, pending, now, stays=stays)
             return
-        pending.note_loss(pending.member, is_counted=not (stays or is_uncounted))
+        self._losses.count(pending, pending.member, now, is_counted=not (stays or is_uncounted))
         if pending.outlives_member or pending.also:
             self._try_another(request_id, pending, now, stays=stays)
         else:
             self._finish(request_id, pending, outcomes.of_loss(pending))
+
+    def _use_reservation(self, request_id: int, pending: Pending, now: float) -> None:
+        """The member has a place for an exclusive request: send it."""
+        assert pending.member is not None
+        pending.offer, pending.kind, pending.sent_at = None, packets.REQUEST_ONCE, now
+        time_left = packets.encode_time_left(pending.deadline - now)
+        how = (request_id, time_left, pending.payload, pending.headers)
+        self.out.append(PeerMessage(pending.group, pending.member.peer, pending.kind, *how))
 
     def peer_released(self, peer: Peer, now: float, unsent: Container[int] = ()) -> None:
         """A peer closed its link as idle: what it had not answered it surely has not executed, and is sent again."""
@@ -378,6 +397,7 @@ class Requester:
             pending.refused += 1
             if pending.lost is pending.member:  # it was sent before: over a link that broke
                 self._lose(request_id, pending, now)
+                self.out += self._losses.messages_to_send()
             else:
                 self._try_another(request_id, pending, now)
         else:
@@ -490,8 +510,11 @@ class Requester:
         if pending.kind == packets.REQUEST_ONCE and (len((group := pending.group).lowest) > 1 or group.spills):
             self._hedge_at(now + pending.hedge_s(), request_id, request_id + 1)
 
-    def _take_failure(self, request_id: int, pending: Pending, failure: RemoteError, now: float) -> None:
+    def _take_failure(self, request_id: int, pending: Pending, failure: RemoteError | MemberLost, now: float) -> None:
         """A handler has failed the request: end it, or wait for those that have it as well, or pause and try again."""
+        if isinstance(failure, MemberLost):  # a stand-in says so
+            self._finish(request_id, pending, failure)
+            return
         pending.failure = failure
         pending.failures += 1
         retry = pending.retry
@@ -553,10 +576,9 @@ class Requester:
         self._choose_anew(request_id, pending, now)
 
     def _take_from_member(self, request_id: int, pending: Pending, *, is_tried: bool = False) -> None:
-        member = pending.forget_member()
-        if is_tried:
-            pending.tried = [*(pending.tried or ()), member]
-            pending.tried_count = max(pending.tried_count, len(pending.tried))
+        if pending.reservation is not None:
+            self._cancel_at_member(request_id, pending)  # it keeps a place for the request
+        pending.forget_member(is_tried=is_tried)
         if pending.attempt_by:
             self._attempts.forget(request_id, pending)
         pending.members_by = 0.0
@@ -599,24 +621,11 @@ class Requester:
         if when < self._earliest:
             self.has_new_deadline = True
 
-    def _is_held(self, request_id: int) -> bool:
-        pending = self._pending.get(request_id)
-        return pending is not None and pending.member is not None
-
     def _hedge(self, now: float) -> None:
         """Give to second members what the first have had for too long."""
-        for due, request_id in self._hedge_times.take_due(now):
-            pending = self._pending.get(request_id)
-            if pending is None or (member := pending.member) is None or pending.is_routed:
-                continue
-            delay_s = pending.hedge_s()
-            again_at = pending.sent_at + delay_s
-            if again_at <= now:
-                later = now + max(delay_s, now - pending.sent_at)  # ever more rarely
-                if now - due > LATE_S:  # this node stood still, and has answers to read
-                    again_at = now + delay_s
-                elif not (again_at := look_again_at(pending, later, self.silent, now)):
-                    again_at = 0.0 if self._give_to_second(request_id, pending, member, now) else later
+        for request_id, pending, member, again_at, later in self._hedge_times.looks(self._pending, self.silent, now):
+            if not again_at and not self._give_to_second(request_id, pending, member, now):
+                again_at = later
             if again_at:
                 self._hedge_at(again_at, request_id, request_id + 1)
 
@@ -715,7 +724,8 @@ class Requester:
 
     def _finish(self, request_id: int, pending: Pending, error: IrisError) -> None:
         self._forget(request_id, pending)
-        count_in(pending.group.counts.errors if pending.offer is None else self.counts.unopened, type(error).__name__)
+        is_opening = pending.kind == packets.TUNNEL_OPEN
+        count_in(self.counts.unopened if is_opening else pending.group.counts.errors, type(error).__name__)
         self.outcomes.append((pending.token, error))
 
     def _fail(self, request_id: int, pending: Pending, failure: RemoteError) -> None:
@@ -733,6 +743,8 @@ class Requester:
             self._retry_times.cancel(request_id)
         if pending.is_parked:
             self._unpark(request_id, pending)
+        if pending.reservation is not None:
+            self._cancel_at_member(request_id, pending)
 
     def _cancel_at_member(self, request_id: int, pending: Pending) -> None:
         if pending.member is not None:
@@ -762,7 +774,7 @@ class Requester:
             self._retry_times.deadline(),
             self._attempts.deadline(),
             self._rooms.deadline(),
-            self._hedge_times.deadline(self._is_held) if self._hedge_times else None,
+            self._hedge_times.deadline(self._pending) if self._hedge_times else None,
         )
         earliest = min((time for time in times if time is not None), default=None)
         self.has_new_deadline = False

@@ -26,6 +26,7 @@ from iris_py.wire.headers import NO_HEADERS, cloud_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from iris_py.patterns.request.losses import Losses
     from iris_py.patterns.request.repetitions import Caller
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
@@ -40,6 +41,9 @@ EARLY_CANCELS_MAX = 1024
 class Service:
     """The registrations of one node.
 
+    Args:
+        losses: The losses that the node knows of.
+
     Attributes:
         executed: Requests handed to handlers.
         rejected: Requests refused, by the name of the :class:`~iris_py.wire.packets.Rejection`.
@@ -48,7 +52,9 @@ class Service:
         events: What :meth:`events_received` takes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, losses: Losses) -> None:
+        self._losses = losses
+        self._reserved: tuple[Peer, int, float] | None = None  # the caller of the exclusive request, its id, until when
         self.executed = 0
         self.rejected: dict[str, int] = {}
         self.repetitions: Deduplicator[Execution] = Deduplicator()
@@ -274,6 +280,9 @@ class Service:
             self.out.append(PeerMessage(group, peer, packets.REPLY, request_id, 0, reply))
             return
         execution = self.repetitions.underway(key)
+        if execution is None and self._losses.entries and (lost := self._losses.refuse(key, peer.id, now)):
+            self._reject(group, peer, request_id, packets.Rejection.LOST_BEFORE, payload=b"".join(lost))
+            return
         if execution is None:
             execution = Execution(registration, group, peer, request_id, payload, deadline, identity=key, headers=headers)
             self.repetitions.begin(key, execution, caller, cloud_of(headers))
@@ -296,6 +305,7 @@ class Service:
         registrations = self._serving(group)
         registration = registrations[0] if len(registrations) == 1 else None  # of several, each goes to the least loaded then
         subject, repetitions, early_cancels = group.subject, self.repetitions, self._early_cancels
+        has_losses = bool(self._losses.entries)
         started: list[Execution] = []
         for request_id, time_left_ms, identity, payload, headers in requests:
             caller = peer, request_id
@@ -305,6 +315,7 @@ class Service:
                 and registration.group is group
                 and registration.running < registration.concurrency
                 and caller not in early_cancels
+                and not (has_losses and identity)
             ):
                 key = subject + identity if identity else b""
                 deadline = now + time_left_ms / 1000
@@ -354,11 +365,31 @@ class Service:
             count = len(registrations)
             self._admit(Execution(registration, group, peer, survey_id, payload, deadline, count, headers=headers), now)
 
+    def receive_reservation(self, message: PeerMessage, now: float) -> None:
+        """A caller asks for the place of an exclusive request, of which this node has one. It gives it back by a CANCEL."""
+        group, peer, request_id = message.group, message.peer, message.id
+        if self._choose(group, peer, request_id, 0) is None:
+            return
+        key = group.subject + message.payload
+        if (reply := self.repetitions.reply_to(key, now)) is not None:
+            self.out.append(PeerMessage(group, peer, packets.REPLY, request_id, 0, reply))
+        elif lost := self._losses.refuse(key, peer.id, now):
+            self._reject(group, peer, request_id, packets.Rejection.LOST_BEFORE, payload=b"".join(lost))
+        elif self._reserved is not None and self._reserved[2] > now:
+            self._reject(group, peer, request_id, packets.Rejection.BUSY)
+        else:
+            self._reserved = peer, request_id, now + message.argument / 1000
+            reserved = packets.encode_answer(0, packets.Rejection.RESERVED)
+            self.out.append(PeerMessage(group, peer, packets.REJECTION, request_id, reserved))
+
     def receive_cancel(self, peer: Peer, request_id: int) -> None:
-        """The caller gave up."""
+        """The caller gave up, or gives the place of an exclusive request back."""
         if request_id >= packets.SURVEY_IDS:
             self._cancel_survey(peer, request_id)
             return
+        is_reserved = self._reserved is not None and self._reserved[:2] == (peer, request_id)
+        if is_reserved:
+            self._reserved = None
         execution = self._executions.pop((peer, request_id), None)
         if execution is not None:
             self.events.append(RequestCancelled(execution))
@@ -373,7 +404,8 @@ class Service:
                     registration.remove([queued])
                     self._maybe_drained(registration)
                     return
-        self._remember_cancel(peer, request_id)
+        if not is_reserved:
+            self._remember_cancel(peer, request_id)
 
     def receive_broadcast(self, group: Group, peer: Peer, sequence: int, payload: bytes, headers: Headers = NO_HEADERS) -> None:
         """Hand a broadcast to every registration of the cluster; a stand-in, which a tree may reach, takes none."""
@@ -385,6 +417,8 @@ class Service:
 
     def peer_lost(self, peer: Peer) -> None:
         """A caller is gone: drop what it queued and cancel what runs for it."""
+        if self._reserved is not None and self._reserved[0] is peer:
+            self._reserved = None
         for key in [key for key in self._executions if key[0] is peer]:
             self.events.append(RequestCancelled(self._executions.pop(key)))
         for key in [key for key in self._surveys if key[0] is peer]:
@@ -605,10 +639,18 @@ class Service:
             yield from registrations
         yield from self._draining
 
-    def _reject(self, group: Group, peer: Peer, request_id: int, reason: packets.Rejection, surveyed: int = 0) -> None:
+    def _reject(
+        self,
+        group: Group,
+        peer: Peer,
+        request_id: int,
+        reason: packets.Rejection,
+        surveyed: int = 0,
+        payload: bytes = b"",
+    ) -> None:
         self._count_rejection(reason, group)
         argument = packets.encode_answer(surveyed, reason)
-        self.out.append(PeerMessage(group, peer, packets.REJECTION, request_id, argument))
+        self.out.append(PeerMessage(group, peer, packets.REJECTION, request_id, argument, payload))
 
     def _count_rejection(self, reason: packets.Rejection, group: Group) -> packets.Rejection:
         name = reason.name.lower()

@@ -9,6 +9,7 @@ import pytest
 from iris_overlay.errors import OverlayError
 from iris_py.errors import ConfigurationError
 from iris_py.node.memberships import Memberships
+from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.request.service import Service
 from iris_py.peers.groups import Groups
@@ -48,7 +49,7 @@ class Fixture:
     def __init__(self, keyring: Keyring, groups_max: int = 100) -> None:
         self.overlay = FakeOverlay(groups_max)
         self.groups = Groups(node_id(1), keyring)
-        self.service = Service()
+        self.service = Service(Losses(bytes(16)))
         overlay: Overlay = self.overlay  # type: ignore[assignment]
         self.memberships = Memberships(node_id(1), self.groups, overlay, self.service)
 

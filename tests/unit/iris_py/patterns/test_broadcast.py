@@ -12,6 +12,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.patterns.broadcast import Broadcaster
 from iris_py.patterns.request.events import BroadcastReceived
+from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.request.service import Service
 from iris_py.peers.group import DIRECT_MEMBERS_MAX, Group
@@ -50,7 +51,7 @@ class Sender:
     def __init__(self, members: int | None = 2, *, serves: bool = False) -> None:
         self.local = Peer(NodeInfo(LOCAL, ()), None, is_local=True)
         self.outbound = FakeOutbound()
-        self.service = Service()
+        self.service = Service(Losses(bytes(16)))
         self.drops: Counter[str] = Counter()
         self.broadcaster = Broadcaster(
             cast("Outbound", self.outbound), self.service, self.local, lambda reason: self.drops.update([reason])

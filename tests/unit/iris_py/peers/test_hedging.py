@@ -11,6 +11,7 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import IrisError, RemoteError, RequestTimeout
+from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import new_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import Retry
@@ -40,7 +41,7 @@ class Caller:
     """A requester, and members of one cluster that never answer by themselves."""
 
     def __init__(self, members: int, seed: int = 1) -> None:
-        self.requester = Requester(random.Random(seed), lambda: 0)
+        self.requester = Requester(random.Random(seed), lambda: 0, Losses(bytes(16)))
         self.group = Group("cluster", KEYS, NodeId(bytes(16)), 1)
         links = [SimpleNamespace(congested=False, is_busy=False, is_open=True, heard_at=0.0) for _ in range(members)]
         self.every = [

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
 from iris_py.patterns.request.hedges import HedgeTimes
+
+if TYPE_CHECKING:
+    from iris_py.patterns.request.pending import Pending
+
+
+def held(*ids: int) -> dict[int, Pending]:
+    """Return requests of which these have a member, and one more that has none."""
+    pending = {id_: SimpleNamespace(member=object()) for id_ in ids} | {99: SimpleNamespace(member=None)}
+    return cast("dict[int, Pending]", pending)
 
 
 def test_entries_are_taken_in_the_order_of_their_times_when_these_have_come() -> None:
@@ -21,9 +33,9 @@ def test_the_deadline_is_that_of_the_first_request_that_a_member_holds() -> None
     times = HedgeTimes()
     times.add(1.0, 1, 4)
     times.add(2.0, 4, 5)
-    assert times.deadline(lambda id_: id_ >= 1) == 1.0
-    assert times.deadline(lambda id_: id_ == 3) == 1.0
+    assert times.deadline(held(1, 2, 3, 4)) == 1.0
+    assert times.deadline(held(3)) == 1.0
     assert list(times.take_due(1.0)) == [(1.0, 3)], "what nobody holds in front of it is forgotten"
-    assert times.deadline(lambda id_: id_ == 4) == 2.0
-    assert times.deadline(lambda _id: False) is None
+    assert times.deadline(held(4)) == 2.0
+    assert times.deadline({}) is None
     assert not times

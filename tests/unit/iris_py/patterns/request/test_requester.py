@@ -13,6 +13,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import IrisError, MemberLost, NodeClosed, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.patterns.request.attempts import ROUTED_RETRY_S
+from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import new_opening, new_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry, retry_of
@@ -37,7 +38,7 @@ class Caller:
     """A requester, and the one cluster that it asks."""
 
     def __init__(self, members: int | None = 0) -> None:
-        self.requester = Requester(random.Random(1), lambda: 7)
+        self.requester = Requester(random.Random(1), lambda: 7, Losses(LOCAL))
         self.group = Group("cluster", KEYRING.cluster("cluster"), LOCAL, 1)
         self.count = 0
         self.outcomes: dict[object, bytes | IrisError] = {}
@@ -80,6 +81,7 @@ class Caller:
         retry: Retry | None = None,
         members_wait_s: float | None = None,
         key: bytes = b"",
+        is_exclusive: bool = False,
     ) -> int:
         waits = idempotent if waits is None else waits
         how = retry or retry_of(idempotent=idempotent)
@@ -94,12 +96,15 @@ class Caller:
             is_anchored=bool(key),
             waits=waits,
             members_wait_s=members_wait_s,
+            is_exclusive=is_exclusive,
         )
         return self.requester.begin(pending, now)
 
     def sent(self) -> list[tuple[int, Member, int]]:
-        """Take (kind, member, id) of what is to be sent; every member that ever was is known by its peer."""
-        return [(message.kind, self.member_of(message.peer), message.id) for message in self.raw()]
+        """Take (kind, member, id) of what is to be sent, but for losses; every member that ever was is known by its peer."""
+        return [
+            (message.kind, self.member_of(message.peer), message.id) for message in self.raw() if message.kind != packets.LOSSES
+        ]
 
     def raw(self) -> list[PeerMessage]:
         return self.requester.messages_to_send()

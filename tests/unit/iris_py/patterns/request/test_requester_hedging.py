@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from iris_py.errors import NoMembers, RequestTimeout
+from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import new_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry
@@ -163,7 +164,7 @@ def test_where_nobody_else_can_be_asked_that_is_looked_at_ever_more_rarely() -> 
 
 def test_of_many_that_were_begun_together_those_that_have_ended_hide_no_other() -> None:
     caller = make()
-    requester = caller.requester = Requester(random.Random(1), lambda: 7)
+    requester = caller.requester = Requester(random.Random(1), lambda: 7, Losses(bytes(16)))
     first, _second = requester.request_many(caller.group, [(token, "key", b"") for token in (1, 2)], TIMEOUT_S, 0.0)
     member = caller.sent()[0][1]
     requester.receive_reply(member.peer, first, b"", 0.0)

@@ -13,6 +13,7 @@ from msgspec.structs import astuple
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
+from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, new_request
 from iris_py.patterns.request.repetitions import identity_of_key
 from iris_py.patterns.request.requester import Requester
@@ -36,7 +37,7 @@ class Caller:
     """A requester, and the one cluster that it asks."""
 
     def __init__(self, members: Sequence[str] | None) -> None:
-        self.requester = Requester(random.Random(1), lambda: 7)
+        self.requester = Requester(random.Random(1), lambda: 7, Losses(bytes(16)))
         self.group = Group("cluster", KEYRING.cluster("cluster"), NodeId(bytes(16)), 1)
         if members is not None:
             self.group.members = [self._member(number, state) for number, state in enumerate(members, 1)]

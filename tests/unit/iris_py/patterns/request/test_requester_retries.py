@@ -394,7 +394,7 @@ def test_what_the_ring_has_lost_loses_nobody() -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, None])
 def test_no_more_members_have_a_request_at_once_than_it_may_lose(limit: int | None) -> None:
-    """What takes them all with it, slowly, is at all of them when the first one dies."""
+    """A request that ends its members slowly is at all of its holders when the first one dies."""
     caller = Repeater(6)
     caller.request(timeout_s=60.0, retry=Retry(members_lost_max=limit, hedge_after=1.0), key=b"")
     pending = caller.requester._pending[1]

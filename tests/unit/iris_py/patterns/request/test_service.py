@@ -13,6 +13,7 @@ from iris_py.patterns.request.events import (
     RequestsStarted,
     ServiceEvent,
 )
+from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.registration import Execution, Registration
 from iris_py.patterns.request.repetitions import CALLERS_MAX
 from iris_py.patterns.request.service import EARLY_CANCELS_MAX, Service
@@ -32,7 +33,7 @@ class Member:
     """A service with one cluster, and a caller of it."""
 
     def __init__(self, *limits: tuple[int, int] | tuple[int, int, int]) -> None:
-        self.service = Service()
+        self.service = Service(Losses(bytes(16)))
         self.group = Group("cluster", KEYRING.cluster("cluster"), LOCAL, 1)
         self.peer = Peer(NodeInfo(NodeId(b"p" * 16), ()), None)
         self.registrations = [Registration(self.group, *limit) for limit in limits]

@@ -11,6 +11,7 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import IrisError, Overloaded
+from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import new_opening
 from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.request.requester import Requester
@@ -62,8 +63,8 @@ class Side:
     def __init__(self, number: int) -> None:
         self.info = NodeInfo(NodeId(number.to_bytes(16, "big")), (f"n{number}:1",))
         self.group = Group("cluster", KEYRING.cluster("cluster"), self.info.id, 1)
-        self.requester = Requester(random.Random(number), lambda: 1)
-        self.service = Service()
+        self.requester = Requester(random.Random(number), lambda: 1, Losses(bytes(16)))
+        self.service = Service(Losses(bytes(16)))
         self.drops: Counter[str] = Counter()
         self.link = FakeLink()
         self.tunnels = Tunnels(

@@ -1,0 +1,219 @@
+"""Members that requests with a key have lost, as every node remembers them (docs/design.md 6.14).
+
+A request whose handler ends its process is given to few members (``members_lost_max``). Its caller may end before it is asked
+again: Spark runs a failed task again on another executor, and a request to another cloud comes by another gateway. So a caller
+that has lost a member tells the members that live, with the identity that the key gives the request. A member that is asked for
+such a request by a node that does not know of the loss refuses it once and says which members were lost. That node counts
+them, and asks again if it still may.
+
+This table is used in both roles. It holds what this node has lost as a caller, and what it was told as a member.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iris_py.patterns.request.repetitions import WINDOW_S
+from iris_py.peers.message import PeerMessage
+from iris_py.wire import packets
+from iris_py.wire.packets import IDENTITY_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from iris_py.patterns.request.pending import Pending
+    from iris_py.peers.group import Group
+    from iris_py.peers.member import Member
+    from iris_py.peers.peer import Peer
+
+#: How long a loss is remembered (seconds): as long as replies are. Too small: a task that runs again late ends further members;
+#: too large: a key that lost members by an accident is refused for as long.
+LOSSES_S: Final = WINDOW_S
+#: Requests whose losses are remembered; the oldest are forgotten first. A member that is killed has some hundred requests with
+#: keys. Too small: those that end members are forgotten behind innocent ones; too large: memory, at 300 bytes each.
+LOSSES_MAX: Final = 4096
+#: Members that are remembered for one request. Policies that risk more than that are rare, and count for themselves.
+MEMBERS_MAX: Final = 16
+#: Nodes that are remembered to know of the losses of one request. Forgetting one costs it another refusal.
+KNOWING_MAX: Final = 64
+#: Losses in one message, and those that a new member is told by each node that knows some: the last ones. Too small: a new
+#: member may be given a request that ends it; too large: 32 members tell it as much, each.
+TOLD_MAX: Final = 512
+
+ID_BYTES: Final = 16
+
+
+class _Entry:
+    """The losses of one request.
+
+    Attributes:
+        members: The ids of the members that it has lost.
+        until: When they are forgotten (seconds).
+        knowing: The ids of the nodes that know of all of them.
+    """
+
+    __slots__ = ("knowing", "members", "until")
+
+    def __init__(self) -> None:
+        self.members: tuple[bytes, ...] = ()
+        self.until = 0.0
+        self.knowing: dict[bytes, None] = {}
+
+
+class Losses:
+    """The losses that one node knows of, by request: the cluster and the identity.
+
+    Args:
+        local: The id of the node.
+
+    Attributes:
+        entries: All of them, the oldest first. Empty in a network where no member dies.
+    """
+
+    def __init__(self, local: bytes) -> None:
+        self.entries: dict[bytes, _Entry] = {}
+        self._local = local
+        self._untold: dict[Group, dict[bytes, tuple[bytes, ...]]] = {}  # by cluster and identity
+
+    # -- the caller
+
+    def count(self, pending: Pending, member: Member, now: float, *, is_counted: bool = True) -> None:
+        """Count a member that is lost with a request; others are told if they may be asked for the same.
+
+        Args:
+            pending: The request.
+            member: The member.
+            now: The time.
+            is_counted: Whether the request may have ended its process.
+        """
+        pending.note_loss(member, is_counted=is_counted)
+        if is_counted and (key := pending.loss_key):
+            self.note(key, pending.losses, self._local, now)
+            untold = self._untold.setdefault(pending.group, {})
+            untold[pending.anchor] = pending.losses[-MEMBERS_MAX:]
+            if len(untold) > TOLD_MAX:
+                del untold[next(iter(untold))]
+
+    def learn(self, pending: Pending, payload: bytes, peer: Peer, now: float) -> bool:
+        """Count the members that a refusal names; returns whether one of them was not counted yet."""
+        key = pending.loss_key
+        news = [member for member in decode_members(payload) if key and pending.add_loss(member)]
+        if news:
+            self.note(key, news, peer.id, now)
+        return bool(news)
+
+    def recall(self, pending: Pending, now: float) -> bool:
+        """Count what a new request has lost before, as far as this node knows; returns whether it may lose no more."""
+        if key := pending.loss_key:
+            pending.losses = self.of(key, now)
+        return bool(pending.losses) and not pending.may_lose(1)
+
+    def messages_to_send(self) -> list[PeerMessage]:
+        """Take what tells members of the losses that were counted."""
+        untold, self._untold = self._untold, {}
+        return [
+            message
+            for group, losses in untold.items()
+            for message in _messages(group, losses.items(), [member.peer for member in group.members or ()])
+        ]
+
+    def messages_for(self, group: Group, newcomers: Iterable[Peer]) -> list[PeerMessage]:
+        """Return what tells new members of a cluster which of its requests have lost others: the last ``TOLD_MAX``."""
+        size, subject = len(group.subject), group.subject
+        found = [(key[size:], entry.members) for key, entry in self.entries.items() if key[:size] == subject]
+        return _messages(group, found[-TOLD_MAX:], newcomers) if found else []
+
+    # -- the member
+
+    def receive(self, message: PeerMessage, now: float) -> bool:
+        """Note what a caller or a member tells; returns False, and does nothing, if it is malformed."""
+        losses = decode_losses(message.payload)
+        for identity, members in losses or ():
+            self.note(message.group.subject + identity, members, message.peer.id, now)
+        return losses is not None
+
+    def refuse(self, key: bytes, caller: bytes, now: float) -> tuple[bytes, ...]:
+        """Return the lost members that a caller has to be told before its request is executed; then it knows them."""
+        self.expire(now)
+        entry = self.entries.get(key)
+        if entry is None or caller in entry.knowing:
+            return ()
+        _add_knowing(entry, caller)
+        return entry.members
+
+    # -- both
+
+    def note(self, key: bytes, members: Iterable[bytes], teller: bytes, now: float) -> None:
+        """Remember that a request has lost members.
+
+        Args:
+            key: The cluster, then the identity of the request.
+            members: Their ids.
+            teller: The id of the node that says so.
+            now: The time.
+        """
+        self.expire(now)
+        entry = self.entries.pop(key, None) or _Entry()
+        new = [member for member in dict.fromkeys(members) if member not in entry.members]
+        if new:
+            entry.members = (entry.members + tuple(new))[:MEMBERS_MAX]
+            entry.knowing.clear()
+        _add_knowing(entry, teller)
+        entry.until = now + LOSSES_S
+        self.entries[key] = entry
+        if len(self.entries) > LOSSES_MAX:
+            del self.entries[next(iter(self.entries))]
+
+    def of(self, key: bytes, now: float) -> tuple[bytes, ...]:
+        """Return the ids of the members that a request has lost, as far as this node knows."""
+        self.expire(now)
+        entry = self.entries.get(key)
+        return () if entry is None else entry.members
+
+    def expire(self, now: float) -> None:
+        """Forget what is too old."""
+        entries = self.entries
+        while entries:
+            key = next(iter(entries))
+            if entries[key].until > now:
+                return
+            del entries[key]
+
+
+def _add_knowing(entry: _Entry, node: bytes) -> None:
+    entry.knowing[node] = None
+    if len(entry.knowing) > KNOWING_MAX:
+        del entry.knowing[next(iter(entry.knowing))]
+
+
+def _messages(group: Group, losses: Iterable[tuple[bytes, tuple[bytes, ...]]], peers: Iterable[Peer]) -> list[PeerMessage]:
+    payload = encode_losses(losses)
+    return [PeerMessage(group, peer, packets.LOSSES, 0, 0, payload) for peer in peers]
+
+
+def encode_losses(losses: Iterable[tuple[bytes, tuple[bytes, ...]]]) -> bytes:
+    """Encode losses for a member: for each request its identity, the number of members, and their ids."""
+    return b"".join(identity + bytes((len(members),)) + b"".join(members) for identity, members in losses)
+
+
+def decode_losses(payload: bytes) -> list[tuple[bytes, tuple[bytes, ...]]] | None:
+    """Decode what a node says of losses; None if it is malformed. Never raises."""
+    found: list[tuple[bytes, tuple[bytes, ...]]] = []
+    at = 0
+    while at < len(payload):
+        start = at + IDENTITY_BYTES + 1
+        if start > len(payload) or not 1 <= (count := payload[start - 1]) <= MEMBERS_MAX or len(found) >= TOLD_MAX:
+            return None
+        stop = start + count * ID_BYTES
+        if stop > len(payload):
+            return None
+        ids = tuple(payload[place : place + ID_BYTES] for place in range(start, stop, ID_BYTES))
+        found.append((payload[at : at + IDENTITY_BYTES], ids))
+        at = stop
+    return found
+
+
+def decode_members(payload: bytes) -> list[bytes]:
+    """Decode the members that a refusal names: their ids, one after the other; what is too much or cut off is left out."""
+    whole = min(len(payload), MEMBERS_MAX * ID_BYTES) // ID_BYTES * ID_BYTES
+    return [payload[at : at + ID_BYTES] for at in range(0, whole, ID_BYTES)]

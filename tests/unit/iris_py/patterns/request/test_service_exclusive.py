@@ -1,0 +1,129 @@
+"""Tests of iris_py/patterns/request/service.py: losses that callers are told of, and the place of exclusive requests."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_overlay.ids import NodeId
+from iris_overlay.messages import NodeInfo
+from iris_py.peers.message import PeerMessage
+from iris_py.peers.peer import Peer
+from iris_py.wire import packets
+from iris_py.wire.headers import NO_HEADERS
+from iris_py.wire.packets import REJECTION, REPLY, Rejection
+from tests.unit.iris_py.patterns.request.test_service import Member
+
+IDENTITY = b"i" * 16
+LOST = b"lost" * 4
+
+
+def peer(letter: bytes) -> Peer:
+    return Peer(NodeInfo(NodeId(letter * 16), ()), None)
+
+
+def reserve(member: Member, caller: Peer, now: float = 0.0, time_left_ms: int = 1000) -> int:
+    member.last_id += 1
+    how = (packets.RESERVE, member.last_id, time_left_ms, IDENTITY)
+    member.service.receive_reservation(PeerMessage(member.group, caller, *how), now)
+    return member.last_id
+
+
+def answers(member: Member) -> list[tuple[int, int, int, bytes]]:
+    """Take (kind, id, reason, payload) of what is said."""
+    return [(each.kind, each.id, each.argument & 0xFF, each.payload) for each in member.service.messages_to_send()]
+
+
+# -- losses
+
+
+def test_who_does_not_know_of_a_loss_is_told_instead_of_risking_this_member() -> None:
+    member = Member((4, 0))
+    member.service._losses.note(member.group.subject + IDENTITY, [LOST], b"t" * 16, 0.0)
+    refused = member.request_once(identity=IDENTITY)
+    assert answers(member) == [(REJECTION, refused, Rejection.LOST_BEFORE, LOST)]
+    assert not member.started()
+    again = member.request_once(identity=IDENTITY)
+    (execution,) = member.started()
+    assert execution.id == again
+    member.request_once(identity=b"o" * 16)
+    assert len(member.started()) == 1, "another request"
+    assert member.service.rejected == {"lost_before": 1}
+
+
+def test_of_requests_that_came_together_each_is_told_its_own() -> None:
+    member = Member((4, 0))
+    member.service._losses.note(member.group.subject + IDENTITY, [LOST], b"t" * 16, 0.0)
+    requests = [(number, 1000, identity, b"", NO_HEADERS) for number, identity in enumerate((b"", IDENTITY, b"o" * 16))]
+    member.service.receive_requests(member.group, member.peer, requests, 0.0)
+    assert {execution.id for execution in member.started()} == {0, 2}
+    assert answers(member) == [(REJECTION, 1, Rejection.LOST_BEFORE, LOST)]
+
+
+def test_a_reply_that_is_remembered_needs_no_refusal() -> None:
+    member = Member((4, 0))
+    member.request_once(identity=IDENTITY)
+    (execution,) = member.started()
+    member.service.reply(execution, b"reply", 0.0)
+    answers(member)
+    member.service._losses.note(member.group.subject + IDENTITY, [LOST], b"t" * 16, 0.0)
+    asked = [member.request_once(identity=IDENTITY), reserve(member, member.peer)]
+    assert answers(member) == [(REPLY, id_, 0, b"reply") for id_ in asked]
+    assert not member.started()
+
+
+# -- the place of an exclusive request
+
+
+def test_one_exclusive_request_at_a_time_has_the_place() -> None:
+    member = Member((4, 0))
+    first, second = peer(b"1"), peer(b"2")
+    one, two = reserve(member, first), reserve(member, second)
+    assert answers(member) == [(REJECTION, one, Rejection.RESERVED, b""), (REJECTION, two, Rejection.BUSY, b"")]
+    member.service.receive_cancel(first, one)
+    three = reserve(member, second)
+    assert answers(member) == [(REJECTION, three, Rejection.RESERVED, b"")]
+    member.service.receive_cancel(first, one)
+    four = reserve(member, first)
+    assert answers(member) == [(REJECTION, four, Rejection.BUSY, b"")], "only who has the place gives it back"
+
+
+@pytest.mark.parametrize("end", ["lost", "late"])
+def test_the_place_of_a_caller_that_is_gone_is_free(end: str) -> None:
+    member = Member((4, 0))
+    first, second = peer(b"1"), peer(b"2")
+    reserve(member, first, time_left_ms=1000)
+    if end == "lost":
+        member.service.peer_lost(first)
+    answers(member)
+    now = 0.5 if end == "lost" else 1.001
+    asked = reserve(member, second, now)
+    assert answers(member) == [(REJECTION, asked, Rejection.RESERVED, b"")]
+
+
+def test_ordinary_requests_do_not_wait_for_the_place() -> None:
+    member = Member((4, 0))
+    reserve(member, peer(b"1"))
+    member.request_once(identity=b"o" * 16)
+    member.request()
+    assert len(member.started()) == 2
+
+
+def test_a_place_is_refused_where_the_request_would_be() -> None:
+    member = Member((4, 0))
+    member.service._losses.note(member.group.subject + IDENTITY, [LOST], b"t" * 16, 0.0)
+    caller = peer(b"1")
+    asked = reserve(member, caller)
+    assert answers(member) == [(REJECTION, asked, Rejection.LOST_BEFORE, LOST)]
+    asked = reserve(member, caller)
+    assert answers(member) == [(REJECTION, asked, Rejection.RESERVED, b"")]
+    nobody = Member()
+    asked = reserve(nobody, caller)
+    assert answers(nobody) == [(REJECTION, asked, Rejection.NOT_A_MEMBER, b"")]
+
+
+def test_giving_the_place_back_is_no_early_cancellation() -> None:
+    member = Member((4, 0))
+    caller = peer(b"1")
+    asked = reserve(member, caller)
+    member.service.receive_cancel(caller, asked)
+    assert not member.service._early_cancels
