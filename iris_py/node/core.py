@@ -76,6 +76,10 @@ if TYPE_CHECKING:
     from iris_py.wire.headers import Headers
     from iris_security import Identity, Keyring
 
+#: How long after this process stood still a broken link says nothing of the peer, which may have ended it meanwhile (seconds).
+#: Too small: members that live count as lost with their requests; too large: a death shortly after a stall does not count.
+RESUMING_S = 5.0
+
 
 class NodeCore:
     """The protocol of one node.
@@ -747,12 +751,12 @@ class NodeCore:
         for group in self.groups.by_id.values():
             group.forget_peer(peer.id)
         unsent = self._outbound.unsent(peer)
-        if event.released:
-            # It waits for no answer over this link; that to a survey which came down a tree goes over another one.
+        if event.released:  # it waits for no answer over this link; that to a survey down a tree goes over another one
             self.requester.peer_released(peer, now, unsent)
             self.surveyor.peer_released(peer, now, unsent)
         else:
-            self._peer_lost(peer, now, unsent, event)
+            has_stalled = now - self.overlay.resumed_at < RESUMING_S  # then others ended the links that break now
+            self._peer_lost(peer, now, unsent, is_broken=event.broken, is_silent=has_stalled or event.is_silent)
         self.tunnels.link_closed(event.link, event.reason)
         self._outbound.peer_closed(peer, now, is_clean=event.clean)
         self._make_room(now)  # who was congested is not any more
@@ -768,8 +772,8 @@ class NodeCore:
         else:  # it may have been reached through the ring
             self._peer_lost(peer, now, self._outbound.unsent(peer))
 
-    def _peer_lost(self, peer: Peer, now: float, unsent: set[int], end: PeerClosed | None = None) -> None:
-        self.requester.peer_lost(peer, now, unsent, is_broken=bool(end and end.broken), is_silent=bool(end and end.is_silent))
+    def _peer_lost(self, peer: Peer, now: float, unsent: set[int], **kind: bool) -> None:
+        self.requester.peer_lost(peer, now, unsent, **kind)
         self.surveyor.peer_lost(peer, unsent)
         self.service.peer_lost(peer)
         self.pubsub.peer_lost(peer)
@@ -778,8 +782,7 @@ class NodeCore:
         # Where a known peer listens is not for whoever relays a packet to say.
         peer = self.peers.known(event.source.id) or self.peers.peer(event.source)
         if self._inbound.receive_routed(peer, event.payload, now) and peer.link is None:
-            # It could have no link to us: answers go the same way, while we look for one.
-            peer.is_routed, peer.is_dead = True, False
+            peer.is_routed, peer.is_dead = True, False  # it could have no link to us: answers go the same way meanwhile
         for info, packet in self._inbound.packets_to_route():
             self.overlay.send(info, packet, now)
 

@@ -457,6 +457,11 @@ class Overlay:
         """Return about how many nodes the network has, this one included; exactly while they are few."""
         return self._ring.size_estimate()
 
+    @property
+    def resumed_at(self) -> float:
+        """When this process last went on after it had stood still; minus infinity if it never did."""
+        return self._resumed_at
+
     def is_active(self) -> bool:
         """Return whether the node is part of a ring."""
         return self._ring.is_active
