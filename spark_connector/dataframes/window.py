@@ -14,7 +14,17 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from iris_py import IrisError, MemberLost, MessageTooLarge, NoMembers, NotConnected, Overloaded, RemoteError, RequestTimeout
+from iris_py import (
+    IrisError,
+    MemberLost,
+    MessageTooLarge,
+    NoMembers,
+    NotConnected,
+    Overloaded,
+    RemoteError,
+    RequestTimeout,
+    TooManyMembersLost,
+)
 from iris_py.connector import providers
 from spark_connector.dataframes.counts import UNKNOWN
 from spark_connector.errors import DispatchError
@@ -226,7 +236,7 @@ class Window(Generic[Rows]):
         tally = self._tally
         pause_s = PAUSE_S
         for _attempt in range(self._retries):
-            if not isinstance(error, AGAIN) or self._is_deserted:
+            if not isinstance(error, AGAIN) or isinstance(error, TooManyMembersLost) or self._is_deserted:
                 break
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
