@@ -11,7 +11,16 @@ from unittest.mock import Mock
 
 import pytest
 
-from iris_py import CloudUnavailable, ConfigurationError, IrisError, MemberLost, NoMembers, RemoteError, RequestTimeout
+from iris_py import (
+    CloudUnavailable,
+    ConfigurationError,
+    IrisError,
+    MemberLost,
+    NoMembers,
+    RemoteError,
+    RequestTimeout,
+    TooManyMembersLost,
+)
 from spark_connector import DispatchError
 from spark_connector.dataframes.question import Question, RowGroup
 from spark_connector.dataframes.window import AHEAD, Window
@@ -131,6 +140,7 @@ def test_questions_that_are_not_asked_have_their_outcome(worker_node: FakeWorker
 
 
 LOST = MemberLost("echo", "ab" * 16)
+GIVEN_UP = TooManyMembersLost("echo", ["ab" * 16, "cd" * 16])
 
 
 @pytest.mark.parametrize("error", [LOST, RequestTimeout("echo", 7.0, "ab" * 16)], ids=["lost", "timeout"])
@@ -147,7 +157,9 @@ def test_what_got_no_reply_is_asked_again_with_its_key(worker_node: FakeWorkerNo
 
 
 @pytest.mark.parametrize(
-    ("error", "attempts"), [(LOST, 2), (RemoteError("echo", "ab" * 16, "KeyError", "7"), 1)], ids=["lost", "failed"]
+    ("error", "attempts"),
+    [(LOST, 2), (GIVEN_UP, 1), (RemoteError("echo", "ab" * 16, "KeyError", "7"), 1)],
+    ids=["lost", "given up", "failed"],
 )
 @pytest.mark.parametrize("is_strict", [True, False])
 def test_a_row_without_a_reply(worker_node: FakeWorkerNode, error: IrisError, attempts: int, is_strict: bool) -> None:
