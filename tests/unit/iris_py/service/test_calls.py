@@ -116,7 +116,7 @@ def payload_alone(request: bytes) -> bytes:
 
 
 def out_only(request: iris.Request) -> Point:
-    return Point(float(request.payload))
+    return Point(float(len(request.payload)))
 
 
 def in_only(request: Find) -> bytes:
@@ -136,7 +136,7 @@ def in_only(request: Find) -> bytes:
         (anything, b'{"id": 7}', b'{"id":7}'),
         (whole, b'{"id": 7}', b'"7"'),
         (payload_alone, b"abc", b"ABC"),
-        (out_only, b"1.5", b'{"x":1.5}'),
+        (out_only, b"no JSON", b'{"x":7.0}'),
         (in_only, b'{"id": 7}', b"7"),
     ],
 )
