@@ -113,6 +113,7 @@ TESTING = {
 SPARK = {
     "AgentLost",
     "AgentUnavailable",
+    "ApplicationEnded",
     "ArrowHandler",
     "DispatchCounts",
     "DispatchError",

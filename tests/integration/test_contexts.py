@@ -33,7 +33,7 @@ class Odd:
 
 
 class Notes:
-    """What calls saw of the variable when they began, by hook; each then sets it."""
+    """The values of the variable that calls saw when they began, by hook; each call then sets it."""
 
     def __init__(self) -> None:
         self.seen: dict[str, list[object]] = {}

@@ -1,4 +1,4 @@
-"""What runs first in a Python process of Spark: it connects at once, however long the imports take."""
+"""The module that a Python process of Spark runs first: it connects at once, however long the imports take."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from iris_py.errors import ConfigurationError
@@ -39,7 +39,7 @@ _REASONS: Final = get_args(RetryReason)
 _TIMES: Final = get_args(HedgeAfter)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Retry:
     """A retry policy: when a request is repeated, how often, and after which pause. It implies ``idempotent=True``.
 
@@ -97,6 +97,10 @@ class Retry:
         if not isinstance(on, Collection) or not all(reason in _REASONS for reason in on):
             raise ConfigurationError(f"on={self.on!r} must be some of {', '.join(_REASONS)}.")
         object.__setattr__(self, "on", tuple(reason for reason in _REASONS if reason in on))
+
+    def __repr__(self) -> str:
+        values = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
+        return f"Retry({', '.join(f'{name}={value!r}' for name, value, default in values if value != default)})"
 
     def _check_backoff(self) -> None:
         for name in ("backoff_initial", "backoff_max"):

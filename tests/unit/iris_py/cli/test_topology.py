@@ -188,9 +188,9 @@ def test_a_tree_on_a_terminal_and_rows_elsewhere(capsys: pytest.CaptureFixture[s
     told = found(report(1, "eu", ["a", "b"], [2]), report(2, "us", ["b"], [1]), missing=(NodeName(id_of(3), "10.0.0.3:1"),))
     nodes = nodes_of(told)
     assert shown(capsys, nodes).splitlines() == [
-        f"eu         {id_of(1)}  10.0.0.1:1  1  a, b",
-        f"us         {id_of(2)}  10.0.0.2:1  1  b",
-        f"(no zone)  {id_of(3)}  10.0.0.3:1  ?  -",
+        "eu         10000000  10.0.0.1:1  1  a, b",
+        "us         20000000  10.0.0.2:1  1  b",
+        "(no zone)  30000000  10.0.0.3:1  ?  -",
     ]
     assert [line.split()[0] for line in shown(capsys, nodes, "cluster").splitlines()] == ["a", "b", "b", "(serves"]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
