@@ -54,13 +54,14 @@ class SocketDatagrams(ReceivedDatagrams):
     """
 
     @classmethod
-    async def open(cls, family: int, address: SocketAddress, group: Address | None) -> SocketDatagrams:
-        """Return a socket at an address, in the group if that works: see :meth:`iris_py.net.network.Network.open_datagrams`.
+    async def open(cls, sock: socket.socket, group: Address | None) -> SocketDatagrams:
+        """Return datagrams by a socket, in the group if that works: see :meth:`iris_py.net.network.Network.open_datagrams`.
 
-        Raises:
-            OSError: The address is taken, or is not ours.
+        Args:
+            sock: One of :func:`bound_socket`, which is closed if this fails.
+            group: The address of the group; None for none.
         """
-        datagrams = cls(_own_socket(family, address), group)
+        datagrams = cls(sock, group)
         try:
             await datagrams._open()
         except BaseException:
@@ -253,8 +254,12 @@ def _discard(opening: asyncio.Task[DatagramServer | DatagramClient]) -> None:
         opening.result().close()
 
 
-def _own_socket(family: int, address: SocketAddress) -> socket.socket:
-    """Return a socket at an address that is nobody else's."""
+def bound_socket(family: int, address: SocketAddress) -> socket.socket:
+    """Return a socket at an address that is nobody else's.
+
+    Raises:
+        OSError: The address is taken, or is not ours.
+    """
     sock = socket.socket(family, socket.SOCK_DGRAM)
     try:
         if family == socket.AF_INET6:

@@ -276,6 +276,7 @@ class Driver:
     Attributes:
         late_at: From when on the timer is so late that the process must have stood still; then :meth:`resume`.
         is_closed: Whether nothing is sent or handled any more.
+        network: What it runs on.
         own: The numeric addresses at which a dial from here would find this node itself.
         lateness: How late the timer was.
     """
@@ -287,7 +288,7 @@ class Driver:
         bytes(HEAP_BLOCK_BYTES)  # freed at once: that is its purpose
         self.loop = asyncio.get_running_loop()
         self._context = copy_context()
-        self._network = network
+        self.network = network
         self._owner = owner
         self._core: Core | None = None
         self._listener: Listener | None = None
@@ -325,18 +326,20 @@ class Driver:
             OSError: The address is taken, or not ours.
         """
         for attempts_left in reversed(range(1 if port else PORT_ATTEMPTS_MAX)):
-            listener = await self._network.listen(lambda: Connection(self, None), host, port)
-            if not datagrams:
-                self._listener = listener
-                break
+            listener = None
             try:
-                self._datagrams = await self._network.open_datagrams(*listener.address, multicast=multicast)
+                listener = await self.network.listen(lambda: Connection(self, None), host, port)
+                if datagrams:
+                    self._datagrams = await self.network.open_datagrams(*listener.address, multicast=multicast)
             except OSError as exc:
-                listener.close()
+                if listener is not None:
+                    listener.close()
                 if exc.errno != errno.EADDRINUSE or not attempts_left:
-                    raise OSError(exc.errno, f"{exc.strerror or exc} (UDP)") from exc
+                    kind = "" if listener is None else " (UDP)"
+                    raise OSError(exc.errno, f"{exc.strerror or exc}{kind}") from exc
             except BaseException:
-                listener.close()
+                if listener is not None:
+                    listener.close()
                 raise
             else:
                 self._listener = listener
@@ -571,7 +574,7 @@ class Driver:
         try:
             host, port = parse_address(address)
             async with asyncio.timeout(DIAL_TIMEOUT_S):
-                await self._network.dial(lambda: Connection(self, address), host, port, own=self.own)
+                await self.network.dial(lambda: Connection(self, address), host, port, own=self.own)
         except (OSError, IrisError) as exc:  # a TimeoutError is an OSError; an IrisError, that a peer told us nonsense
             is_refused = isinstance(exc, ConnectionRefusedError)
             is_broken = getattr(exc, "errno", None) in _BROKEN

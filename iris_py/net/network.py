@@ -120,8 +120,9 @@ class Network(Protocol):
 
         Args:
             factory: Makes the protocol of each accepted stream.
-            host: An address of this machine. A name stands for the first address that it has.
-            port: The port; 0 lets the system choose.
+            host: An address of this machine. A name stands for the first address that it has, and ``::`` for every address
+                of both families.
+            port: The port; 0 lets the system choose. With ``::`` the one that it chose for IPv6 may be taken for IPv4.
 
         Raises:
             OSError: The address is taken, or is not ours.
@@ -153,10 +154,10 @@ class Network(Protocol):
 
         Args:
             host: An address of this machine, of the interface that the group is reached through; ``0.0.0.0`` and ``::`` mean
-                every interface. A name stands for the first address that it has.
+                every interface, the latter for both families. A name stands for the first address that it has.
             port: The port; 0 lets the system choose.
             multicast: Whether to be in the group. There is none on the loopback interface of IPv6.
-            group: The multicast address; by default that of beacons, of the family of the host.
+            group: The multicast address; by default that of beacons, of the family of the host, and with ``::`` of each.
             group_port: The port which all members of the group share.
 
         Raises:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import encodings.idna  # noqa: F401 - the resolver loads it at the first address: a millisecond within the first connect
 import errno
+import ipaddress
 import random
 import socket
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.logs import EventLogger
-from iris_py.net.datagrams import PORT_MAX, SocketDatagrams
+from iris_py.net.datagrams import PORT_MAX, SocketDatagrams, bound_socket
 from iris_py.net.descriptors import Exhaustion
+from iris_py.net.dual_stack import DualDatagrams
 from iris_py.net.network import BEACON_GROUP, BEACON_GROUP_IPV6, BEACON_PORT, OwnAddressError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from iris_py.net.network import Address, AnyProtocol, SocketAddress
 
@@ -48,33 +50,33 @@ ATTEMPT_DELAY_S = 0.25
 
 
 class SocketListener:
-    """A TCP socket that accepts streams, a few in each turn of the event loop.
+    """TCP sockets that accept streams, a few in each turn of the event loop.
 
     The accept loops of asyncio and uvloop take all that wait at once. What makes room for them is closed only in the next turn,
     so a crowd would use up the descriptors in between; asyncio's then tries again without a pause and logs each time, and
     uvloop's turns everybody away.
 
     Args:
-        sock: Listens already, and does not block.
+        socks: Each listens already, and does not block. Several have one port: the address of the first is that of all.
         factory: Makes the protocol of each stream.
         configure: Sets the options of each accepted socket.
     """
 
     def __init__(
         self,
-        sock: socket.socket,
+        socks: Sequence[socket.socket],
         factory: Callable[[], asyncio.BufferedProtocol],
         configure: Callable[[socket.socket], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._sock = sock
+        self._socks = socks
         self._factory = factory
         self._configure = configure
-        self._address: Address = sock.getsockname()[:2]
+        self._address: Address = socks[0].getsockname()[:2]
         self._tasks: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._exhaustion = Exhaustion()
-        self._loop.add_reader(sock, self._accept)
+        self._resume()
 
     @property
     def address(self) -> Address:
@@ -83,21 +85,23 @@ class SocketListener:
 
     def close(self) -> None:
         """Accept no more streams; those already accepted live on. May be called again."""
-        if self._sock.fileno() < 0:
-            return
         if self._retry is not None:
             self._retry.cancel()
-        self._loop.remove_reader(self._sock)
-        self._sock.close()
+        for sock in self._open():
+            self._loop.remove_reader(sock)
+            sock.close()
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of its sockets."""
-        return [self._sock.fileno()] if self._sock.fileno() >= 0 else []
+        return [sock.fileno() for sock in self._open()]
 
-    def _accept(self) -> None:
+    def _open(self) -> list[socket.socket]:
+        return [sock for sock in self._socks if sock.fileno() >= 0]
+
+    def _accept(self, door: socket.socket) -> None:
         for _ in range(ACCEPTS_MAX):
             try:
-                sock, _address = self._sock.accept()
+                sock, _address = door.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except ConnectionError:
@@ -114,12 +118,15 @@ class SocketListener:
     def _pause(self, error: OSError) -> None:
         """Let those who dial wait for a moment: they stay in the queue of the system."""
         self._exhaustion.tell(error, self._loop.time())
-        self._loop.remove_reader(self._sock)
-        self._retry = self._loop.call_later(ACCEPT_RETRY_S, self._resume)
+        if self._retry is None:
+            for sock in self._open():
+                self._loop.remove_reader(sock)
+            self._retry = self._loop.call_later(ACCEPT_RETRY_S, self._resume)
 
     def _resume(self) -> None:
         self._retry = None
-        self._loop.add_reader(self._sock, self._accept)
+        for sock in self._open():
+            self._loop.add_reader(sock, self._accept, sock)
 
     async def _make(self, sock: socket.socket) -> None:
         try:
@@ -136,20 +143,12 @@ class SocketNetwork:
 
     async def listen(self, factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int) -> SocketListener:
         """Accept streams at an address, as :meth:`iris_py.net.network.Network.listen` says."""
-        loop = asyncio.get_running_loop()
-        family, address = (await _resolve(loop, host, port))[0]
-        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        socks = await self._bind(host, port, _listening_socket)
         try:
-            # Without it a node cannot restart on its port while streams of its former life are still remembered.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind(address)
-            sock.listen(BACKLOG)
-            sock.setblocking(False)
-            return SocketListener(sock, factory, self._configure)
+            return SocketListener(socks, factory, self._configure)
         except BaseException:
-            sock.close()
+            for sock in socks:
+                sock.close()
             raise
 
     async def dial(
@@ -184,16 +183,56 @@ class SocketNetwork:
 
     async def open_datagrams(
         self, host: str, port: int, *, multicast: bool = True, group: str = "", group_port: int = BEACON_PORT
-    ) -> SocketDatagrams:
+    ) -> SocketDatagrams | DualDatagrams:
         """Open a socket for datagrams, as :meth:`iris_py.net.network.Network.open_datagrams` says."""
+        socks = await self._bind(host, port, bound_socket)
+        parts: list[SocketDatagrams] = []
+        try:
+            for sock in socks:
+                is_ipv6 = sock.family == socket.AF_INET6
+                own_group = group or (BEACON_GROUP_IPV6 if is_ipv6 else BEACON_GROUP)
+                is_possible = multicast and (":" in own_group) == is_ipv6
+                parts.append(await SocketDatagrams.open(sock, (own_group, group_port) if is_possible else None))
+        except BaseException:
+            for part in parts:
+                part.close()
+            for sock in socks:
+                sock.close()
+            raise
+        return parts[0] if len(parts) == 1 else DualDatagrams(*parts)
+
+    async def _bind(self, host: str, port: int, bind: Callable[[int, SocketAddress], socket.socket]) -> list[socket.socket]:
+        """Return a socket at an address; for every address of IPv6 another one for every address of IPv4, on the same port."""
         family, address = (await _resolve(asyncio.get_running_loop(), host, port))[0]
-        group = group or (BEACON_GROUP if family == socket.AF_INET else BEACON_GROUP_IPV6)
-        is_possible = multicast and (":" in group) == (family == socket.AF_INET6)
-        return await SocketDatagrams.open(family, address, (group, group_port) if is_possible else None)
+        sock = bind(family, address)
+        if family != socket.AF_INET6 or not ipaddress.IPv6Address(address[0].partition("%")[0]).is_unspecified:
+            return [sock]
+        try:
+            return [sock, bind(socket.AF_INET, ("0.0.0.0", sock.getsockname()[1]))]  # noqa: S104 - as ::, and only with it
+        except OSError as exc:
+            sock.close()
+            raise OSError(exc.errno, f"{exc.strerror or exc}, for IPv4, which [::] stands for as well") from exc
 
     def _configure(self, sock: socket.socket) -> None:
         """Set the options of a stream, dialled or accepted, before its protocol is made."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _listening_socket(family: int, address: SocketAddress) -> socket.socket:
+    """Return a socket that listens at an address."""
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        # Without it a node cannot restart on its port while streams of its former life are still remembered.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _close_failed(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:

@@ -12,6 +12,7 @@ import socket
 from typing import Final
 
 from iris_py.net.addresses import parse_address
+from iris_py.net.names import resolve
 from iris_py.net.network import BEACON_PORT
 from iris_py.net.sockets import SocketNetwork
 
@@ -47,20 +48,27 @@ async def hears_itself(host: str) -> bool:
 
 async def try_port(host: str, port: int, *, is_udp: bool = False) -> str:
     """Return why an address cannot be listened on; empty if it can. Nothing listens there afterwards."""
-    loop, kind = asyncio.get_running_loop(), socket.SOCK_DGRAM if is_udp else socket.SOCK_STREAM
-    try:
-        async with asyncio.timeout(RESOLVE_S):
-            family, _, _, _, address = (await loop.getaddrinfo(host, port, type=kind))[0]
-    except (OSError, TimeoutError) as exc:
-        return getattr(exc, "strerror", None) or str(exc) or "its host is unknown"
+    kind = socket.SOCK_DGRAM if is_udp else socket.SOCK_STREAM
+    found = await resolve(host, RESOLVE_S)
+    if not found:
+        return "its host is unknown"
+    for each in (found[0], "0.0.0.0") if found[0] == "::" else found[:1]:  # noqa: S104 - to try it
+        error = _try_socket(each, port, kind)
+        if error:
+            return error
+    return ""
+
+
+def _try_socket(host: str, port: int, kind: socket.SocketKind) -> str:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, kind) as probe:
         try:
-            if not is_udp:
+            if kind == socket.SOCK_STREAM:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            probe.bind(address)
-            if not is_udp:
+            probe.bind((host, port))
+            if kind == socket.SOCK_STREAM:
                 probe.listen(1)
         except OSError as exc:
             return exc.strerror or str(exc)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.network.lab import PORT
+from tests.network.test_doctor import examine
 
 if TYPE_CHECKING:
     from tests.network.lab import Lab, Member
@@ -122,3 +123,20 @@ def test_a_node_on_two_networks_is_reached_from_each(lab: Lab) -> None:
     for host in ("a2", "a3"):
         lab.until(partial(knows, lab, host, frozenset(HOSTS)), f"{host} knows all")
         assert lab.members[host].request(CLUSTER, 50)["failures"] == {}
+
+
+def test_a_node_of_both_families_joins_those_of_one(lab: Lab) -> None:
+    for number, host in enumerate(HOSTS, start=1):
+        lab.hosts[host].namespace.configure(f"address add fd77::{number}/64 dev eth0 nodad", "route delete default")
+    lab.hosts["a1"].namespace.configure(f"address delete {lab.hosts['a1'].address}/24 dev eth0")
+    lab.hosts["a3"].namespace.configure("address delete fd77::3/64 dev eth0")
+    for host, listen in (("a1", "[::]"), ("a2", "[::]"), ("a3", WILDCARD)):
+        start(lab, host, listen)
+    for host in HOSTS:
+        lab.until(partial(knows, lab, host, frozenset(HOSTS)), f"{host} knows all")
+    assert address_of(lab, "a2") == f"[fd77::2]:{PORT}"
+    for host in HOSTS:  # the first and the last have no way to each other but through the one between
+        found = lab.members[host].request(CLUSTER, 100)
+        assert found["failures"] == {}
+    echoes = examine(lab, "a3", "--only", "udp", IRIS_SEEDS="", IRIS_LISTEN=f"{WILDCARD}:0")
+    assert echoes["udp"]["status"] == "ok", echoes

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from iris_py.net import datagrams, sockets
-from iris_py.net.datagrams import DATAGRAMS_SENT_MAX
+from iris_py.net.datagrams import DATAGRAMS_SENT_MAX, SocketDatagrams
 from iris_py.net.network import OwnAddressError
 from iris_py.net.sockets import ACCEPTS_MAX, SocketNetwork
 from tests.ports import free_port
@@ -470,6 +470,7 @@ def test_the_address_of_a_name_is_bound(run: Run) -> None:
 def test_multicast_on_loopback_does_not_leave_the_machine(run: Run) -> None:
     async def main() -> None:
         end = await SocketNetwork().open_datagrams(HERE, 0, group=GROUP, group_port=9)
+        assert isinstance(end, SocketDatagrams)
         sock = end._streams[0].socket
         assert sock.getsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL) == 0
         assert sock.getsockname() == end.address
@@ -515,7 +516,7 @@ def test_a_crowd_is_accepted_a_few_in_each_turn(run: Run) -> None:
         accepted, make = make_door()
         listener = await SocketNetwork().listen(make, HERE, 0)
         crowd = [socket.create_connection(listener.address) for _ in range(3 * ACCEPTS_MAX)]
-        listener._accept()
+        listener._accept(listener._socks[0])
         assert len(listener._tasks) == ACCEPTS_MAX
         async with asyncio.timeout(PATIENCE_S):
             peers = [await accepted.get() for _ in crowd]
@@ -542,5 +543,92 @@ def test_a_door_that_is_closed_during_a_pause_stays_closed(run: Run, monkeypatch
         with pytest.raises(ConnectionRefusedError):  # while it takes this, the pause would have ended
             await SocketNetwork().dial(Peer, *listener.address)
         assert not problems
+
+    run(main())
+
+
+@needs_ipv6
+def test_every_address_of_ipv6_takes_streams_of_ipv4_as_well(run: Run) -> None:
+    async def main() -> None:
+        network = SocketNetwork()
+        accepted, accept = make_door()
+        listener = await network.listen(accept, "::", 0)
+        host, port = listener.address
+        assert host == "::"
+        assert len(listener.descriptors()) == 2
+        for each in ("::1", HERE):
+            assert await dial_and_close(network, accepted, each, port) == (each, port)
+        listener.close()
+        for each in ("::1", HERE):
+            with pytest.raises(ConnectionRefusedError):
+                await network.dial(Peer, each, port)
+
+    run(main())
+
+
+@needs_ipv6
+def test_hosts_of_ipv4_show_as_such(run: Run) -> None:
+    async def main() -> None:
+        network = SocketNetwork()
+        accepted, accept = make_door()
+        listener = await network.listen(accept, "::", 0)
+        async with asyncio.timeout(PATIENCE_S):
+            peer = await network.dial(Peer, HERE, listener.address[1])
+            theirs = await accepted.get()
+            await theirs.made.wait()
+            assert theirs.transport.get_extra_info("peername")[0] == HERE
+            peer.transport.abort()
+            await theirs.lost.wait()
+        listener.close()
+
+    run(main())
+
+
+@needs_ipv6
+def test_every_address_of_ipv6_takes_datagrams_of_ipv4_as_well(run: Run) -> None:
+    async def main() -> None:
+        network = SocketNetwork()
+        both = await network.open_datagrams("::", 0, multicast=False)
+        port = both.address[1]
+        assert both.address[0] == "::"
+        assert len(both.descriptors()) == 2
+        for host in ("::1", HERE):
+            one = await network.open_datagrams(host, 0, multicast=False)
+            async with asyncio.timeout(PATIENCE_S):
+                one.send(b"question", (host, port))
+                assert await both.receive() == (b"question", one.address)
+                both.send(b"answer", one.address)
+                assert await one.receive() == (b"answer", (host, port))
+            one.close()
+        both.send(b"x", None)
+        both.send(b"x", ("name", 9))
+        both.send(b"", ("::1", 9))
+        assert both.dropped == {"unreachable": 2, "refused": 1}
+        waiting = asyncio.ensure_future(both.receive())
+        await asyncio.sleep(0)
+        both.close()
+        both.close()
+        with pytest.raises(ConnectionAbortedError):
+            await waiting
+        assert both.descriptors() == []
+
+    run(main())
+
+
+@needs_ipv6
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM], ids=["TCP", "UDP"])
+def test_a_port_that_is_taken_for_ipv4_is_taken_for_every_address(run: Run, kind: socket.SocketKind) -> None:
+    async def main() -> None:
+        network = SocketNetwork()
+        with socket.socket(socket.AF_INET, kind) as rival:
+            rival.bind((HERE, 0))
+            if kind == socket.SOCK_STREAM:
+                rival.listen()
+            port = rival.getsockname()[1]
+            for _ in range(2):  # the first attempt has left nothing open
+                opening = network.listen(Peer, "::", port) if kind == socket.SOCK_STREAM else network.open_datagrams("::", port)
+                with pytest.raises(OSError, match="in use, for IPv4") as caught:
+                    await opening
+                assert caught.value.errno == errno.EADDRINUSE
 
     run(main())
