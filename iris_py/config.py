@@ -30,7 +30,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, cast
@@ -40,7 +40,7 @@ from iris_py.errors import ConfigurationError
 from iris_py.federation.toml_lines import find_lines
 from iris_py.files.secret_command import run_secret_command
 from iris_py.files.secrets import is_present, parse_secrets, read_exposed, user_secret
-from iris_py.net.addresses import is_loopback, parse_address
+from iris_py.net.addresses import format_address, is_loopback, parse_address, without_ports
 from iris_py.settings.keys import (
     CLUSTERS_MAX,
     as_generations,
@@ -115,7 +115,11 @@ class Config:
     keyring: Keyring | None = field(default=None, repr=False)
     """Keys made by the program itself. Complete in itself: `network`, `secret` and `clusters` then come from it."""
     listen: str = DEFAULT_LISTEN
-    """``host:port`` to listen on, IPv6 in brackets, port 0 for any free one."""
+    """``host:port`` to listen on, IPv6 in brackets, port 0 for any free one. ``0.0.0.0`` is every address of IPv4, ``[::]`` is
+    every address of IPv6 and of IPv4."""
+    is_port_shared: bool = False
+    """Whether every program of the machine is given the port of ``listen``, as by the environment or the file. A node takes any
+    other port while a node of the same network has it."""
     advertise: tuple[str, ...] = ()
     """Addresses that others are told to dial instead of what the node listens on, where an address translator, a container's
     published port or a forwarder stands before it: ``host`` or ``host:port``, the most reachable first; ``listen`` among them
@@ -165,6 +169,13 @@ class Config:
         """
         has_keys = self.secret is not None or self.keyring is not None or self.secret_command is not None
         return not has_keys and self.discovery and is_loopback(parse_address(self.listen)[0])
+
+    def without_shared_port(self) -> Config:
+        """Return the settings of a node that leaves a port which every program of the machine is given to the others."""
+        host, port = parse_address(self.listen)
+        if not (self.is_port_shared and port):
+            return self
+        return replace(self, listen=format_address(host, 0), is_port_shared=False, advertise=without_ports(self.advertise))
 
 
 def load_config(
@@ -412,6 +423,7 @@ def _settle(layers: list[Layer], state: Path | None, configuration: Path | None)
         secret_command=keys.secret_command,
         keyring=keys.keyring,
         listen=listen,
+        is_port_shared=_is_port_shared(layers),
         advertise=parse_advertise(*first_value(layers, "advertise", ()), listen),
         seeds=parse_seeds(*first_value(layers, "seeds", ())),
         zone=parse_zone(*first_value(layers, "zone", "")),
@@ -426,6 +438,14 @@ def _settle(layers: list[Layer], state: Path | None, configuration: Path | None)
         state_directory=state,
         config_directory=configuration,
     )
+
+
+def _is_port_shared(layers: Sequence[Layer]) -> bool:
+    """Return whether the port to listen on is given to every program of the machine, and not to this one alone."""
+    layer = next((layer for layer in layers if "listen" in layer.values), None)
+    if layer is None or layer.source == "argument":
+        return False
+    return layer.source != "config" or layer.values["is_port_shared"] is True
 
 
 def _check_keyring(layers: Sequence[Layer], keyring: Keyring) -> None:

@@ -64,7 +64,10 @@ def connect(
         strict: Whether it is an error to use a cluster that has no secret of its own here, for all of them are to be closed.
         administrator: The public half of the key of who may exchange the network's secret while it runs, as ``iris keys
             administrator`` shows it: the same for all nodes of the network. A keyring brings its own.
-        listen: ``host:port`` to listen on; port 0 takes a free one.
+        listen: ``host:port`` to listen on; port 0 takes a free one. ``0.0.0.0`` is every address of IPv4, ``[::]`` is every
+            address of IPv6 and of IPv4. A port of this argument is the node's own: if it is taken, that is an error. A port of
+            the environment or the file is for every program of the machine: while a node of the same network has it, this one
+            takes another, and logs that.
         advertise: What others are told to dial instead, where an address translator, a container's published port or a
             forwarder stands before this node: ``host`` or ``host:port``, at most 8, the most reachable first. Without a port it
             is the one of ``listen``; the word ``listen`` stands for what the node listens on, for those on its own side. UDP

@@ -52,8 +52,10 @@ from iris_py.link.config import LinkConfig
 from iris_py.link.handshake import Offer
 from iris_py.logs import EventLogger
 from iris_py.net import busy_poll, descriptors
+from iris_py.net.addresses import parse_address
 from iris_py.net.ciphers import fastest_suite
 from iris_py.net.driver import Driver
+from iris_py.net.holder import Credentials
 from iris_py.net.interfaces import ThisMachine
 from iris_py.net.listening import listen
 from iris_py.net.sockets import SocketNetwork
@@ -141,6 +143,11 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
     def address(self) -> str:
         """The ``host:port`` that others dial: the first of what is advertised."""
         return self._core.info.addresses[0]
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on: another one than that of the settings if a node of the network had that."""
+        return parse_address(self._listened)[1]
 
     @property
     def zone(self) -> str:
@@ -401,16 +408,10 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         config, self._entropy = self._config, entropy
         allowed = descriptors.raise_limit()
         self._restore_generations()
-        place = await listen(
-            self._driver,
-            config.listen,
-            machine=None if self._is_simulated else ThisMachine(),
-            multicast=config.discovery,
-            advertise=config.advertise,
-            seeds=config.seeds,
-        )
-        self._listened = place.address
         identity = Identity(entropy(IDENTITY_SEED_BYTES))
+        machine = None if self._is_simulated else ThisMachine()
+        place = await listen(self._driver, config, machine, Credentials(self._keyring, identity, entropy))
+        self._listened = place.address
         info = NodeInfo(NodeId(identity.node_id), place.told, config.zone)
         max_message_bytes = config.max_message_bytes
         self._core = NodeCore(

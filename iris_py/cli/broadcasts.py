@@ -11,6 +11,7 @@ import iris_py
 from iris_py.cli.calling import check_source, payloads_of, read_headers, read_payload
 from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
 from iris_py.cli.output import Line, Output
+from iris_py.cli.visiting import visit
 from iris_py.errors import IrisError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ async def broadcast(
     check_source(text, has_lines=has_lines)
     config, headers, output = settings.load(), read_headers(header), Output(as_json=as_json)
     lone = read_payload(text, config.max_message_bytes, "Split it") if text is not None and count is None else None
-    async with iris_py.connect(config=config) as node:
+    async with visit(settings, config) as node:
         if lone is None:
             payloads = payloads_of(text, config.max_message_bytes, count)
             return await _send_all(node, cluster, payloads, headers, output, settings.options)

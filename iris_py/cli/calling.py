@@ -16,6 +16,7 @@ from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
 from iris_py.cli.output import Column, Line, Lines, Output, PayloadLine, payload_fields, short_id
 from iris_py.cli.sealing import read_seal
 from iris_py.cli.standard_input import read_lines
+from iris_py.cli.visiting import visit
 from iris_py.errors import ConfigurationError
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 
@@ -122,7 +123,7 @@ async def request(
     advice = f"Pipe it through `iris tunnel {shlex.quote(cluster)}`"
     lone = read_payload(text, config.max_message_bytes, advice) if text is not None and count is None else None
     with Output(as_json=as_json, path=path) as output:
-        async with iris_py.connect(config=config) as node:
+        async with visit(settings, config) as node:
 
             def ask(payload: bytes) -> Awaitable[bytes]:
                 return node.request(
@@ -181,7 +182,7 @@ async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> 
 
     Of a large cluster or network a node sees a part only. Where that is so, standard error says of how many.
     """
-    async with iris_py.connect(**settings.connect_arguments()) as node:
+    async with visit(settings) as node:
         network, found, total = node.network, list[iris_py.Member](), 0
         if cluster is None:
             # The node of this very command is about to go: it is of no interest to anybody.

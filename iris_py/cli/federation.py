@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-import iris_py
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Line, Lines, Output
+from iris_py.cli.visiting import visit
 from iris_py.defaults import SURVEY_TIMEOUT_S
 from iris_py.errors import IrisError, NoMembers
 from iris_py.federation.calling import Call, Op, decode_outcome, encode_call
@@ -18,6 +18,7 @@ from iris_py.wire.headers import NO_HEADERS
 if TYPE_CHECKING:
     from rich.console import Console
 
+    import iris_py
     from iris_py.cli.settings import Settings
 
 __all__ = ["LINES", "ask_gateways", "explain", "status"]
@@ -88,7 +89,7 @@ LINES: Final[Lines] = {
 
 async def status(settings: Settings, *, as_json: bool) -> int:
     """Print what each gateway says of itself and its lines."""
-    async with iris_py.connect(**settings.connect_arguments()) as node:
+    async with visit(settings) as node:
         gateways = await ask_gateways(node, Call(op=Op.STATUS))
     if as_json:
         output = Output(as_json=True)
@@ -112,7 +113,7 @@ async def explain(settings: Settings, name: str, *, as_json: bool) -> int:
     if not alias:
         complain(f"{name!r} names no cloud. Write it like {name}@eu; `iris federation status` shows the clouds.")
         return ExitCode.USAGE
-    async with iris_py.connect(**settings.connect_arguments()) as node:
+    async with visit(settings) as node:
         gateways = await ask_gateways(node, Call(op=Op.EXPLAIN, name=name))
     goes = any(gateway["goes"] for gateway in gateways)
     if as_json:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, UnsetType, field
 
-import iris_py
 from iris_py.api.keys import open_keyring
 from iris_py.api.rekeying import next_generations
 from iris_py.cli.asking import complain_of
 from iris_py.cli.generations import Holder, describe_holdings, holdings_of
 from iris_py.cli.output import Line, Lines, Output, short_id
+from iris_py.cli.visiting import visit
 from iris_py.config import load_config
 from iris_py.errors import ConfigurationError
 from iris_py.files.generations import GenerationsFile
@@ -236,7 +236,7 @@ async def public(file: Path, *, as_json: bool) -> int:
 async def list_running(settings: Settings, *, as_json: bool) -> int:
     """Print the key id of each generation in the running network, and which generations its nodes hold."""
     config = settings.load()
-    async with iris_py.connect(config=config) as node:
+    async with visit(settings, config) as node:
         status = await node.rotation()
         found = await node.ask_nodes("security")
         network = node.network
@@ -269,7 +269,7 @@ async def take_running_step(
     """Take a step of a rotation in the running network."""
     key = read_administration_key(key_file, "--administration-key")
     config = settings.load()
-    async with iris_py.connect(config=config) as node:
+    async with visit(settings, config) as node:
         status = await node.rotate_secret(step, key, timeout=timeout_s, force=force, abandon=abandon)
         if as_json:
             Output(as_json=True).line(_rotation_line(node.network, status))

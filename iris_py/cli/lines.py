@@ -128,6 +128,8 @@ def log_to_stderr(level: int) -> None:
     logger.setLevel(level)
     # A setting that is not what was meant is no repetition of the error that follows from it.
     logging.getLogger("iris_py.config").setLevel(min(level, logging.WARNING))
+    # That a service listens on another port than the settings name is said once, when it starts.
+    logging.getLogger("iris_py.net.listening").setLevel(min(level, logging.INFO))
 
 
 class _LineFormatter(logging.Formatter):

@@ -21,6 +21,7 @@ from iris_py.cli.calling import MembersSummary
 from iris_py.cli.generations import Holder, describe_holdings, holdings_of, short_generations
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import AnyLine, Column, Line, Output, short_id
+from iris_py.cli.visiting import visit
 from iris_py.observe.histogram import add_up
 from iris_py.observe.statistics import ClusterStatistics, ServiceStatistics, SubscriptionStatistics
 
@@ -199,7 +200,7 @@ async def nodes(
     settings: Settings, *, zone: str | None, is_every: bool, sample: int, limit: int, timeout_s: float, as_json: bool
 ) -> int:
     """List the nodes of the network, each by its own answer."""
-    async with iris_py.connect(**settings.connect_arguments()) as node:
+    async with visit(settings) as node:
         network = node.network
         found = await node.ask_nodes("security", every=is_every, sample=sample, timeout=timeout_s)
     lines = [node_line(report) for report in found.reports if zone is None or _is_in(report.node.zone, zone)]
@@ -223,7 +224,7 @@ async def clusters(
     as_json: bool,
 ) -> int:
     """List the clusters of the network, with what they do."""
-    async with iris_py.connect(**settings.connect_arguments()) as node:
+    async with visit(settings) as node:
         network = node.network
         pairs, found = await measure(
             node, "clusters", interval_s=interval_s, timeout_s=timeout_s, every=is_every, sample=sample
@@ -244,7 +245,7 @@ async def topics(
     as_json: bool,
 ) -> int:
     """List the patterns that are subscribed to, with what their subscriptions get and drop."""
-    async with iris_py.connect(**settings.connect_arguments()) as node:
+    async with visit(settings) as node:
         network = node.network
         pairs, found = await measure(
             node, "subscriptions", interval_s=interval_s, timeout_s=timeout_s, every=is_every, sample=sample
@@ -255,7 +256,7 @@ async def topics(
 
 async def member_stats(settings: Settings, cluster: str, *, interval_s: float, timeout_s: float, as_json: bool) -> int:
     """List the members of a cluster with what each does there, as it says itself."""
-    async with iris_py.connect(**settings.connect_arguments()) as node:
+    async with visit(settings) as node:
         view, network = node.members(cluster), node.network
         members = [iris_py.NodeName(member.id, member.address, member.zone) for member in await view]
         total = view.total

@@ -9,13 +9,13 @@ from difflib import get_close_matches
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-import iris_py
 from iris_py.cli.following import EventLine, Following, GapLine, NodeChangeLine
 from iris_py.cli.lines import tell
 from iris_py.cli.outcome import ExitCode, complain, one_line
 from iris_py.cli.output import EMPTY, GAP, Line, Output
 from iris_py.cli.pinging import find_targets
 from iris_py.cli.serving import end_with, ending_by_signal, reload_on_hangup
+from iris_py.cli.visiting import visit
 from iris_py.defaults import ASK_TIMEOUT_S
 from iris_py.errors import ConfigurationError
 from iris_py.observe.journal import KINDS
@@ -102,7 +102,7 @@ async def monitor(
     """Print the events of nodes as they are read, until a signal comes, or enough has come, or the time is over."""
     wanted, (number, ago_s) = read_kinds(kinds), read_since(since)
     output = Output(as_json=as_json)
-    async with ending_by_signal() as ended, iris_py.connect(**settings.connect_arguments()) as node:
+    async with ending_by_signal() as ended, visit(settings) as node:
         reload_on_hangup(node)
         nodes = None if target is None else await find_targets(node, target, ASK_TIMEOUT_S)
         if number and (nodes is None or len(nodes) != 1):

@@ -14,6 +14,7 @@ import iris_py
 from iris_py.cli.asking import format_seconds, rounded
 from iris_py.cli.outcome import ExitCode, one_line
 from iris_py.cli.output import Line, Output
+from iris_py.cli.visiting import visit
 from iris_py.errors import ConfigurationError, NoMembers
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ async def ping(
     output = Output(as_json=as_json)
     taken: list[float | None] = []
     ways: dict[str, list[float | None]] = {}
-    async with iris_py.connect(**settings.connect_arguments()) as node:
+    async with visit(settings) as node:
         targets = await find_targets(node, target, timeout_s)
         for number in range(1, count + 1):
             asked = targets[(number - 1) % len(targets)]

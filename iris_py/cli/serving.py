@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, UnsetType
 
 import iris_py
+from iris_py.api.node import start_node
+from iris_py.api.opening import Opening
 from iris_py.api.stopping import SIGNALS, stopping_of
 from iris_py.cli.commanding import CommandHandler, parse_command
 from iris_py.cli.lines import complain, tell
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Line, Lines, Output
 from iris_py.cli.sealing import read_sealed
+from iris_py.net.addresses import parse_address
 from iris_py.net.service_manager import service_manager
+from iris_py.net.soundings import try_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -51,6 +55,10 @@ class ReadyLine(Line, tag="ready", kw_only=True):
 #: What `--json` prints, by command.
 LINES: Final[Lines] = {"node": (ReadyLine,), "join": (ReadyLine,)}
 
+#: How often `iris node` looks whether the port of the settings is free, if another program of the machine had it (seconds). Too
+#: small: work for nothing; too large: nobody answers at the address of a seed for so long.
+PORT_LOOK_S: Final = 2.0
+
 #: Reloads that run: an event loop does not keep its tasks.
 _reloads: set[asyncio.Task[None]] = set()
 
@@ -71,17 +79,36 @@ __all__ = [
 
 
 async def node(settings: Settings, *, http: str | None = None, as_json: bool) -> int:
-    """Stay in the network until a signal comes."""
-    async with (
-        ending_by_signal() as ended,
-        serving_status(http) as status,
-        iris_py.connect(**settings.connect_arguments()) as running,
-    ):
-        if status is not None:
-            status.show(running)
-        reload_on_hangup(running)
-        announce(running, "", http=address_of(status), as_json=as_json)
-        return await ended
+    """Stay in the network until a signal comes.
+
+    Others find the network through this node, at the port of the settings. If another program of the machine had that when the
+    node started, the node starts again as soon as the port is free.
+    """
+    async with ending_by_signal() as ended, serving_status(http) as status:
+        while not ended.done():
+            config = settings.load()
+            async with Opening(start_node(config, reload=settings.load)) as running:
+                if status is not None:
+                    status.show(running)
+                reload_on_hangup(running)
+                announce(running, "", http=address_of(status), as_json=as_json)
+                freed = asyncio.create_task(_wait_for_port(running, config.listen))
+                await asyncio.wait((ended, freed), return_when=asyncio.FIRST_COMPLETED)
+                freed.cancel()
+    return ended.result()
+
+
+async def _wait_for_port(running: iris_py.Node, listen: str) -> None:
+    """Wait until nobody has the port of the settings; for ever if the node has it itself, or is to take any."""
+    host, port = parse_address(listen)
+    if port in (0, running.port):
+        await asyncio.Event().wait()
+    while True:
+        errors = [await try_port(host, port, is_udp=is_udp) for is_udp in (False, True)]
+        if not any(errors):
+            tell(f"{listen} is free, so the node starts again there", event="port_free")
+            return
+        await asyncio.sleep(PORT_LOOK_S)
 
 
 async def join(

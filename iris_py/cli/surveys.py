@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 import msgspec
 from msgspec import UNSET, UnsetType
 
-import iris_py
 from iris_py.cli.calling import check_source, payloads_of, read_headers, read_payload
 from iris_py.cli.many_requests import ask_all
 from iris_py.cli.outcome import ExitCode, complain, exit_code, explain, one_line
 from iris_py.cli.output import Line, Output, PayloadLine, payload_fields
 from iris_py.cli.sealing import read_seal
+from iris_py.cli.visiting import visit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Sequence
     from pathlib import Path
 
+    import iris_py
     from iris_py.cli.many_requests import Outcome
     from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
@@ -121,7 +122,7 @@ async def survey(
     config, seal, headers = settings.load(), read_seal(seal_file, seal_name), read_headers(header)
     lone = read_payload(text, config.max_message_bytes, "Split it") if text is not None and count is None else None
     with Output(as_json=as_json, path=path) as output:
-        async with iris_py.connect(config=config) as node:
+        async with visit(settings, config) as node:
 
             def begin(payload: bytes) -> iris_py.Survey:
                 return node.survey(cluster, payload, timeout=timeout_s, stop_after=stop_after, headers=headers, seal=seal)

@@ -13,6 +13,7 @@ from iris_py.cli.calling import check_source, payloads_of, read_headers, read_pa
 from iris_py.cli.outcome import ExitCode, complain, one_line, readable
 from iris_py.cli.output import Line, Lines, Output, PayloadLine, payload_fields
 from iris_py.cli.serving import ReadyLine, address_of, announce, end_with, ending_by_signal, reload_on_hangup, serving_status
+from iris_py.cli.visiting import visit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,12 +80,12 @@ async def publish(
     config, headers, output = settings.load(), read_headers(header), Output(as_json=as_json)
     if text is not None and count is None:
         payload = read_payload(text, config.max_message_bytes, "Split it")
-        async with iris_py.connect(config=config) as node:
+        async with visit(settings, config) as node:
             nodes = await node.publish(topic, payload, headers=headers)
         output.line(PublishedLine(topic, nodes), f"sent to {nodes} node{'s' * (nodes != 1)}")
         return ExitCode.OK
     messages = nodes = 0
-    async with iris_py.connect(config=config) as node:
+    async with visit(settings, config) as node:
         async for payloads in payloads_of(text, config.max_message_bytes, count):
             nodes = await node.publish_many(topic, payloads, headers=headers)
             messages += len(payloads)

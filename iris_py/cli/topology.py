@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-import iris_py
 from iris_py.cli.asking import AskedSummary, complain_of, exit_code_of, summary_of
 from iris_py.cli.lines import tell
 from iris_py.cli.outcome import complain, one_line
 from iris_py.cli.output import Column, Line, Output, make_console, short_id
 from iris_py.cli.ring_picture import Place, draw_groups, draw_nodes, links_of
+from iris_py.cli.visiting import visit
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ async def topology(
 ) -> int:
     """Show the nodes of the network by their zones or clusters, with their links."""
     output = Output(as_json=as_json)
-    async with iris_py.connect(**settings.connect_arguments()) as node:
+    async with visit(settings) as node:
         network, own = node.network, node.id
         every = is_every or node.network_size <= nodes_max
         found = await node.ask_nodes("peers", "clusters", every=every, sample=sample, timeout=timeout_s)

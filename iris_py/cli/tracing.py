@@ -6,11 +6,11 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import iris_py
 from iris_py.cli.asking import format_seconds, rounded
 from iris_py.cli.calling import read_payload
 from iris_py.cli.outcome import ExitCode, complain, one_line
 from iris_py.cli.output import Line, Output
+from iris_py.cli.visiting import visit
 from iris_py.errors import IrisError
 from iris_py.observe.desk import SNAPSHOT_S
 from iris_py.observe.reports import Candidate, Route  # noqa: TC001 - the schema of lines is made of them
@@ -18,6 +18,7 @@ from iris_py.observe.reports import Candidate, Route  # noqa: TC001 - the schema
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import iris_py
     from iris_py import NodeName, Trace
     from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
@@ -106,7 +107,7 @@ async def trace(
     """Follow a request to a cluster without making it, or with making it: `--execute`."""
     output, config = Output(as_json=as_json), settings.load()
     payload = None if text is None else read_payload(text, config.max_message_bytes, "Send less")
-    async with iris_py.connect(config=config) as node:
+    async with visit(settings, config) as node:
         traced = await node.trace(cluster, prefer=prefer, require=require, timeout=timeout_s)
         _print_route(output, traced)
         for candidate in traced.candidates[:_SHOWN_MAX]:

@@ -16,6 +16,7 @@ from iris_py.cli.calling import read_headers
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Line, Lines
 from iris_py.cli.standard_input import read_chunks
+from iris_py.cli.visiting import visit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -43,7 +44,7 @@ async def tunnel(settings: Settings, cluster: str, *, timeout_s: float, header: 
     """Send standard input as one message, and print what comes back until the member ends it, both as they come."""
     headers = read_headers(header)
     async with (
-        iris_py.connect(**settings.connect_arguments()) as node,
+        visit(settings) as node,
         node.tunnel(cluster, timeout=timeout_s, headers=headers) as opened,
     ):
         with _progress() as advance:

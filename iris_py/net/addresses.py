@@ -22,6 +22,7 @@ __all__ = [
     "is_loopback",
     "parse_address",
     "parse_advertised",
+    "without_ports",
 ]
 
 #: Stands for the address that the node listens on, among those that it is to advertise. No host has this name: one word without
@@ -93,6 +94,11 @@ def advertised_addresses(listened: Iterable[str], port: int, advertise: Iterable
             name, other_port = parse_advertised(text)
             told[format_address(name, other_port or port)] = None
     return tuple(told)[:ADDRESSES_MAX]
+
+
+def without_ports(advertise: Iterable[str]) -> tuple[str, ...]:
+    """Return what is to be advertised by a node that listens on another port than others pass connections on to."""
+    return tuple(text for text in advertise if text == LISTENED or parse_advertised(text)[1] is None)
 
 
 def parse_advertised(text: str, origin: str = "advertise") -> tuple[str, int | None]:

@@ -8,27 +8,50 @@ loopback, so the whole network is on this machine: everywhere else it means anot
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from iris_py.errors import ConfigurationError
-from iris_py.net.addresses import LISTENED, advertised_addresses, format_address, host_addresses, is_loopback, parse_address
+from iris_py.logs import EventLogger
+from iris_py.net.addresses import (
+    LISTENED,
+    advertised_addresses,
+    format_address,
+    host_addresses,
+    is_loopback,
+    parse_address,
+    without_ports,
+)
+from iris_py.net.holder import Answer, Holder, ask_holder
 from iris_py.net.names import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from iris_py.net.driver import Driver
+    from iris_py.net.holder import Credentials
     from iris_py.net.interfaces import InterfaceAddress, Machine
-    from iris_py.net.network import Address
+    from iris_py.net.network import Address, Network
 
-__all__ = ["Place", "listen", "settle_place"]
+__all__ = ["ListenSettings", "Place", "listen", "settle_place"]
+
+logger = EventLogger("iris_py.net.listening")
 
 #: How long the names of seeds may take to be looked up (seconds), where their addresses decide which of several own addresses
 #: others are told first. Too small: the wrong one comes first when a name server is slow, and first dials take half a second
 #: longer; too large: a node without a name server starts so much later.
 RESOLVE_S: Final = 1.0
+
+#: How long a program looks for the process that has its port (seconds), if that ends each connection without a word or does not
+#: listen for streams. A node that starts or ends at the same time does so. Too small: of programs that start together on a busy
+#: machine some fail; too large: the error comes so late.
+PORT_WAIT_S: Final = 5.0
+#: The pause before the next look, which doubles up to the second one. Too small: connections for nothing; too large: a program
+#: starts so much later than it could.
+PORT_PAUSE_S: Final = 0.05
+PORT_PAUSE_S_MAX: Final = 0.8
 
 _LOOPBACK: Final = {4: "127.0.0.1", 6: "::1"}
 #: Debian gives the name of the machine the second one, in /etc/hosts.
@@ -55,35 +78,109 @@ class Place:
         return address in self.told or parse_address(address) in self.own
 
 
-async def listen(
-    driver: Driver,
-    address: str,
-    *,
-    machine: Machine | None,
-    multicast: bool = True,
-    advertise: Sequence[str] = (),
-    seeds: Iterable[str] = (),
-) -> Place:
+class ListenSettings(Protocol):
+    """The settings that say where a node listens: a part of :class:`iris_py.config.Config`."""
+
+    @property
+    def listen(self) -> str: ...
+    @property
+    def is_port_shared(self) -> bool: ...
+    @property
+    def advertise(self) -> tuple[str, ...]: ...
+    @property
+    def seeds(self) -> tuple[str, ...]: ...
+    @property
+    def discovery(self) -> bool: ...
+
+
+async def listen(driver: Driver, settings: ListenSettings, machine: Machine | None, credentials: Credentials) -> Place:
     """Open the door of a node, for streams and datagrams, and find out what others are told of it.
 
     Args:
         driver: The driver of the node. It does not run yet, so whoever comes before is turned away.
-        address: The setting ``listen``.
+        settings: Where to listen. If the port is shared, another one is taken while a node of the same network has it.
         machine: The machine; None where it is simulated, and listens on an address of its own.
-        multicast: Whether datagrams to everybody are wanted.
-        advertise: The setting ``advertise``.
-        seeds: The setting ``seeds``.
+        credentials: The keys of the node, to find out who has the port.
 
     Raises:
         ConfigurationError: The address is taken, or not ours; or nobody could be told where to dial.
     """
+    advertise = settings.advertise
+    wanted_host, wanted_port = parse_address(settings.listen)
     try:
-        host, port = await driver.listen(*parse_address(address), multicast=multicast)
+        if wanted_port and settings.is_port_shared:
+            hosts = _hosts_here(wanted_host, machine)
+            host, port = await _share(driver, wanted_host, wanted_port, hosts, credentials, multicast=settings.discovery)
+        else:
+            host, port = await driver.listen(wanted_host, wanted_port, multicast=settings.discovery)
     except OSError as exc:
-        raise ConfigurationError(f"cannot listen on {address}: {exc.strerror or exc}. Choose another address.") from exc
-    place = await settle_place(host, port, machine=machine, advertise=advertise, seeds=seeds)
+        raise ConfigurationError(f"cannot listen on {settings.listen}: {exc.strerror or exc}. Choose another address.") from exc
+    if wanted_port not in (0, port):
+        advertise = without_ports(advertise)  # what others pass on to that port comes to the node that has it
+    place = await settle_place(host, port, machine=machine, advertise=advertise, seeds=settings.seeds)
     driver.own = place.own
     return place
+
+
+async def _share(
+    driver: Driver,
+    host: str,
+    port: int,
+    hosts: Sequence[str],
+    credentials: Credentials,
+    *,
+    multicast: bool,
+) -> tuple[str, int]:
+    """Listen on a port, or on any other if a node of the same network has it; returns the address.
+
+    Raises:
+        OSError: Something else has the port, or the address is not ours.
+    """
+    loop = asyncio.get_running_loop()
+    until, pause_s, attempt = loop.time() + PORT_WAIT_S, PORT_PAUSE_S, 0
+    while True:
+        try:
+            return await driver.listen(host, port, multicast=multicast)
+        except OSError as exc:
+            if exc.errno != errno.EADDRINUSE:
+                raise
+            holder = await _find_holder(driver.network, hosts, port, credentials, attempt)
+            if holder.answer is Answer.NODE:
+                break
+            if holder.answer is Answer.OTHER or loop.time() >= until:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s, attempt = min(2.0 * pause_s, PORT_PAUSE_S_MAX), attempt + 1
+    chosen = await driver.listen(host, 0, multicast=multicast)
+    name = holder.node_id.hex()[:8]
+    logger.info(
+        "port_shared",
+        "the node %s of this network has the port %d, so this one listens on %d",
+        name,
+        port,
+        chosen[1],
+        node=name,
+        port=chosen[1],
+    )
+    return chosen
+
+
+async def _find_holder(network: Network, hosts: Sequence[str], port: int, credentials: Credentials, attempt: int) -> Holder:
+    """Ask at each of some addresses of this machine, until something listens there."""
+    for host in hosts:
+        holder = await ask_holder(network, host, port, credentials.handshake(attempt))
+        if holder.answer is not Answer.NOBODY:
+            return holder
+    return Holder(Answer.NOBODY)
+
+
+def _hosts_here(host: str, machine: Machine | None) -> tuple[str, ...]:
+    """Return where something may listen that keeps a node from listening at an address."""
+    families = {"0.0.0.0": (4,), "::": (6, 4)}.get(host, ())  # noqa: S104 - compared
+    interfaces = () if machine is None else machine.interfaces()
+    own = [str(each.ip) for interface in interfaces for each in interface.addresses if not each.ip.is_link_local]
+    hosts = [_LOOPBACK[family] for family in families] + [each for each in own if (6 if ":" in each else 4) in families]
+    return tuple(dict.fromkeys(hosts)) or (host,)
 
 
 async def settle_place(

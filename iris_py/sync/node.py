@@ -106,6 +106,11 @@ class Node(Closable):
         return self._inner.address
 
     @property
+    @documented_as(AsyncNode.port)
+    def port(self) -> int:
+        return self._inner.port
+
+    @property
     @documented_as(AsyncNode.zone)
     def zone(self) -> str:
         return self._inner.zone

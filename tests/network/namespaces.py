@@ -65,6 +65,13 @@ class Namespace:
         folder.mkdir(parents=True)
         (folder / "resolv.conf").write_text(f"nameserver {address}\noptions timeout:1 attempts:5\n")
 
+    def use_hosts(self, hosts: dict[str, str]) -> None:
+        """Let programs that ``ip netns exec`` starts in here find hosts at addresses, by name, beside ``localhost``."""
+        folder = _NAMES_DIRECTORY / self.name
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = [f"{address} {name}\n" for name, address in {"localhost": "127.0.0.1", **hosts}.items()]
+        (folder / "hosts").write_text("".join(lines))
+
     def write(self, setting: str, value: str) -> None:
         """Set a kernel setting of this namespace, by its path below ``/proc/sys/net``."""
         with entered(self.name):

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import iris_py
 from iris_py.api.stopping import SIGNALS, stopping_of
 from iris_py.cli.bench.against import Onlooker
 from iris_py.cli.bench.caveats import find_warnings
@@ -23,11 +22,13 @@ from iris_py.cli.bench.report import describe_interval, print_summary
 from iris_py.cli.lines import complain, tell
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Output
+from iris_py.cli.visiting import visit
 from iris_security.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    import iris_py
     from iris_py.cli.bench.lines import BenchSummary
     from iris_py.cli.bench.machine import Machine
     from iris_py.cli.bench.measuring import Course, Interval
@@ -125,7 +126,7 @@ class Benchmark(ABC):
     async def _look_at_others(self, stack: AsyncExitStack) -> bool:
         """Look at the network that runs, and say what will be done to it; return whether there is anybody to do it to."""
         plan = self.plan
-        node = await stack.enter_async_context(iris_py.connect(**plan.settings.connect_arguments()))
+        node = await stack.enter_async_context(visit(plan.settings))
         if missing := await self.probe(node):
             complain(missing)
             return False

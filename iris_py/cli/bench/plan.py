@@ -114,7 +114,7 @@ def make_plan(
             )
         config = settings.load()
         network = config.network
-        if parse_address(config.listen)[1] != 0:
+        if parse_address(config.listen)[1] != 0 and not config.is_port_shared:
             raise ConfigurationError(
                 f"the processes of the measurement cannot all listen on {config.listen}. Give --listen with the port 0."
             )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import iris_py
 from iris_py.cli.bench.load import Load
+from iris_py.config import load_config
 from iris_py.errors import IrisError, TunnelBroken
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 from iris_security.secret import Secret
@@ -47,7 +48,7 @@ Role: TypeAlias = "Callable[[Orders, Tally], AbstractAsyncContextManager[Part]]"
 
 def _connect(orders: Orders) -> Opening[iris_py.Node]:
     if not orders.secret:
-        return iris_py.connect(**orders.connect)
+        return iris_py.connect(config=load_config(**orders.connect).without_shared_port())
     # A `Config` takes the place of environment and file: no setting of the user reaches a private network.
     config = iris_py.Config(
         network=NETWORK,

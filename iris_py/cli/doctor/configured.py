@@ -110,11 +110,12 @@ async def state(subject: Subject) -> Finding:
 
 async def port(subject: Subject) -> Finding:
     """Look whether a node could listen on its port, with TCP and with UDP."""
-    listen = subject.surroundings.settings().listen
-    found = await subject.surroundings.port()
+    config = subject.surroundings.settings()
+    listen, found = config.listen, await subject.surroundings.port()
     number = listen.rpartition(":")[2]
     if found.listener is Listening.OURS:
-        return ok(f"a node of this network listens on {listen}")
+        beside = "takes another port" if config.is_port_shared else "cannot start with this --listen"
+        return ok(f"a node of this network listens on {listen}; a program beside it {beside}")
     errors = {"TCP": found.tcp_error, "UDP": found.udp_error}
     bad = {kind: error for kind, error in errors.items() if error}
     if bad:

@@ -41,7 +41,8 @@ async def supervise(
     Raises:
         ConfigurationError: Several are to listen on one port, or the status cannot be served.
     """
-    has_port = parse_address(settings.load().listen)[1] != 0
+    config = settings.load()
+    has_port = parse_address(config.listen)[1] != 0 and not config.is_port_shared
     if has_port and workers > 1:
         raise ConfigurationError(
             f"{workers} workers cannot listen on one port. Give listen port 0, and every worker has a port of its own."

@@ -6,7 +6,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-import iris_py
 from iris_py.cli.asking import AskedSummary, complain_of, exit_code_of, measure, summary_of
 from iris_py.cli.lists import CLUSTER_COLUMNS, ClusterLine, cluster_lines
 from iris_py.cli.outcome import ExitCode, complain
@@ -14,6 +13,7 @@ from iris_py.cli.output import Output
 from iris_py.cli.pinging import find_targets
 from iris_py.cli.top.sheets import PARTS, Order, Place
 from iris_py.cli.top.totals import TotalsLine, describe_totals, totals_of
+from iris_py.cli.visiting import visit
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
 
@@ -65,7 +65,7 @@ async def top(
             timeout_s=timeout_s,
         )
     output = Output(as_json=as_json)
-    async with iris_py.connect(**settings.connect_arguments()) as own:
+    async with visit(settings) as own:
         network = own.network
         names = () if cluster is None else (cluster, await _alias(own, cluster, timeout_s))
         nodes = None if node is None else [await _find(own, node, timeout_s)]
@@ -110,7 +110,7 @@ async def _show(
         )
     if cluster is not None and node is not None:
         raise ConfigurationError("--cluster and --node both say where the screen begins. Leave one out.")
-    async with iris_py.connect(**settings.connect_arguments()) as own:
+    async with visit(settings) as own:
         if cluster is not None:
             start = Place("members", cluster, await _alias(own, cluster, timeout_s))
         elif node is not None:

@@ -800,3 +800,24 @@ def test_the_files_with_secrets_are_those_that_a_node_reads(environ: dict[str, s
     file = write_file(environ, 'secret_file = "relative"\n[clusters]\nbooks = "no secret, and not looked at"\n')
     (file.parent / "relative").write_text(SECRET.text)
     assert secret_paths(environ=environ) == (file.parent / "relative", file)
+
+
+def test_a_port_of_the_environment_or_the_file_is_for_every_program(environ: dict[str, str]) -> None:
+    assert not load_config(environ=environ).is_port_shared
+    write_file(environ, f'secret = "{SECRET.text}"\nlisten = "0.0.0.0:4711"\n')
+    config = load_config(environ=environ)
+    assert config.is_port_shared
+    assert load_config(environ=environ | {"IRIS_LISTEN": "0.0.0.0:4712"}).is_port_shared
+    assert not load_config(environ=environ, listen="0.0.0.0:4711").is_port_shared
+    assert load_config(config=config, zone="z").is_port_shared
+    assert not load_config(config=config, listen="0.0.0.0:4711").is_port_shared
+    assert not load_config(config=Config(listen="0.0.0.0:4711", secret=SECRET)).is_port_shared
+
+
+def test_who_leaves_a_shared_port_to_others_takes_any(environ: dict[str, str]) -> None:
+    environ["IRIS_SECRET"] = SECRET.text
+    environ["IRIS_ADVERTISE"] = "203.0.113.5:4711,198.51.100.7,listen"
+    shared = load_config(environ=environ | {"IRIS_LISTEN": "[::]:4711"}).without_shared_port()
+    assert (shared.listen, shared.advertise, shared.is_port_shared) == ("[::]:0", ("198.51.100.7", "listen"), False)
+    own = load_config(environ=environ, listen="[::]:4711")
+    assert own.without_shared_port() is own

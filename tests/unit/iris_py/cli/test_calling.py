@@ -6,19 +6,17 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import iris_py
 from iris_py.api.info import Member, Members
 from iris_py.cli import calling
 from iris_py.cli.outcome import ExitCode
+from iris_py.cli.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    from iris_py.cli.settings import Settings
 
 
 def run_members(
@@ -40,12 +38,11 @@ def run_members(
     )
 
     @asynccontextmanager
-    async def connect(**_arguments: Any) -> AsyncIterator[Any]:
+    async def visit(_settings: Settings) -> AsyncIterator[Any]:
         yield node
 
-    monkeypatch.setattr(iris_py, "connect", connect)
-    settings = cast("Settings", SimpleNamespace(connect_arguments=dict))
-    return asyncio.run(calling.members(settings, cluster, as_json=as_json))
+    monkeypatch.setattr(calling, "visit", visit)
+    return asyncio.run(calling.members(Settings(), cluster, as_json=as_json))
 
 
 @pytest.mark.parametrize("as_json", [False, True])

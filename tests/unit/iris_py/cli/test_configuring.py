@@ -75,7 +75,7 @@ def test_each_setting_with_its_origin(
             "discovery": (True, "default", None),
         }.items()
     )
-    hidden = {"keyring", "secret_command", "state_directory", "config_directory"}
+    hidden = {"keyring", "secret_command", "state_directory", "config_directory", "is_port_shared"}
     assert found.keys() == {field.name for field in fields(Config)} - hidden
     assert summary == {"kind": "summary", "file": str(path), "settings": len(found)}
     assert run(options) == 0

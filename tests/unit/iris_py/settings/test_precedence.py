@@ -184,7 +184,7 @@ def settled(config: Config) -> dict[str, Any]:
 
 def test_every_setting_is_here_and_decides_a_field() -> None:
     assert VALUES.keys() == {setting.name for setting in SETTINGS}, "a new setting needs values, and so a test"
-    hidden = {"state_directory", "config_directory"}
+    hidden = {"state_directory", "config_directory", "is_port_shared"}
     assert {way.field for way in WAYS} == {each.name for each in fields(Config)} - hidden
     assert set(ARGUMENTS) | {"config"} == inspect.signature(iris_py.connect).parameters.keys()
     assert set(ARGUMENTS) | {"config", "leave_on_sigterm"} == inspect.signature(iris_py.sync.connect).parameters.keys()

@@ -1,0 +1,145 @@
+"""The process that has a port: whether it is a node of the same network, as a handshake of a link shows.
+
+Only the handshake is made. It shows that the other side holds the secret of the network, and no link comes of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
+
+from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake, ProtocolError
+from iris_security import AuthenticationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_py.net.network import Network
+    from iris_security import Identity, Keyring
+
+__all__ = ["Answer", "Credentials", "Holder", "ask_holder"]
+
+#: Bytes of an X25519 private key (RFC 7748).
+EPHEMERAL_BYTES: Final = 32
+
+#: How long the process may take to answer (seconds). A node answers at once, unless its event loop stands still. Too small: a
+#: busy one is taken for something else; too large: the error of a program beside a server that waits for more comes so late.
+ANSWER_S: Final = 2.0
+
+
+class Answer(enum.Enum):
+    """The kinds of processes that a port may have."""
+
+    NODE = enum.auto()
+    """A node of the same network."""
+    OTHER = enum.auto()
+    """Something else, or a node of another network."""
+    NOBODY = enum.auto()
+    """Nobody listens there."""
+    UNSURE = enum.auto()
+    """The connection ended without a word: a node that is just starting or ending does so, and others, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that has a port."""
+
+    answer: Answer
+    """What it is."""
+    node_id: bytes = b""
+    """The id of the node, if it is one of the same network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The keys of a node that asks."""
+
+    keyring: Keyring = field(repr=False)
+    """The secrets of the network."""
+    identity: Identity = field(repr=False)
+    """The key pair that the id of the node is of."""
+    entropy: Callable[[int], bytes] = field(repr=False)
+    """The source of ephemeral keys."""
+
+    def handshake(self, attempt: int) -> LinkHandshake:
+        """Make the handshake of a link, as the side that dials; each attempt is under the next generation of the secret."""
+        generations = self.keyring.generations
+        return LinkHandshake(
+            initiator=True,
+            keyring=self.keyring,
+            identity=self.identity,
+            hello=b"",
+            ephemeral_private=self.entropy(EPHEMERAL_BYTES),
+            generation=generations[attempt % len(generations)],
+        )
+
+
+async def ask_holder(network: Network, host: str, port: int, handshake: LinkHandshake) -> Holder:
+    """Find out what listens at an address.
+
+    Args:
+        network: Where.
+        host: The address, or a name of it.
+        port: The port.
+        handshake: One that is new, of the side that dials.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            knock = await network.dial(lambda: _Knock(handshake, loop.create_future()), host, port)
+    except ConnectionRefusedError:
+        return Holder(Answer.NOBODY)
+    except OSError as exc:
+        return Holder(Answer.OTHER if isinstance(exc, TimeoutError) else Answer.UNSURE)
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await knock.holder
+    except TimeoutError:
+        return Holder(Answer.OTHER)
+    finally:
+        knock.abort()
+
+
+class _Knock(asyncio.BufferedProtocol):
+    """A stream that carries the two messages of a handshake."""
+
+    def __init__(self, handshake: LinkHandshake, holder: asyncio.Future[Holder]) -> None:
+        self.holder = holder
+        self._handshake = handshake
+        self._buffer = memoryview(bytearray(HANDSHAKE_BYTES_MAX + 2))
+        self._received = 0
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass
+        self._transport.writelines(self._handshake.data_to_send())
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._received :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received += nbytes
+        if self.holder.done():
+            self._received = 0
+            return
+        try:
+            self._handshake.receive_data(self._buffer[: self._received])
+        except (ProtocolError, AuthenticationError):
+            self._tell(Holder(Answer.OTHER))
+        else:
+            if self._handshake.keys is not None:
+                self._tell(Holder(Answer.NODE, self._handshake.peer_id))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._tell(Holder(Answer.UNSURE))
+
+    def abort(self) -> None:
+        """Drop the stream."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _tell(self, holder: Holder) -> None:
+        if not self.holder.done():
+            self.holder.set_result(holder)
