@@ -185,19 +185,20 @@ class SocketNetwork:
         self, host: str, port: int, *, multicast: bool = True, group: str = "", group_port: int = BEACON_PORT
     ) -> SocketDatagrams | DualDatagrams:
         """Open a socket for datagrams, as :meth:`iris_py.net.network.Network.open_datagrams` says."""
-        socks = await self._bind(host, port, bound_socket)
+        waiting = deque(await self._bind(host, port, bound_socket))
         parts: list[SocketDatagrams] = []
         try:
-            for sock in socks:
+            while waiting:
+                sock = waiting.popleft()  # from here on the datagrams close it
                 is_ipv6 = sock.family == socket.AF_INET6
                 own_group = group or (BEACON_GROUP_IPV6 if is_ipv6 else BEACON_GROUP)
                 is_possible = multicast and (":" in own_group) == is_ipv6
                 parts.append(await SocketDatagrams.open(sock, (own_group, group_port) if is_possible else None))
         except BaseException:
+            for each in waiting:
+                each.close()
             for part in parts:
                 part.close()
-            for sock in socks:
-                sock.close()
             raise
         return parts[0] if len(parts) == 1 else DualDatagrams(*parts)
 

@@ -801,6 +801,7 @@ def test_a_cancelled_opening_takes_no_descriptor_but_its_own(loops: Loops) -> No
                 network.dial(Silent, *listener.address),
                 network.listen(Silent, "127.0.0.1", 0),
                 network.open_datagrams("127.0.0.1", 0),
+                network.open_datagrams("::", 0),
             ]
             while openings:
                 opening = openings.pop()
