@@ -32,6 +32,16 @@ def free_port() -> int:
             return port
 
 
+def has_ipv6() -> bool:
+    """Return whether this machine has loopback of IPv6."""
+    try:
+        with socket.socket(socket.AF_INET6) as sock:
+            sock.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def taken_port(kind: socket.SocketKind) -> Iterator[int]:
     """Hold a port for streams or for datagrams; of the other kind it is free."""

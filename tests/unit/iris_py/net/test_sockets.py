@@ -15,7 +15,7 @@ from iris_py.net import datagrams, sockets
 from iris_py.net.datagrams import DATAGRAMS_SENT_MAX, SocketDatagrams
 from iris_py.net.network import OwnAddressError
 from iris_py.net.sockets import ACCEPTS_MAX, SocketNetwork
-from tests.ports import free_port
+from tests.ports import free_port, has_ipv6
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -25,15 +25,6 @@ GROUP = "239.255.73.82"
 PATIENCE_S = 30.0
 
 Run: TypeAlias = "Callable[[Coroutine[Any, Any, None]], None]"
-
-
-def has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6) as sock:
-            sock.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
 
 
 needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
