@@ -6,8 +6,9 @@ with the connectors of this repository: programs use :mod:`iris_py`. Names are i
 
 * Many requests at once, without a coroutine for each: :class:`Asker` asks what :class:`Asked` says, and
   :func:`providers` sees whom.
-* Handlers as :mod:`iris_py.sync` takes them: :data:`AnyHandler`, :func:`adapt`, :func:`default_concurrency`; and the event loop
-  in a thread that they run beside: :class:`Background`, :func:`background`, :class:`DaemonThreads`.
+* Handlers as :mod:`iris_py.sync` takes them: :data:`AnyHandler`, :func:`adapt`; their functions: :class:`HandlerHook`,
+  :class:`HandlerHooks`, :func:`hooks_of`; and the event loop in a thread that they run beside: :class:`Background`,
+  :func:`background`, :class:`DaemonThreads`.
 * Settings: the defaults of the public methods, so that a connector states none of its own; the types :data:`OnFull` and
   :data:`HeaderValue`; :class:`Opening`, what can be awaited and entered; :func:`read_secret_file`, :func:`check_path`
   and :func:`check_command`.
@@ -26,6 +27,7 @@ from iris_py.lazy import lazily
 if typing.TYPE_CHECKING:
     from iris_py.api.bulk import Asked, Asker, providers
     from iris_py.api.codec import UNDECODABLE, AnyCodec, CallerCodec, as_codec, decode, decode_message, encode
+    from iris_py.api.hooks import HandlerHook, HandlerHooks, hooks_of
     from iris_py.api.opening import Opening
     from iris_py.api.options import OnFull, PublishOptions, RequestOptions, SubscribeOptions, SurveyOptions
     from iris_py.api.sealed import SealLike, seal_parts
@@ -47,7 +49,7 @@ if typing.TYPE_CHECKING:
     from iris_py.logs import EventLogger
     from iris_py.payloads import Answer, BytesLike, Payload, Question, TypeForm
     from iris_py.sync.background import Background, background
-    from iris_py.sync.handlers import AnyHandler, adapt, default_concurrency
+    from iris_py.sync.handlers import AnyHandler, adapt
     from iris_py.wire.fingerprint import Fingerprinter
     from iris_py.wire.headers import HeaderValue
 
@@ -73,6 +75,8 @@ __all__ = [
     "DaemonThreads",
     "EventLogger",
     "Fingerprinter",
+    "HandlerHook",
+    "HandlerHooks",
     "HeaderValue",
     "OnFull",
     "Opening",
@@ -91,8 +95,8 @@ __all__ = [
     "check_path",
     "decode",
     "decode_message",
-    "default_concurrency",
     "encode",
+    "hooks_of",
     "install_command",
     "providers",
     "read_secret_file",
@@ -122,6 +126,8 @@ _MODULES = {
     "EventLogger": "logs",
     "Fingerprinter": "wire.fingerprint",
     "HeaderValue": "wire.headers",
+    "HandlerHook": "api.hooks",
+    "HandlerHooks": "api.hooks",
     "OnFull": "api.options",
     "Opening": "api.opening",
     "Payload": "payloads",
@@ -139,8 +145,8 @@ _MODULES = {
     "check_path": "files.secrets",
     "decode": "api.codec",
     "decode_message": "api.codec",
-    "default_concurrency": "sync.handlers",
     "encode": "api.codec",
+    "hooks_of": "api.hooks",
     "install_command": "extras",
     "providers": "api.bulk",
     "read_secret_file": "files.secrets",

@@ -11,6 +11,7 @@ from weakref import WeakSet
 from iris_py.api.arguments import check_name
 from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable
+from iris_py.api.threads import DaemonThreads
 from iris_py.errors import ConfigurationError, NodeClosed
 from iris_py.federation.names import CLOUD_MARK, check_own_name, split
 from iris_py.node.refusals import refusals
@@ -59,6 +60,7 @@ class NodeBase(LoopBound, Closable):
         self._is_inherited = False
         self._closing: asyncio.Future[None] | None = None
         self._room_waiters: list[asyncio.Future[None]] = []
+        self._threads = DaemonThreads(None, "iris-handler")
         self._tracing: Tracing | None = None  # looked at once for everything that is sent: it must cost no more than that
         self._busy_poll: BusyPoll | None = None  # for replies
         self._next_poll: BusyPoll | None = None  # for the next request

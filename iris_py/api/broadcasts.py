@@ -19,10 +19,11 @@ from iris_py.patterns.messages import Message
 from iris_py.wire.headers import cloud_of, origin_of, visible_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sized
+    from collections.abc import Callable, Iterator, Sized
     from contextvars import Context
 
     from iris_py.api.failures import FailureLog
+    from iris_py.api.hooks import HandlerHook
     from iris_py.link.link import Link
     from iris_py.node.core import NodeCore
     from iris_py.patterns.request.events import BroadcastReceived
@@ -47,7 +48,7 @@ class BroadcastQueue:
 
     Args:
         core: The node, which counts what is dropped.
-        handle: The handler.
+        hook: The function of the handler.
         context: Each call of it begins in a copy of this.
         pause: Stops reading from a link.
         resume: Goes on reading from a link.
@@ -58,7 +59,7 @@ class BroadcastQueue:
     def __init__(
         self,
         core: NodeCore,
-        handle: Callable[[Message], Awaitable[None]],
+        hook: HandlerHook,
         context: Context,
         pause: Callable[[Link], None],
         resume: Callable[[Link], None],
@@ -69,7 +70,7 @@ class BroadcastQueue:
         self._loop = asyncio.get_running_loop()
         call, context = Call(self), context.copy()
         context.run(running_call.set, call)
-        self._calls = OrderedCalls(handle, context, failures, self._span if tracing is not None else None, call)
+        self._calls = OrderedCalls(hook, context, failures, self._span if tracing is not None else None, call)
         self._pause = pause
         self._resume = resume
         self._tracing = tracing
@@ -134,7 +135,8 @@ class BroadcastQueue:
         try:
             while True:
                 await self._more.wait()
-                await self._calls.call_each(self._take_each())
+                while self._waiting:
+                    await self._calls.call_each(self._take_each())
                 self._more.clear()
                 self._idle.set()
         finally:

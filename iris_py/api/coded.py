@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from iris_py.api.codec import UNDECODABLE, decode, decode_message, encode
 from iris_py.api.failures import FailureLog
-from iris_py.api.handler import Handler, answers_together, check_answers, check_handler, is_async_function, serves_tunnels
-from iris_py.api.sealed import Sealed
+from iris_py.api.handler import check_answers
+from iris_py.api.hooks import NOTHING, wrap
 from iris_py.api.subscription import Subscription
+from iris_py.api.threads import call_in_loop
 from iris_py.errors import DecodeError, EncodeError
 from iris_py.patterns.messages import Request
 from iris_py.payloads import Payload
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from iris_py.api.codec import Codec
-    from iris_py.api.handler import RequestFunction
-    from iris_py.api.subscription import Callback
-    from iris_py.api.tunnel import Tunnel
+    from iris_py.api.hooks import HandlerHook, HandlerHooks
     from iris_py.patterns.messages import Message
 
-__all__ = ["CodedSubscription", "coded_handler"]
+__all__ = ["CodedSubscription", "coded_hooks"]
 
 
 class _Reading:
@@ -34,8 +33,8 @@ class _Reading:
         self._cluster = cluster
         self._count_drop = count_drop
 
-    def request(self, request: Request) -> Request[Any]:
-        """Return a request with what it says.
+    def request(self, request: Request) -> tuple[Request[Any], Request[Any]]:
+        """Return a request with what it says, twice: for the handler, and for :meth:`reply`.
 
         Raises:
             DecodeError: It does not fit: its caller is told so, as if the handler had raised it.
@@ -43,135 +42,77 @@ class _Reading:
         value = decode(
             self._codec.decode_request, request.payload, cluster=self._cluster, member=request.source, is_refused=True
         )
-        return Request(value, request._execution, request._clock, request.is_sealed)
+        read: Request[Any] = Request(value, request._execution, request._clock, request.is_sealed)
+        return read, read
 
-    def reply(self, reply: object, request: Request[Any]) -> bytes:
+    def reply(self, reply: object, request: Request[Any]) -> bytes | None:
         """Return the bytes of a reply. None of a survey is none.
 
         Raises:
             EncodeError: It cannot be said.
         """
         if reply is None and request._execution.surveyed:
-            return None  # type: ignore[return-value] # whoever called the handler takes that of a survey
+            return None
         return encode(self._codec.encode_reply, reply, cluster=self._cluster)
 
-    def message(self, message: Message) -> Message[Any]:
+    def requests(self, requests: Sequence[Request]) -> tuple[Any, dict[Request[Any], DecodeError | None]]:
+        """Return those of several requests that fit, and for :meth:`replies` all of them, with what is wrong with each."""
+        read: dict[Request[Any], DecodeError | None] = {}
+        for request in requests:
+            try:
+                read[self.request(request)[0]] = None
+            except DecodeError as exc:
+                read[request] = exc
+        fitting = [request for request, error in read.items() if error is None]
+        return fitting or NOTHING, read
+
+    def replies(self, answers: Sequence[Any], read: dict[Request[Any], DecodeError | None]) -> list[bytes | Exception | None]:
+        """Return the bytes of the replies to several requests, or what is wrong with each."""
+        given = iter(check_answers(answers, sum(error is None for error in read.values())))
+        return [self._reply_or_error(next(given), request) if error is None else error for request, error in read.items()]
+
+    def _reply_or_error(self, answer: object, request: Request[Any]) -> bytes | Exception | None:
+        if isinstance(answer, Exception):
+            return answer
+        try:
+            return self.reply(answer, request)
+        except EncodeError as exc:
+            return exc
+
+    def message(self, message: Message) -> tuple[Message[Any], None]:
         """Return a broadcast with what it says.
 
         Raises:
             DecodeError: It does not fit. That is counted.
         """
         try:
-            return decode_message(self._codec, message)
+            return decode_message(self._codec, message), None
         except DecodeError:
             self._count_drop(UNDECODABLE)
             raise
 
 
-def coded_handler(
-    handler: Any,  # noqa: ANN401 - whatever a program gives
-    codec: Codec[Any, Any],
-    cluster: str,
-    count_drop: Callable[[str], object],
-) -> Any:  # noqa: ANN401 - a handler of bytes, or what is none
-    """Return a handler of bytes that calls one of values. What is no handler is left to whoever joins it, which says so.
+def coded_hooks(hooks: HandlerHooks, codec: Codec[Any, Any], cluster: str, count_drop: Callable[[str], object]) -> HandlerHooks:
+    """Return hooks of bytes that call hooks of values. What goes through tunnels stays bytes.
 
     Args:
-        handler: The handler.
-        codec: What its requests and replies are.
-        cluster: The name that it serves.
+        hooks: Those of values.
+        codec: What their requests and replies are.
+        cluster: The name that they serve.
         count_drop: Counts broadcasts that do not fit.
     """
-    if isinstance(handler, Sealed):  # what is sealed are the bytes
-        return handler._over(coded_handler(handler._handler, codec, cluster, count_drop))
-    check_handler(handler)
     reading = _Reading(codec, cluster, count_drop)
-    if isinstance(handler, Handler):
-        kind = _KINDS[answers_together(handler), serves_tunnels(handler)]
-        return kind(handler, reading)
-    if not callable(handler):
-        return handler
-    return _async_function(handler, reading) if is_async_function(handler) else _plain_function(handler, reading)
+    return replace(
+        hooks,
+        on_request=wrap(hooks.on_request, reading.request, reading.reply),
+        on_survey=wrap(hooks.on_survey, reading.request, reading.reply),
+        on_requests=hooks.on_requests and wrap(hooks.on_requests, reading.requests, reading.replies),
+        on_broadcast=hooks.on_broadcast and wrap(hooks.on_broadcast, reading.message, _ignore),
+    )
 
 
-class _CodedHandler(Handler):
-    """Calls a handler of values."""
-
-    def __init__(self, handler: Handler[Any, Any], reading: _Reading) -> None:
-        self._handler = handler
-        self._reading = reading
-
-    async def on_request(self, request: Request) -> bytes:
-        read = self._reading.request(request)
-        return self._reading.reply(await self._handler.on_request(read), read)
-
-    async def on_survey(self, request: Request) -> bytes | None:
-        read = self._reading.request(request)
-        return self._reading.reply(await self._handler.on_survey(read), read)
-
-    async def on_broadcast(self, message: Message) -> None:
-        await self._handler.on_broadcast(self._reading.message(message))
-
-
-class _CodedTogether(_CodedHandler):
-    """The same for a handler that answers several requests with one call."""
-
-    async def on_requests(self, requests: Sequence[Request]) -> Sequence[bytes | Exception]:
-        answers: dict[int, bytes | Exception] = {}
-        read: dict[int, Request[Any]] = {}
-        for number, request in enumerate(requests):
-            try:
-                read[number] = self._reading.request(request)
-            except DecodeError as exc:
-                answers[number] = exc
-        if read:
-            given = check_answers(await self._handler.on_requests(list(read.values())), len(read))
-            for (number, request), answer in zip(read.items(), given, strict=True):
-                try:
-                    answers[number] = answer if isinstance(answer, Exception) else self._reading.reply(answer, request)
-                except EncodeError as exc:
-                    answers[number] = exc
-        return [answers[number] for number in range(len(requests))]
-
-
-class _CodedWithTunnels(_CodedHandler):
-    """The same for a handler that serves tunnels. What goes through them stays bytes."""
-
-    async def on_tunnel(self, tunnel: Tunnel) -> None:
-        await self._handler.on_tunnel(tunnel)
-
-
-class _CodedTogetherWithTunnels(_CodedTogether, _CodedWithTunnels):
-    """The same for a handler that does both."""
-
-
-#: By whether a handler answers several requests with one call, and serves tunnels.
-_KINDS: dict[tuple[bool, bool], type[_CodedHandler]] = {
-    (False, False): _CodedHandler,
-    (True, False): _CodedTogether,
-    (False, True): _CodedWithTunnels,
-    (True, True): _CodedTogetherWithTunnels,
-}
-
-
-def _async_function(function: Callable[[Request[Any]], Any], reading: _Reading) -> RequestFunction:
-    async def on_request(request: Request) -> bytes:
-        read = reading.request(request)
-        return reading.reply(await function(read), read)
-
-    return on_request
-
-
-def _plain_function(function: Callable[[Request[Any]], Any], reading: _Reading) -> RequestFunction:
-    def on_request(request: Request) -> bytes | Awaitable[bytes]:
-        read = reading.request(request)
-        reply = function(read)
-        return reply_later(reply, read) if inspect.isawaitable(reply) else reading.reply(reply, read)
-
-    async def reply_later(reply: Awaitable[object], read: Request[Any]) -> bytes:
-        return reading.reply(await reply, read)
-
-    return on_request
+def _ignore(_result: object, _needed: object) -> None:
+    """Return nothing."""
 
 
 class CodedSubscription(Subscription[Payload]):
@@ -191,10 +132,10 @@ class CodedSubscription(Subscription[Payload]):
         codec: Codec[Any, Any],
         count_drop: Callable[[str], object],
         queue: Any,  # noqa: ANN401 - these are those of Subscription
-        callback: Callback[Any] | None,
+        hook: HandlerHook | None,
         *others: Any,  # noqa: ANN401 - likewise
     ) -> None:
-        super().__init__(queue, None if callback is None else self._reading(callback), *others)
+        super().__init__(queue, hook and wrap(hook, self._enter, _ignore), *others)
         self._codec = codec
         self._count_drop = count_drop
         self._unread = 0
@@ -235,13 +176,13 @@ class CodedSubscription(Subscription[Payload]):
         self._count_drop(UNDECODABLE)
         self._unread_log.log(error, self._loop.time())
 
-    def _reading(self, callback: Callback[Any]) -> Callback[Any]:
-        def receive(message: Message[Any]) -> object:
-            read = self._read(message)
-            return None if read is None else callback(read)
-
-        async def receive_later(message: Message[Any]) -> object:
-            read = self._read(message)
-            return None if read is None else await cast("Awaitable[object]", callback(read))
-
-        return receive_later if is_async_function(callback) else receive
+    def _enter(self, message: Message[Any]) -> tuple[object, None]:
+        """Return a message as the callback gets it; it may run in a thread."""
+        try:
+            return decode_message(self._codec, message), None
+        except DecodeError as exc:
+            if self._own_thread._is_owned():
+                self._note_undecodable(exc)
+            else:
+                call_in_loop(self._loop, self._note_undecodable, exc)
+            return NOTHING, None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.api.base import SENT_PER_TURN_MAX
 from iris_py.api.failures import FailureLog
-from iris_py.api.handler import default_concurrency, serves_tunnels
+from iris_py.api.hooks import HandlerHooks, hooks_of
 from iris_py.api.opening import Opening
-from iris_py.api.serving import Server
+from iris_py.api.serving import Server, ServerType
 from iris_py.api.subscription import Subscription
 from iris_py.api.topic import RUN_COST, Publishing
 from iris_py.defaults import HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
@@ -73,7 +73,7 @@ class Crossing(Publishing):
     """
 
     _group: Callable[[str], Group]
-    _join: Callable[[Registration, Handler | RequestFunction, bool, type[Server]], Coroutine[object, object, Membership]]
+    _join: Callable[[Registration, HandlerHooks, ServerType], Coroutine[object, object, Membership]]
     _joins: dict[bytes, deque[asyncio.Future[None]]]
 
     async def _publish_imported(
@@ -213,7 +213,7 @@ class Crossing(Publishing):
         tunnels: int = TUNNELS,
         tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
         remembers: bool = True,
-        server_type: type[Server] = Server,
+        server_type: ServerType = Server,
     ) -> Opening[Membership]:
         """Take part in a cluster in place of members elsewhere (docs/design.md 6.13), as gateways do; like :meth:`join`.
 
@@ -240,14 +240,15 @@ class Crossing(Publishing):
             raise ConfigurationError(
                 f"rank={rank!r} must be from 1 to {RANK_MAX}. A cluster has stand-ins in so many clouds at most."
             )
-        concurrency = default_concurrency(handler) if concurrency is None else concurrency
+        hooks = hooks_of(handler, self._threads)
+        concurrency = hooks.default_concurrency if concurrency is None else concurrency
         group = self._group(cluster)
         registration = Registration(
             group, concurrency, queue_messages, queue_bytes, rank=rank, takes_overflow=takes_overflow, remembers=remembers
         )
-        registration.tunnels = tunnels if serves_tunnels(handler) else 0
+        registration.tunnels = tunnels if hooks.on_tunnel is not None else 0
         registration.window_bytes = tunnel_window_bytes
-        return Opening(self._join(registration, handler, False, server_type))
+        return Opening(self._join(registration, hooks, server_type))
 
     async def _change_rank(self, membership: Membership, rank: int, *, takes_overflow: bool) -> None:
         """Say anew when a stand-in takes requests; it is the only one of its cluster on this node, and misses none meanwhile.

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from iris_py.api.base import NodeBase
-    from iris_py.api.subscription import Callback
+    from iris_py.api.hooks import HandlerHook
     from iris_py.api.tunnel import Tunnel
     from iris_py.federation.items import Item
     from iris_py.patterns.topic.names import Tokens
@@ -90,7 +90,7 @@ class FarTopics:
     async def subscribe(
         self,
         queue: SubscriptionQueue,
-        callback: Callback[Any] | None,
+        hook: HandlerHook | None,
         alias: str,
         registry: dict[SubscriptionQueue, Subscription[Any]],
         subscription_type: Callable[..., Subscription[Any]] = Subscription,
@@ -99,7 +99,7 @@ class FarTopics:
 
         Args:
             queue: Its queue.
-            callback: Given each message; None to iterate.
+            hook: The callback; None to iterate.
             alias: The cloud.
             registry: Where the node keeps its subscriptions.
             subscription_type: Makes it.
@@ -115,7 +115,7 @@ class FarTopics:
                 queue.lag.settle()
             self._remove(subscription, alias)
 
-        subscription = subscription_type(queue, callback, leave, self._handle_drained, node._tracing)
+        subscription = subscription_type(queue, hook, leave, self._handle_drained, node._tracing)
         registry[queue] = subscription
         told = self._add(subscription, alias)
         try:

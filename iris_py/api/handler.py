@@ -5,10 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from contextvars import Context, ContextVar, copy_context
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from iris_py.api.draining import running_call
-from iris_py.defaults import CONCURRENCY, THREADS
 from iris_py.errors import ConfigurationError
 from iris_py.payloads import Question, Reply
 
@@ -32,25 +31,27 @@ SIMILAR_MIN: Final = 0.85
 class Handler(Generic[Question, Reply]):
     """The work of a member. Override the methods for the patterns that it serves.
 
+    Each may be an ``async def``, which runs in the event loop, or a plain ``def``, which runs in a thread.
+
     Payloads are bytes, or what the codec says that it joined with: ``class Quotes(iris_py.Handler[Ask, Quote])``.
     """
 
     def __repr__(self) -> str:
         return f"<handler {type(self).__qualname__}>"
 
-    async def on_request(self, request: Request[Question]) -> Reply:
+    def on_request(self, request: Request[Question]) -> Reply | Awaitable[Reply]:
         """Answer a request.
 
-        What this raises reaches the caller as a :exc:`~iris_py.RemoteError`. It is cancelled when the caller gives up.
+        What this raises reaches the caller as a :exc:`~iris_py.RemoteError`. It is cancelled when the caller gives up; a plain
+        method runs on, for a thread cannot be cancelled.
         """
-        if not answers_together(self):
+        if type(self).on_requests is Handler.on_requests:
             raise NotImplementedError(f"{type(self).__qualname__} does not answer requests")
-        (answer,) = check_answers(await self.on_requests([request]), 1)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        return self._answer_alone(request)
 
-    async def on_requests(self, requests: Sequence[Request[Question]]) -> Sequence[Reply | Exception]:
+    def on_requests(
+        self, requests: Sequence[Request[Question]]
+    ) -> Sequence[Reply | Exception] | Awaitable[Sequence[Reply | Exception]]:
         """Answer several requests with one call: override it, and not :meth:`on_request`, where many cost little more than one.
 
         So it is with most models and databases. A call gets what came together, or has waited for room together: one request
@@ -68,23 +69,30 @@ class Handler(Generic[Question, Reply]):
         """
         raise NotImplementedError(f"{type(self).__qualname__} does not answer requests together")
 
-    async def on_survey(self, request: Request[Question]) -> Reply | None:
+    def on_survey(self, request: Request[Question]) -> Reply | Awaitable[Reply | None] | None:
         """Answer a survey, as every other member does; None says that this one has no answer. By default as a request.
 
         What this raises is counted among the failures of the survey. It is cancelled when the survey ends.
         """
-        return await self.on_request(request)
+        return self.on_request(request)
 
-    async def on_broadcast(self, message: Message[Question]) -> None:
+    def on_broadcast(self, message: Message[Question]) -> Awaitable[None] | None:
         """Take note of a broadcast. One at a time, in each sender's order; what this raises is logged."""
 
-    async def on_tunnel(self, tunnel: Tunnel) -> None:
+    def on_tunnel(self, tunnel: Tunnel) -> Awaitable[None] | None:
         """Serve a tunnel: when this returns the tunnel is closed, and the caller sees its clean end.
 
         What this raises breaks the tunnel: the caller sees a :exc:`~iris_py.TunnelBroken` with its type and text. A tunnel that
         breaks on the way is seen with the next send or receive here; the handler is not cancelled.
         """
         raise NotImplementedError(f"{type(self).__qualname__} does not serve tunnels")
+
+    async def _answer_alone(self, request: Request[Question]) -> Reply:
+        answers = self.on_requests([request])
+        (answer,) = check_answers(await answers if inspect.isawaitable(answers) else answers, 1)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 RequestFunction: TypeAlias = "Callable[[Request[Question]], Reply | Awaitable[Reply]]"
@@ -116,21 +124,6 @@ def check_handler(handler: object) -> None:
                 )
 
 
-def serves_tunnels(handler: Handler[Any, Any] | RequestFunction[Any, Any]) -> bool:
-    """Tell whether a handler has something to do with tunnels."""
-    return isinstance(handler, Handler) and type(handler).on_tunnel is not Handler.on_tunnel
-
-
-def answers_together(handler: Handler[Any, Any]) -> bool:
-    """Tell whether a handler is to be given several requests with one call."""
-    return type(handler).on_requests is not Handler.on_requests
-
-
-def default_concurrency(handler: Handler[Any, Any] | RequestFunction[Any, Any]) -> int:
-    """Return how many requests a handler runs at once unless it is told otherwise."""
-    return CONCURRENCY if isinstance(handler, Handler) or is_async_function(handler) else THREADS
-
-
 def check_answers(answers: Sequence[_Each], count: int) -> Sequence[_Each]:
     """Return what a handler of several requests returned, if it is a sequence with an answer for each."""
     if not isinstance(answers, Sequence) or isinstance(answers, bytes | bytearray | memoryview | str):
@@ -152,6 +145,12 @@ def context_of_calls(cluster: str = "") -> Context:
     context.run(handled_cluster.set, cluster)
     context.run(running_call.set, None)  # a handler may register another one
     return context
+
+
+def is_method(method: object, owner: type) -> bool:
+    """Tell whether a method of a handler is the one that a class has itself, so that the program has written none."""
+    function = getattr(method, "__func__", None)
+    return function is not None and function in vars(owner).values()
 
 
 def is_async_function(function: Callable[..., object]) -> bool:

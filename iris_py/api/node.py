@@ -18,12 +18,12 @@ from iris_py.api.arguments import check_count, check_flag, check_time
 from iris_py.api.broadcasting import Broadcasting
 from iris_py.api.clouds import clouds_of
 from iris_py.api.codec import as_codec
-from iris_py.api.coded import coded_handler
+from iris_py.api.coded import coded_hooks
 from iris_py.api.crossing import Crossing
 from iris_py.api.draining import LAST_WORDS_S, wait_until_ended, wait_until_settled
 from iris_py.api.explaining import Explaining
-from iris_py.api.handler import Handler, check_handler, default_concurrency, serves_tunnels
 from iris_py.api.health import Health, health_of
+from iris_py.api.hooks import HandlerHooks, hooks_of
 from iris_py.api.info import Cloud, Member, Members, describe
 from iris_py.api.keys import open_keyring
 from iris_py.api.membership import Membership
@@ -33,7 +33,7 @@ from iris_py.api.rekeying import Rekeying
 from iris_py.api.request import Requesting, check_timeout
 from iris_py.api.sealed import Sealed
 from iris_py.api.seeds import Seeds
-from iris_py.api.serving import Server
+from iris_py.api.serving import Server, ServerType
 from iris_py.api.survey import SurveyTaker
 from iris_py.api.surveying import Surveying
 from iris_py.api.tunneling import Tunneling, check_window
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.rng import Rng
     from iris_py.api.codec import AnyCodec, Codec, CodecFormat
-    from iris_py.api.handler import RequestFunction
+    from iris_py.api.handler import Handler, RequestFunction
     from iris_py.api.options import JoinOptions
     from iris_py.config import Config
     from iris_py.net.network import Network
@@ -259,15 +259,17 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
 
         Args:
             cluster: The name, 1 to 255 bytes of UTF-8.
-            handler: A :class:`Handler`, or a function from :class:`Request` to bytes for requests only. A plain function
-                runs in a thread. It cannot be cancelled, so it counts as running until it returns; the end of the program
-                does not wait for it. Or one of these in :class:`Sealed`, for requests that are sealed by their callers.
-            concurrency: Requests that run at once; by default 128, or 32 for a plain function.
+            handler: A :class:`Handler`, or a function from :class:`Request` to bytes for requests only. A plain function or
+                method runs in a thread. It cannot be cancelled, so it counts as running until it returns; the end of the
+                program does not wait for it. Or one of these in :class:`Sealed`, for requests that are sealed by their
+                callers.
+            concurrency: Requests that run at once; by default 128, or 32 where requests are answered by a plain function or
+                method.
             queue_messages: Requests that wait beyond those; of more, callers are told that this member is full, and try others.
             queue_bytes: How many bytes of payload may wait; likewise.
             weight: How much of the load this node is to get beside other members, 0.01 to 100: of 2 and 1, two thirds and one.
                 The same for all handlers that a node has in a cluster.
-            inline: Run a plain function in the event loop itself: fastest, and only for one that returns at once.
+            inline: Run plain functions and methods in the event loop itself: fastest, and only for those that return at once.
             tunnels: Tunnels that are served at once; more are told that this member is full.
             tunnel_window_bytes: What a caller may send through each before any of it is received: 4 KiB to 1 GiB.
             codec: What requests, surveys and broadcasts are, and what replies are: a :class:`Codec`, a type for all, ``"json"``
@@ -280,18 +282,19 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         """
         self._check_open()
         self._check_own_name(cluster)
+        check_flag("inline", inline)
+        hooks = hooks_of(handler._handler if isinstance(handler, Sealed) else handler, None if inline else self._threads)
         if codec is not None:
-            handler = coded_handler(handler, as_codec(codec), cluster, self._core.count_drop)
+            hooks = coded_hooks(hooks, as_codec(codec), cluster, self._core.count_drop)
         if isinstance(handler, Sealed):
-            handler = handler._open_for(cluster, self._entropy)
+            hooks = handler._seal_hooks(hooks, cluster, self._entropy)
         return self._enlist(
             cluster,
-            handler,
+            hooks,
             concurrency=concurrency,
             queue_messages=queue_messages,
             queue_bytes=queue_bytes,
             weight=weight,
-            inline=inline,
             tunnels=tunnels,
             tunnel_window_bytes=tunnel_window_bytes,
         )
@@ -299,42 +302,38 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
     def _enlist(
         self,
         cluster: str,
-        handler: Handler | RequestFunction,
+        handler: Handler | RequestFunction | HandlerHooks,
         *,
         concurrency: int | None = None,
         queue_messages: int = HANDLER_QUEUE_MESSAGES,
         queue_bytes: int = HANDLER_QUEUE_BYTES,
         weight: float = 1.0,
-        inline: bool = False,
         tunnels: int = TUNNELS,
         tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
         remembers: bool = True,
-        server_type: type[Server] = Server,
+        server_type: ServerType = Server,
     ) -> Opening[Membership]:
         """Take part in any cluster, as :meth:`join` does: in those of gateways, too.
 
         Args:
             cluster: The name.
-            handler: As of :meth:`join`, and so are the arguments that are not named here.
+            handler: As of :meth:`join`, or its hooks; so are the arguments that are not named here.
             remembers: Whether it gives a reply again to whoever repeats an idempotent request.
             server_type: Runs the handler.
         """
         self._check_open()
-        check_handler(handler)
-        if not callable(handler) and not isinstance(handler, Handler):
-            raise ConfigurationError(f"a handler is an iris_py.Handler or a function, not {handler!r}.")
-        concurrency = default_concurrency(handler) if concurrency is None else concurrency
+        hooks = hooks_of(handler, self._threads)
+        concurrency = hooks.default_concurrency if concurrency is None else concurrency
         check_count("concurrency", concurrency, 1)
         for name, count in (("queue_messages", queue_messages), ("queue_bytes", queue_bytes), ("tunnels", tunnels)):
             check_count(name, count, 0)
-        check_flag("inline", inline)
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
             raise ConfigurationError(f"weight={weight!r} must be from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}; 1 is the usual.")
         check_window("tunnel_window_bytes", tunnel_window_bytes)
         registration = Registration(self._group(cluster), concurrency, queue_messages, queue_bytes, weight, remembers=remembers)
-        registration.tunnels = tunnels if serves_tunnels(handler) else 0
+        registration.tunnels = tunnels if hooks.on_tunnel is not None else 0
         registration.window_bytes = tunnel_window_bytes
-        return Opening(self._join(registration, handler, inline, server_type))
+        return Opening(self._join(registration, hooks, server_type))
 
     def members(self, cluster: str) -> Members:
         """Return the live view of a cluster's members; ``await`` it until the first view has surely arrived.
@@ -480,6 +479,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         if self._remembered is not None:
             self._remembered.remove(self.id)
         self._handle_room()
+        self._threads.shutdown()
         await asyncio.gather(*(end() for end in self._companions))
 
     def _abort(self) -> None:
@@ -495,6 +495,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         self.handle_outcomes(self._core.outcomes_received())
         self.handle_events([*self._core.surveyor.events_received(), *self._core.tunnels.events_received()])
         self._runs = {}
+        self._threads.shutdown()
         self._closing = self._loop.create_task(self._driver.close(0.0))
         self._close_subscriptions()
         for membership in self._memberships.values():
@@ -506,20 +507,13 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
 
     # -- parts of the patterns
 
-    async def _join(
-        self,
-        registration: Registration,
-        handler: Handler | RequestFunction,
-        inline: bool,
-        server_type: type[Server],
-    ) -> Membership:
+    async def _join(self, registration: Registration, hooks: HandlerHooks, server_type: ServerType) -> Membership:
         self._check_open()  # again: an Opening may be awaited much later than it was made
         server = server_type(
             self._core,
             self._driver,
             registration,
-            handler,
-            inline=inline,
+            hooks,
             wait_for_room=self._wait_for_room,
             tracing=self._tracing,
             next_poll=self._next_poll,

@@ -4,62 +4,78 @@ Theory of operation. A task has one context, and all calls that it makes share i
 Copying a context is cheap, but stepping a coroutine in another context than its task's doubles the cost of a message, because
 each coroutine then ends by an exception. So calls share the context of their task as long as they leave it unchanged, which
 takes one comparison per call. After the first call that changed it, each call has a copy of its own.
+
+To hand a message to a thread and to wait for it takes twenty times as long as to call an empty function. So a thread is given
+several messages at once: as many as the function is done with in ``BATCH_S``. The event loop holds the iterator from which the
+thread takes them, so it can take back those whose turn has not come.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-import types
+from contextlib import ExitStack
 from contextvars import copy_context
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from iris_py.api.failures import is_cancelled, is_interrupt
-from iris_py.api.handler import is_async_function
+from iris_py.api.hooks import is_awaitable, run_in
+from iris_py.api.threads import call_in_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
     from contextlib import AbstractContextManager
     from contextvars import Context
 
     from iris_py.api.draining import Call
     from iris_py.api.failures import FailureLog
+    from iris_py.api.hooks import HandlerHook
 
 Argument = TypeVar("Argument")
-Result = TypeVar("Result")
 
 #: Calls in the event loop before everything else there has a turn. Too small: turns for nothing; too large: a function that
 #: awaits nothing keeps the loop from its sockets and timers.
 CALLS_PER_TURN_MAX = 256
+#: Messages that a thread is given at once, and the time in which it is to be done with them (seconds): the next batch is twice
+#: as large after less, and half as large after more. Too small: changes of threads cost more than the calls; too large: so many
+#: messages have left the queue, and its policy does not apply to them any more.
+BATCH_MAX = 256
+BATCH_S = 0.005
 
 
 class OrderedCalls(Generic[Argument]):
     """Calls one function of a program, one call after the other.
 
     Args:
-        function: The function; it may be async.
+        hook: The function, and where it runs.
         context: Each call begins in a copy of it.
         failures: Logs what the function raises.
         span: Makes the span of a call, if the node has spans.
         running: Stands for the call that runs at the moment.
+
+    Attributes:
+        in_hand: The arguments that a thread was given and has not taken yet.
     """
 
     def __init__(
         self,
-        function: Callable[[Argument], Awaitable[object] | object],
+        hook: HandlerHook,
         context: Context,
         failures: FailureLog,
         span: Callable[[Argument], AbstractContextManager[None]] | None = None,
         running: Call | None = None,
     ) -> None:
-        self._function: Callable[[Argument], Any] = function
+        self._hook = hook
+        self._function: Callable[[Argument], Any] = hook.function if span is None else self._call_in_span
         self._failures = failures
         self._span = span
         self._running = running
         self._loop = asyncio.get_running_loop()
         self._context = context
         # Whether the calls share the context of the task. A plain function needs no task, so a copy for each call is as fast.
-        self._is_shared = span is None and is_async_function(function)
+        self._is_shared = hook.is_async and span is None
+        self._batch = 1
+        self.in_hand: Iterator[Argument] = iter(())
 
     def start(self, caller: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Return the task of a coroutine that awaits :meth:`call_each`."""
@@ -68,78 +84,123 @@ class OrderedCalls(Generic[Argument]):
     async def call_each(self, arguments: Iterable[Argument]) -> None:
         """Call the function for each argument, in order, and log what it raises.
 
+        A thread is given several arguments at once, so an iterator may have ended long before this does: whatever comes
+        meanwhile is for the next call.
+
         Raises:
             BaseException: The task was cancelled, or the process is to end.
         """
-        function = self._function if self._span is None else self._call_in_span
-        context = self._context
-        until_turn = CALLS_PER_TURN_MAX
         running = self._running
         if running is not None:
             running.is_over = False
         try:
-            for argument in arguments:
-                try:
-                    if self._is_shared:
-                        try:
-                            await function(argument)
-                        finally:
-                            self._is_shared = _is_current(context)
-                    else:
-                        own = context.copy()
-                        result = own.run(function, argument)
-                        if result is not None and inspect.isawaitable(result):
-                            await run_in(own, result)
-                except BaseException as exc:
-                    if is_interrupt(exc) or is_cancelled(exc) or self._loop.is_closed():
-                        raise
-                    self._failures.log(exc, self._loop.time())
-                if running is not None and running.waits:
-                    running.end()
-                    running.is_over = False
-                until_turn -= 1
-                if not until_turn:
-                    until_turn = CALLS_PER_TURN_MAX
-                    await asyncio.sleep(0)
+            if self._hook.threads is None:
+                await self._call_each_here(arguments)
+            else:
+                await self._call_each_in_threads(iter(arguments))
         finally:
             if running is not None:
                 running.is_over = True
 
-    async def _call_in_span(self, argument: Argument) -> None:
+    async def _call_each_here(self, arguments: Iterable[Argument]) -> None:
+        function, context, is_shared, running = self._function, self._context, self._is_shared, self._running
+        until_turn = CALLS_PER_TURN_MAX
+        for argument in arguments:
+            try:
+                if is_shared:
+                    await function(argument)
+                else:
+                    own = context.copy()
+                    result = own.run(function, argument)
+                    if is_awaitable(result):
+                        await run_in(own, result)
+            except BaseException as exc:
+                self._handle_raised(exc)
+            if is_shared:
+                try:
+                    is_shared = copy_context() == context
+                except Exception:  # of a value that compares with nothing, so it is another value
+                    is_shared = False
+                self._is_shared = is_shared
+            if running is not None and running.waits:
+                self._end_call(running)
+            until_turn -= 1
+            if not until_turn:
+                until_turn = CALLS_PER_TURN_MAX
+                await asyncio.sleep(0)
+
+    # -- in threads
+
+    async def _call_each_in_threads(self, arguments: Iterator[Argument]) -> None:
+        clock = self._loop.time
+        while batch := list(islice(arguments, self._batch)):
+            began = clock()
+            self.in_hand = iter(batch)
+            try:
+                await self._call_batch()
+            finally:
+                for _left in self.in_hand:  # nobody waits for the thread any more: it calls nothing more
+                    pass
+            took_s = clock() - began
+            self._batch = min(2 * self._batch, BATCH_MAX) if took_s < BATCH_S else max(1, self._batch // 2)
+
+    async def _call_batch(self) -> None:
+        """Call the function for all that is in hand. What it returns to be awaited is awaited before the next call."""
+        in_hand, running = self.in_hand, self._running
+        while (left := await self._loop.run_in_executor(self._hook.threads, self._call_in_thread, in_hand)) is not None:
+            context, awaitable = left
+            if awaitable is not None:
+                try:
+                    await run_in(context, awaitable)
+                except BaseException as exc:
+                    self._handle_raised(exc)
+            if running is not None and running.waits:
+                self._end_call(running)
+
+    def _call_in_thread(self, arguments: Iterator[Argument]) -> tuple[Context, Awaitable[object] | None] | None:
+        """Call the function until the event loop has something to do before the next call.
+
+        Returns:
+            The context of the last call, and what it has returned to be awaited; None if everything is done.
+        """
+        running = self._running
+        for argument in arguments:
+            context = self._context.copy()
+            result = None
+            try:
+                result = context.run(self._function, argument)
+            except BaseException as exc:
+                if is_interrupt(exc):  # never in a thread, but a virtual loop calls at once
+                    raise
+                call_in_loop(self._loop, self._failures.log, exc, self._loop.time())
+            if is_awaitable(result):
+                return context, result
+            if running is not None and running.waits:
+                return context, None
+        return None
+
+    # --
+
+    def _call_in_span(self, argument: Argument) -> object:
+        """Call the function in a span, which lasts until what it returns was awaited."""
         assert self._span is not None
-        with self._span(argument):
-            result = self._function(argument)
-            if inspect.isawaitable(result):
-                await result
+        with ExitStack() as stack:
+            stack.enter_context(self._span(argument))
+            result = self._hook.function(argument)
+            return _finish(stack.pop_all(), result) if is_awaitable(result) else result
+
+    def _end_call(self, running: Call) -> None:
+        """Tell tasks which wait for an end on behalf of a call that the call has returned."""
+        running.end()
+        running.is_over = False
+
+    def _handle_raised(self, error: BaseException) -> None:
+        """Log what the function has raised; what is not its own goes on."""
+        if is_interrupt(error) or is_cancelled(error) or self._loop.is_closed():
+            raise error
+        self._failures.log(error, self._loop.time())
 
 
-@types.coroutine
-def run_in(context: Context, awaitable: Awaitable[Result]) -> Generator[Any, Any, Result]:
-    """Await something within the running task, with every step in another context than that of the task."""
-    coroutine = awaitable if isinstance(awaitable, types.CoroutineType) else _wait_for(awaitable)
-    step, value = coroutine.send, None
-    while True:
-        try:
-            awaited = context.run(step, value)
-        except StopIteration as stop:
-            result: Result = stop.value
-            return result
-        try:
-            step, value = coroutine.send, (yield awaited)
-        except GeneratorExit:
-            context.run(coroutine.close)
-            raise
-        except BaseException as exc:
-            step, value = coroutine.throw, exc
-
-
-async def _wait_for(awaitable: Awaitable[Result]) -> Result:
-    return await awaitable
-
-
-def _is_current(context: Context) -> bool:
-    """Tell whether the current context has the values of another one."""
-    try:
-        return copy_context() == context
-    except Exception:  # of a value that compares with nothing, so it is another value
-        return False
+async def _finish(span: ExitStack, awaitable: Awaitable[object]) -> object:
+    with span:
+        return await awaitable

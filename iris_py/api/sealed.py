@@ -7,14 +7,14 @@ sealed is the payload, the reply, and the text of a failure; headers, names, len
 from __future__ import annotations
 
 import base64
-import inspect
 import threading
 import time
 from asyncio import CancelledError
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from iris_py.api.failures import is_interrupt
-from iris_py.api.handler import Handler, answers_together, check_answers, check_handler, is_async_function
+from iris_py.api.handler import Handler, check_answers, check_handler
+from iris_py.api.hooks import NOTHING, HandlerHook, HandlerHooks, wrap
 from iris_py.errors import ConfigurationError, RemoteError, SealError
 from iris_py.files.secrets import parse_secrets
 from iris_py.patterns.messages import Request
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from iris_py.api.handler import RequestFunction
     from iris_py.patterns.messages import Message
-    from iris_py.payloads import BytesLike
 
 __all__ = ["Seal", "SealLike", "Sealed", "SealedCall", "as_seal", "seal_parts"]
 
@@ -230,18 +229,15 @@ class Sealed:
         other._handler, other._secrets, other._name = handler, self._secrets, self._name
         return other
 
-    def _open_for(self, cluster: str, entropy: Callable[[int], bytes]) -> Handler | RequestFunction:
-        """Return the handler that joins a cluster: it opens, calls the one within, and seals.
-
-        Raises:
-            ConfigurationError: The one within is no handler of this API.
-        """
-        handler, door = self._handler, _Door(cluster, self._name or cluster, self._secrets, entropy)
-        if isinstance(handler, Handler):
-            return _SealedTogether(handler, door) if answers_together(handler) else _SealedHandler(handler, door)
-        if not callable(handler):
-            raise ConfigurationError(f"a handler is an iris_py.Handler or a function, not {handler!r}.")
-        return _async_function(handler, door) if is_async_function(handler) else _plain_function(handler, door)
+    def _seal_hooks(self, hooks: HandlerHooks, cluster: str, entropy: Callable[[int], bytes]) -> HandlerHooks:
+        """Return the hooks that join a cluster: they open, call those of the handler, and seal."""
+        door = _Door(cluster, self._name or cluster, self._secrets, entropy)
+        return HandlerHooks(
+            on_request=wrap(hooks.on_request, door.open, door.seal, door.fail),
+            on_survey=wrap(hooks.on_survey, door.open, door.seal, door.fail),
+            on_requests=hooks.on_requests and wrap(hooks.on_requests, door.open_all, door.seal_all, door.fail_all),
+            on_broadcast=hooks.on_broadcast and HandlerHook(_refuse_broadcast, True, None),
+        )
 
 
 class _Door:
@@ -269,13 +265,41 @@ class _Door:
             raise SealError(self._cluster, is_refused=True) from exc
         return Request(opened.payload, request._execution, request._clock, is_sealed=True), opened.exchange
 
-    def seal(self, exchange: Exchange, reply: object) -> bytes:
+    def seal(self, reply: object, exchange: Exchange) -> bytes:
         """Return a reply, sealed; what is no reply as it is, for whoever called the handler to refuse."""
         if isinstance(reply, bytes | bytearray | memoryview):
             return exchange.seal_reply(reply, self._entropy(SALT_BYTES))
         return reply  # type: ignore[return-value] # None of a survey, or a mistake
 
-    def seal_failure(self, exchange: Exchange, error: BaseException) -> SealedFailure:
+    def fail(self, error: BaseException, exchange: Exchange) -> NoReturn:
+        """Raise what :meth:`seal_failure` returns."""
+        raise self.seal_failure(error, exchange)
+
+    def open_all(self, requests: Sequence[Request]) -> tuple[Any, list[tuple[Request, Exchange] | SealError]]:
+        """Return those of several requests that open, and for :meth:`seal_all` what became of each."""
+        opened: list[tuple[Request, Exchange] | SealError] = []
+        for request in requests:
+            try:
+                opened.append(self.open(request))
+            except SealError as exc:
+                opened.append(exc)
+        return [each[0] for each in opened if isinstance(each, tuple)] or NOTHING, opened
+
+    def seal_all(
+        self, answers: Sequence[object], opened: Sequence[tuple[Request, Exchange] | SealError]
+    ) -> list[bytes | Exception]:
+        """Return the answers to several requests, each sealed for its caller."""
+        given = iter(check_answers(answers, sum(isinstance(each, tuple) for each in opened)))
+        return [each if isinstance(each, SealError) else self._seal_answer(next(given), each[1]) for each in opened]
+
+    def fail_all(self, error: BaseException, opened: Sequence[tuple[Request, Exchange] | SealError]) -> list[bytes | Exception]:
+        """Return one failure of several requests, sealed for each of their callers."""
+        return [each if isinstance(each, SealError) else self.seal_failure(error, each[1]) for each in opened]
+
+    def _seal_answer(self, answer: object, exchange: Exchange) -> bytes | Exception:
+        return self.seal_failure(answer, exchange) if isinstance(answer, BaseException) else self.seal(answer, exchange)
+
+    def seal_failure(self, error: BaseException, exchange: Exchange) -> SealedFailure:
         """Return an exception that is like one that a handler raised in nothing but the place that it comes from.
 
         Raises:
@@ -291,86 +315,8 @@ class _Door:
         return failure.with_traceback(error.__traceback__)
 
 
-class _SealedHandler(Handler):
-    """Calls a handler with what was sealed."""
-
-    def __init__(self, handler: Handler, door: _Door) -> None:
-        self._handler = handler
-        self._door = door
-
-    async def on_request(self, request: Request) -> bytes:
-        reply = await self._call(self._handler.on_request, request)
-        return reply  # type: ignore[return-value] # None is refused by whoever called this
-
-    async def on_survey(self, request: Request) -> bytes | None:
-        return await self._call(self._handler.on_survey, request)
-
-    async def on_broadcast(self, message: Message) -> None:
-        raise NotImplementedError("broadcasts are not sealed, so a Sealed handler takes none: this one was dropped")
-
-    async def _call(self, method: Callable[[Request], Awaitable[BytesLike | None]], request: Request) -> bytes | None:
-        opened, exchange = self._door.open(request)
-        try:
-            return self._door.seal(exchange, await method(opened))
-        except BaseException as exc:
-            failure = self._door.seal_failure(exchange, exc)
-        raise failure  # not from within, where it would have the handler's as its context
-
-
-class _SealedTogether(_SealedHandler):
-    """The same for a handler that answers several requests with one call."""
-
-    async def on_requests(self, requests: Sequence[Request]) -> Sequence[bytes | Exception]:
-        answers: dict[int, bytes | Exception] = {}
-        opened: dict[int, tuple[Request, Exchange]] = {}
-        for number, request in enumerate(requests):
-            try:
-                opened[number] = self._door.open(request)
-            except SealError as exc:
-                answers[number] = exc
-        if opened:
-            given = await self._answer([request for request, _exchange in opened.values()])
-            for number, (_request, exchange), answer in zip(opened, opened.values(), given, strict=True):
-                if isinstance(answer, BaseException):
-                    answers[number] = self._door.seal_failure(exchange, answer)
-                else:
-                    answers[number] = self._door.seal(exchange, answer)
-        return [answers[number] for number in range(len(requests))]
-
-    async def _answer(self, requests: list[Request]) -> Sequence[BytesLike | BaseException]:
-        try:
-            return check_answers(await self._handler.on_requests(requests), len(requests))
-        except BaseException as exc:
-            return [exc] * len(requests)
-
-
-def _async_function(function: Callable[[Request], Awaitable[object]], door: _Door) -> RequestFunction:
-    async def on_request(request: Request) -> bytes:
-        opened, exchange = door.open(request)
-        return await _seal_later(function(opened), exchange, door)
-
-    return on_request
-
-
-def _plain_function(function: Callable[[Request], object], door: _Door) -> RequestFunction:
-    def on_request(request: Request) -> bytes | Awaitable[bytes]:
-        opened, exchange = door.open(request)
-        try:
-            reply = function(opened)
-            return _seal_later(reply, exchange, door) if inspect.isawaitable(reply) else door.seal(exchange, reply)
-        except BaseException as exc:
-            failure = door.seal_failure(exchange, exc)
-        raise failure
-
-    return on_request
-
-
-async def _seal_later(reply: Awaitable[object], exchange: Exchange, door: _Door) -> bytes:
-    try:
-        return door.seal(exchange, await reply)
-    except BaseException as exc:
-        failure = door.seal_failure(exchange, exc)
-    raise failure
+async def _refuse_broadcast(_message: Message) -> None:
+    raise NotImplementedError("broadcasts are not sealed, so a Sealed handler takes none: this one was dropped")
 
 
 def _parse(secret: object, origin: str) -> tuple[Secret, ...]:

@@ -8,15 +8,13 @@ import sys
 from contextlib import ExitStack, nullcontext
 from contextvars import copy_context
 from functools import partial
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from iris_py.api.broadcasts import BroadcastQueue
 from iris_py.api.draining import Call, running_call
 from iris_py.api.failures import FailureLog, is_cancelled, is_interrupt
-from iris_py.api.handler import Handler, answers_together, check_answers, context_of_calls, is_async_function
-from iris_py.api.ordered_calls import run_in
-from iris_py.api.threads import DaemonThreads
+from iris_py.api.handler import check_answers, context_of_calls
+from iris_py.api.hooks import contain, is_awaitable, run_in
 from iris_py.api.tunnel import Tunnel
 from iris_py.errors import TunnelBroken
 from iris_py.logs import EventLogger
@@ -27,7 +25,7 @@ from iris_py.wire.packets import check_size
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from iris_py.api.handler import RequestFunction
+    from iris_py.api.hooks import HandlerHook, HandlerHooks
     from iris_py.net.busy_poll import BusyPoll
     from iris_py.net.driver import Driver
     from iris_py.node.core import NodeCore
@@ -46,8 +44,8 @@ LARGE_REPLY_BYTES = 256 * 1024
 
 _NO_SPAN = nullcontext()
 
-_FunctionOfMany: TypeAlias = "Callable[[Sequence[Request]], Awaitable[Sequence[BytesLike | Exception]]]"
-_Function: TypeAlias = "Callable[[Request], BytesLike | Awaitable[BytesLike | None]]"
+#: Makes the server of a registration, from the arguments of :class:`Server`.
+ServerType: TypeAlias = "Callable[..., Server]"
 
 
 if sys.version_info >= (3, 12):
@@ -72,8 +70,7 @@ class Server:
         core: The node.
         driver: Sends what the core has, and stops reading from links whose broadcasts come too fast.
         registration: The place in the cluster, with the name of it and how many requests run at once.
-        handler: A :class:`Handler` or a function.
-        inline: Whether a plain function runs in the event loop, and not in threads.
+        hooks: The functions of its handler.
         wait_for_room: Waits until some congested link has room.
         tracing: The spans of the node, if it has some.
         next_poll: Looks for the next request after one that was alone; None to sleep until it comes.
@@ -87,9 +84,8 @@ class Server:
         core: NodeCore,
         driver: Driver,
         registration: Registration,
-        handler: Handler | RequestFunction,
+        hooks: HandlerHooks,
         *,
-        inline: bool,
         wait_for_room: Callable[[], Awaitable[None]],
         tracing: Tracing | None,
         next_poll: BusyPoll | None,
@@ -101,20 +97,15 @@ class Server:
         self._wait_for_room = wait_for_room
         self._loop = asyncio.get_running_loop()
         self._context = context_of_calls(self._cluster)
-        self._handler = handler
+        self._hooks = hooks
         self._tasks: dict[Execution | TunnelEnd, asyncio.Task[None]] = {}
         self._tracing = tracing
         self._broadcasts: BroadcastQueue | None = None
-        if isinstance(handler, Handler):
+        if hooks.on_broadcast is not None:
             pause, resume = driver.pause_reading, driver.resume_reading
-            self._broadcasts = BroadcastQueue(core, handler.on_broadcast, self._context, pause, resume, self._failures, tracing)
+            self._broadcasts = BroadcastQueue(core, hooks.on_broadcast, self._context, pause, resume, self._failures, tracing)
             registration.broadcasts = self._broadcasts.waiting
-        self._on_request: _Function = handler.on_request if isinstance(handler, Handler) else handler
-        self._on_survey: _Function = handler.on_survey if isinstance(handler, Handler) else handler
-        is_async = isinstance(handler, Handler) or is_async_function(handler)
-        self._threads = None if is_async or inline else DaemonThreads(registration.concurrency, "iris-handler")
-        self._is_inline = inline and not is_async
-        self._on_requests = handler.on_requests if isinstance(handler, Handler) and answers_together(handler) else None
+        self._is_inline = hooks.on_request.is_inline and hooks.on_survey.is_inline and hooks.on_requests is None
         self._together: dict[asyncio.Task[None], set[Execution]] = {}  # of a call with several: those somebody waits for
         self._in_threads: dict[Execution, asyncio.Future[object]] = {}
         self._next_poll = next_poll
@@ -139,10 +130,10 @@ class Server:
 
     def _start(self, executions: Sequence[Execution]) -> None:
         tasks, create_task, run = self._tasks, self._loop.create_task, self._run
-        if self._on_requests is not None:
+        if self._hooks.on_requests is not None:
             together = [execution for execution in executions if not execution.surveyed]
             if together:
-                task = create_task(self._run_together(together, self._on_requests))
+                task = create_task(self._run_together(together, self._hooks.on_requests))
                 self._together[task] = set(together)
                 task.add_done_callback(self._together.pop)
                 tasks.update(dict.fromkeys(together, task))
@@ -243,8 +234,6 @@ class Server:
 
     def abort(self) -> list[asyncio.Task[None]]:
         """Cancel whatever still runs; returns the tasks. What runs in threads cannot be stopped."""
-        if self._threads is not None:
-            self._threads.shutdown()
         works: dict[asyncio.Task[None], list[Execution | TunnelEnd]] = {}
         for work, task in self._tasks.items():
             works.setdefault(task, []).append(work)
@@ -265,19 +254,23 @@ class Server:
     # -- requests
 
     def _run_inline(self, execution: Execution) -> None:
+        hook = self._hooks.on_survey if execution.surveyed else self._hooks.on_request
         try:
             request = Request(execution.payload, execution, self._loop.time)
-            call = self._on_request if self._tracing is None else self._answer_inline_traced
-            reply = self._check_reply(self._context.copy().run(call, request), execution)
+            if self._tracing is None:
+                reply = self._check_reply(self._context.copy().run(hook.function, request), execution)
+            else:
+                reply = self._context.copy().run(self._answer_inline_traced, self._tracing, execution, request, hook)
         except BaseException as exc:
             self._handle_raised([execution], exc)
         else:
             self._reply_with_room(execution, reply)
 
-    def _answer_inline_traced(self, request: Request) -> object:
-        assert self._tracing is not None
-        with self._span(self._tracing, request._execution, request):
-            return self._check_reply(self._on_request(request), request._execution)
+    def _answer_inline_traced(
+        self, tracing: Tracing, execution: Execution, request: Request, hook: HandlerHook
+    ) -> bytes | None:
+        with self._span(tracing, execution, request):
+            return self._check_reply(hook.function(request), execution)
 
     def _cancel(self, works: Sequence[Execution | TunnelEnd], task: asyncio.Task[None]) -> None:
         task.cancel()
@@ -287,19 +280,16 @@ class Server:
 
     async def _run(self, execution: Execution) -> None:
         request = Request(execution.payload, execution, self._loop.time)
-        function = self._on_survey if execution.surveyed else self._on_request
+        hook = self._hooks.on_survey if execution.surveyed else self._hooks.on_request
         call = Call(self, (execution,))
         running_call.set(call)
         try:
-            result: object
-            if self._tracing is not None:
-                result = await self._answer_traced(self._tracing, execution, request, function)
-            elif self._threads is not None:
-                result = await self._run_in_thread(execution, self._threads, function, request)
+            if self._tracing is None and hook.threads is None:  # the hot path
+                result = hook.function(request)
+                if is_awaitable(result):
+                    result = await result
             else:
-                result = function(request)
-            if type(result) is CoroutineType or inspect.isawaitable(result):  # the usual case first: it takes a tenth
-                result = await result
+                result = await self._call(execution, request, hook)
             call.end()
             reply = self._check_reply(result, execution)
             while not execution.peer.has_room_for(len(reply or b"")):
@@ -315,28 +305,41 @@ class Server:
         finally:
             self._tasks.pop(execution, None)
 
-    async def _run_together(self, executions: Sequence[Execution], function: _FunctionOfMany) -> None:
+    async def _call(self, execution: Execution, request: Request, hook: HandlerHook) -> object:
+        """Call the function of a request, within a span if the node has some."""
+        if self._tracing is None:
+            return await self._call_in_thread([execution], hook, request)
+        with self._span(self._tracing, execution, request):
+            call = hook.call(request) if hook.threads is None else self._call_in_thread([execution], hook, request)
+            return self._check_reply(await call, execution)
+
+    async def _run_together(self, executions: Sequence[Execution], hook: HandlerHook) -> None:
         clock = self._loop.time
         requests = [Request(execution.payload, execution, clock) for execution in executions]
         call = Call(self, executions)
         running_call.set(call)
         try:
             if self._tracing is None:
-                answers = check_answers(await function(requests), len(executions))
+                answers = await self._call_together(executions, requests, hook)
             else:
-                answers = await self._answer_together_traced(self._tracing, executions, requests, function)
+                answers = await self._call_together_traced(self._tracing, executions, requests, hook)
             call.end()
         except BaseException as exc:
             call.end()
             if is_cancelled(exc):
-                for execution in executions:
-                    self._handle_cancelled(execution)
+                self._handle_cancelled_together(executions)
                 raise
             for execution in executions:
                 self._tasks.pop(execution, None)
             self._handle_raised(executions, exc)
         else:
             self._answer_together(executions, answers)
+
+    async def _call_together(
+        self, executions: Sequence[Execution], requests: Sequence[Request], hook: HandlerHook
+    ) -> Sequence[bytes | Exception]:
+        call = hook.call(requests) if hook.threads is None else self._call_in_thread(executions, hook, requests)
+        return check_answers(await call, len(executions))
 
     def _answer_together(self, executions: Sequence[Execution], answers: Sequence[BytesLike | Exception]) -> None:
         """Give several requests their answers; the usual ones at once."""
@@ -368,26 +371,15 @@ class Server:
         else:
             self._reply_with_room(execution, reply)
 
-    async def _answer_traced(
-        self, tracing: Tracing, execution: Execution, request: Request, function: _Function
-    ) -> bytes | None:
-        with self._span(tracing, execution, request):
-            result: object
-            if self._threads is not None:
-                result = await self._run_in_thread(execution, self._threads, function, request)
-            else:
-                result = function(request)
-            return self._check_reply(await result if inspect.isawaitable(result) else result, execution)
-
-    async def _answer_together_traced(
-        self, tracing: Tracing, executions: Sequence[Execution], requests: Sequence[Request], function: _FunctionOfMany
-    ) -> Sequence[BytesLike | Exception]:
-        """Answer in a span of each, for each belongs to another trace; what the handler does itself is in the last one."""
+    async def _call_together_traced(
+        self, tracing: Tracing, executions: Sequence[Execution], requests: Sequence[Request], hook: HandlerHook
+    ) -> Sequence[bytes | Exception]:
+        """Call in a span of each, for each belongs to another trace; what the handler does itself is in the last one."""
         with ExitStack() as stack:
             spans = [self._span(tracing, *each) for each in zip(executions, requests, strict=True)]
             for span in spans:
                 stack.enter_context(span)
-            answers = check_answers(await function(requests), len(executions))
+            answers = await self._call_together(executions, requests, hook)
             for span, answer in zip(spans, answers, strict=True):
                 if isinstance(answer, Exception):
                     span.fail(answer)
@@ -397,15 +389,14 @@ class Server:
         operation = "survey" if execution.surveyed else "request"
         return tracing.serve(operation, request.cluster, request.source, request)
 
-    async def _run_in_thread(
-        self, execution: Execution, threads: DaemonThreads, function: _Function, request: Request
-    ) -> object:
+    async def _call_in_thread(self, executions: Sequence[Execution], hook: HandlerHook, argument: object) -> Any:  # noqa: ANN401
+        """Call as :meth:`HandlerHook.call` does, but if this is cancelled the executions run until the thread has returned."""
         context = copy_context()  # of the task, with its span
-        future = self._loop.run_in_executor(threads, context.run, _call, function, request)
-        self._in_threads[execution] = future
-        future.add_done_callback(lambda _future: self._in_threads.pop(execution))
+        future = self._loop.run_in_executor(hook.threads, context.run, contain, hook.function, argument)
+        self._in_threads.update(dict.fromkeys(executions, future))
+        future.add_done_callback(lambda _future: [self._in_threads.pop(execution) for execution in executions])
         result = await asyncio.shield(future)
-        return await run_in(context, result) if type(result) is not bytes and inspect.isawaitable(result) else result
+        return await run_in(context, result) if is_awaitable(result) else result
 
     def _reply_with_room(self, execution: Execution, reply: bytes | None) -> None:
         if reply is not None and len(reply) >= LARGE_REPLY_BYTES and execution.peer.is_congested:
@@ -462,27 +453,44 @@ class Server:
         else:  # it runs on, and what runs is counted: a member whose threads are all stuck says that it is full
             in_thread.add_done_callback(lambda done: self._handle_thread_done(execution, done))
 
+    def _handle_cancelled_together(self, executions: Sequence[Execution]) -> None:
+        in_thread = self._in_threads.get(executions[0])
+        if in_thread is None:
+            for execution in executions:
+                self._handle_cancelled(execution)
+            return
+        for execution in executions:
+            self._tasks.pop(execution, None)
+        in_thread.add_done_callback(lambda done: self._handle_thread_of_many_done(executions, done))
+
     def _handle_thread_done(self, execution: Execution, done: asyncio.Future[object]) -> None:
         """A thread that could not be stopped has ended. An idempotent request may have a reply for whoever asks again."""
         try:
-            result = done.result()
-            if inspect.iscoroutine(result):
-                result.close()
-                raise asyncio.CancelledError("the handler was cancelled")
-            reply = self._check_reply(result, execution)
+            reply = self._check_reply(_result_of(done), execution)
         except BaseException as exc:
             self._fail(execution, exc)
         else:
             self._reply(execution, reply)
 
+    def _handle_thread_of_many_done(self, executions: Sequence[Execution], done: asyncio.Future[Any]) -> None:
+        """The same of a thread that answers several requests."""
+        try:
+            answers = check_answers(_result_of(done), len(executions))
+        except BaseException as exc:
+            for execution in executions:
+                self._fail(execution, exc)
+        else:
+            self._answer_together(executions, answers)
+
     async def _run_tunnel(self, tunnel: Tunnel, end: TunnelEnd) -> None:
-        assert isinstance(self._handler, Handler)
+        hook = self._hooks.on_tunnel
+        assert hook is not None
         call = Call(self, (end,))
         running_call.set(call)
         try:
             tracing = self._tracing
             with _NO_SPAN if tracing is None else tracing.serve("tunnel", tunnel.cluster, tunnel.source, tunnel):
-                await self._handler.on_tunnel(tunnel)
+                await hook.call(tunnel)
                 await tunnel.close()
         except TunnelBroken as exc:
             logger.debug("tunnel_failed", "%r: %s", tunnel, exc, reason=str(exc))
@@ -545,9 +553,10 @@ class Server:
         return payload
 
 
-def _call(function: _Function, request: Request) -> object:
-    """Call a function in a thread. A future cannot carry StopIteration: whoever waits for it would wait for ever."""
-    try:
-        return function(request)
-    except StopIteration as exc:
-        raise RuntimeError("the handler raised StopIteration") from exc
+def _result_of(done: asyncio.Future[Any]) -> Any:  # noqa: ANN401 - whatever a function has returned
+    """Return what a thread has returned, unless it is something that has not begun: nobody awaits that any more."""
+    result = done.result()
+    if inspect.iscoroutine(result):
+        result.close()
+        raise asyncio.CancelledError("the handler was cancelled")
+    return result

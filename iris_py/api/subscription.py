@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from copy import copy
+from itertools import chain
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
@@ -24,6 +25,7 @@ from iris_py.payloads import Payload
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 
+    from iris_py.api.hooks import HandlerHook
     from iris_py.errors import DecodeError, IrisError
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.queue import SubscriptionQueue
@@ -58,7 +60,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
     def __init__(
         self,
         queue: SubscriptionQueue,
-        callback: Callback[Any] | None,
+        hook: HandlerHook | None,
         leave: Callable[[Subscription[Any]], Coroutine[object, object, None]],
         drained: Callable[[SubscriptionQueue], None],
         tracing: Tracing | None = None,
@@ -70,11 +72,11 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
         self._failures = FailureLog(f"the callback of the subscription to {queue.name!r}")
         self._calls: OrderedCalls[Message[Any]] | None = None
         self._waits = asyncio.Event()  # the callback waits for an end itself
-        if callback is not None:
+        if hook is not None:
             context = context_of_calls()
             call = Call(self)
             context.run(running_call.set, call)
-            self._calls = OrderedCalls(callback, context, self._failures, self._span if tracing is not None else None, call)
+            self._calls = OrderedCalls(hook, context, self._failures, self._span if tracing is not None else None, call)
         self._leave = leave
         self._drained = drained
         self._tracing = tracing
@@ -116,12 +118,13 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
     @property
     def queued_messages(self) -> int:
         """How many messages wait to be taken."""
-        return len(self._waiting) + length_hint(self._taken)
+        return len(self._waiting) + length_hint(self._taken) + (0 if self._calls is None else length_hint(self._calls.in_hand))
 
     @property
     def queued_bytes(self) -> int:
         """The size of their payloads and headers."""
-        return self._queue.bytes + sum(map(size_of, copy(self._taken)))
+        in_hand = () if self._calls is None else copy(self._calls.in_hand)
+        return self._queue.bytes + sum(map(size_of, chain(copy(self._taken), in_hand)))
 
     @property
     def is_connected(self) -> bool:
@@ -196,7 +199,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
         if self._calls is None:
             self._more.set()
         elif self._consumer is None and self._waiting:
-            self._consumer = self._calls.start(self._calls.call_each(self._pop_each()))
+            self._consumer = self._calls.start(self._consume(self._calls))
             self._consumer.add_done_callback(self._handle_consumed)
 
     def _note_drops(self, now: float) -> None:
@@ -277,6 +280,10 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
             await self._more.wait()
         return True
 
+    async def _consume(self, calls: OrderedCalls[Message[Any]]) -> None:
+        while self._waiting:
+            await calls.call_each(self._pop_each())
+
     def _pop_each(self) -> Iterator[Message[Any]]:
         """Take the messages that wait, each when the callback has returned from the one before."""
         queue, waiting = self._queue, self._waiting
@@ -325,4 +332,5 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
                     pattern=self.pattern,
                 )
                 consumer.cancel()
-        self._queue.clear("closed", sum(1 for _ in self._taken))
+        in_hand = () if self._calls is None else self._calls.in_hand
+        self._queue.clear("closed", sum(1 for _ in chain(self._taken, in_hand)))

@@ -7,13 +7,16 @@ first gives handlers their time, so this concerns only those that have used it u
 
 from __future__ import annotations
 
+import math
 import threading
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Callable
 
 Arguments = ParamSpec("Arguments")
@@ -25,12 +28,13 @@ class DaemonThreads(Executor):
     """Runs functions in threads, which are made when they are needed and used again.
 
     Args:
-        count_max: How many there are at most; further functions wait for one.
+        count_max: How many there are at most; further functions wait for one. None for as many as functions run at once, where
+            something else bounds those.
         name: What they are called.
     """
 
-    def __init__(self, count_max: int, name: str) -> None:
-        self._count_max = count_max
+    def __init__(self, count_max: int | None, name: str) -> None:
+        self._count_max = math.inf if count_max is None else count_max
         self._name = name
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._lock = threading.Lock()
@@ -86,3 +90,9 @@ class DaemonThreads(Executor):
     def _end_job(self) -> None:
         with self._lock:
             self._busy -= 1
+
+
+def call_in_loop(loop: AbstractEventLoop, function: Callable[..., object], *args: object) -> None:
+    """Call a function in an event loop soon, from any thread; not at all if the loop has ended."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *args)

@@ -9,12 +9,13 @@ from functools import partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final, overload
 
-from iris_py.api.arguments import check_count, check_name
+from iris_py.api.arguments import check_count, check_flag, check_name
 from iris_py.api.base import SENT_PER_TURN_MAX, NodeBase
 from iris_py.api.codec import as_codec, encode, encode_some
 from iris_py.api.coded import CodedSubscription
 from iris_py.api.far_publishing import FarPublishing
 from iris_py.api.far_topics import FarTopics, split_pattern
+from iris_py.api.hooks import hook_of
 from iris_py.api.opening import Opening
 from iris_py.api.subscription import Subscription
 from iris_py.defaults import SUBSCRIPTION_QUEUE_BYTES, SUBSCRIPTION_QUEUE_MESSAGES
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from iris_py.api.codec import AnyCodec, Codec, CodecFormat
+    from iris_py.api.hooks import HandlerHook
     from iris_py.api.options import PublishOptions, SubscribeOptions
     from iris_py.api.subscription import Callback
     from iris_py.patterns.topic.queue import OverflowPolicy
@@ -308,7 +310,13 @@ class Publishing(NodeBase):
 
     @overload
     def subscribe(
-        self, pattern: str, callback: Callback | None = None, *, codec: None = None, **options: Unpack[SubscribeOptions]
+        self,
+        pattern: str,
+        callback: Callback | None = None,
+        *,
+        inline: bool = False,
+        codec: None = None,
+        **options: Unpack[SubscribeOptions],
     ) -> Opening[Subscription]: ...
     @overload
     def subscribe(
@@ -316,6 +324,7 @@ class Publishing(NodeBase):
         pattern: str,
         callback: Callback[Payload] | None = None,
         *,
+        inline: bool = False,
         codec: Codec[Payload, Any],
         **options: Unpack[SubscribeOptions],
     ) -> Opening[Subscription[Payload]]: ...
@@ -325,6 +334,7 @@ class Publishing(NodeBase):
         pattern: str,
         callback: Callback[Any] | None = None,
         *,
+        inline: bool = False,
         codec: CodecFormat,
         **options: Unpack[SubscribeOptions],
     ) -> Opening[Subscription[Any]]: ...
@@ -334,6 +344,7 @@ class Publishing(NodeBase):
         pattern: str,
         callback: Callback[Payload] | None = None,
         *,
+        inline: bool = False,
         codec: TypeForm[Payload],
         **options: Unpack[SubscribeOptions],
     ) -> Opening[Subscription[Payload]]: ...
@@ -345,6 +356,7 @@ class Publishing(NodeBase):
         policy: OverflowPolicy = "drop_oldest",
         queue_messages: int = SUBSCRIPTION_QUEUE_MESSAGES,
         queue_bytes: int = SUBSCRIPTION_QUEUE_BYTES,
+        inline: bool = False,
         codec: AnyCodec | None = None,
     ) -> Opening[Subscription[Any]]:
         """Subscribe to topics. Use with ``await`` or ``async with``; when it returns, every publisher knows.
@@ -353,12 +365,13 @@ class Publishing(NodeBase):
             pattern: A topic, or a pattern: ``*`` stands for any one token, ``>`` at the end for all further ones, at least one.
                 With the alias of another cloud behind it, as ``clicks.>@eu``, it is for topics of that.
             callback: Given each message, one at a time, if the subscription is not to be iterated over. What it raises is
-                logged. A plain function runs in the event loop and must return at once.
+                logged. A plain function runs in a thread.
             policy: What happens when the queue is full. ``drop_oldest`` and ``drop_newest`` drop messages; ``block`` makes
                 publishers of what does not fit wait; ``disconnect`` ends the subscription with :exc:`SlowSubscriber`.
             queue_messages: How many messages may wait to be taken.
             queue_bytes: How many bytes of payload and headers. Of ``block`` both say when publishers are told to wait; what
                 they have sent until then comes on top, at most 64 MiB.
+            inline: Run a plain callback in the event loop itself: fastest, and only for one that returns at once.
             codec: What the messages are, as for :meth:`publish`. One that does not fit is left out: it is counted in
                 :attr:`Subscription.dropped` as ``undecodable``, logged, and the latest is :attr:`Subscription.undecodable`.
 
@@ -384,17 +397,19 @@ class Publishing(NodeBase):
             kind = partial(CodedSubscription[Any], as_codec(codec), self._core.count_drop)
         lags = self._core.pubsub.deliveries.lags
         queue = SubscriptionQueue(tokens, literal_prefix(tokens), pattern, policy, queue_messages, queue_bytes, lags)
+        check_flag("inline", inline)
+        hook = None if callback is None else hook_of(callback, None if inline else self._threads)
         if alias:
-            return Opening(self._far_topics.subscribe(queue, callback, alias, self._subscriptions, kind))
-        return Opening(self._subscribe(queue, callback, kind))
+            return Opening(self._far_topics.subscribe(queue, hook, alias, self._subscriptions, kind))
+        return Opening(self._subscribe(queue, hook, kind))
 
     # -- for the node
 
     async def _subscribe(
-        self, queue: SubscriptionQueue, callback: Callback[Any] | None, kind: Callable[..., Subscription[Any]]
+        self, queue: SubscriptionQueue, hook: HandlerHook | None, kind: Callable[..., Subscription[Any]]
     ) -> Subscription[Any]:
         self._check_open()  # again: an Opening may be awaited much later than it was made
-        subscription = kind(queue, callback, self._unsubscribe, self._handle_drained, self._tracing)
+        subscription = kind(queue, hook, self._unsubscribe, self._handle_drained, self._tracing)
         await self._begin_subscription(subscription)
         return subscription
 

@@ -7,6 +7,7 @@ import hashlib
 import os
 import random
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -321,7 +322,7 @@ class Gateway(LoopBound, Closable):
             queue_messages=0,
             tunnels=TUNNELS_MAX,
             remembers=False,
-            server_type=RelayServer,
+            server_type=partial(RelayServer, handler),
         )
 
     def _follow(self, alias: str) -> None:

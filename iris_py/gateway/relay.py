@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from iris_py.api.serving import Server
 from iris_py.errors import RemoteError, TooManyMembersLost
@@ -42,9 +42,16 @@ class Relay(Protocol):
 
 
 class RelayServer(Server):
-    """Runs surveys and tunnels as other servers do, and gives requests to its handler, which is a :class:`Relay`, too."""
+    """Runs surveys and tunnels as other servers do, and hands requests on.
 
-    _handler: Relay  # type: ignore[assignment] # it is a Handler besides
+    Args:
+        relay: Takes the requests.
+        args: As of a :class:`Server`, and so are the options.
+    """
+
+    def __init__(self, relay: Relay, *args: Any, **options: Any) -> None:  # noqa: ANN401 - those of a Server
+        super().__init__(*args, **options)
+        self._relay = relay
 
     def start(self, executions: Sequence[Execution]) -> None:
         """Hand requests on; the rest is run."""
@@ -53,14 +60,14 @@ class RelayServer(Server):
             super().start(surveyed)
             executions = [execution for execution in executions if not execution.surveyed]
         if executions:
-            self._handler.relay(self, executions)
+            self._relay.relay(self, executions)
 
     def cancel(self, execution: Execution) -> None:
         """Nobody waits any more for what an execution says."""
         if execution.surveyed:
             super().cancel(execution)
         else:
-            self._handler.relay_cancelled(execution)
+            self._relay.relay_cancelled(execution)
 
     def answer(self, answers: Sequence[tuple[Execution, bytes]]) -> None:
         """Answer requests that were handed on."""

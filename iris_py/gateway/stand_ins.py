@@ -11,6 +11,7 @@ name, and hands what that one does not take on to the next one itself.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from iris_py.api.handler import Handler
@@ -179,7 +180,7 @@ class StandIn(Handler):
             queue_messages=0,
             tunnels=self._tunnels,
             remembers=False,
-            server_type=StandInServer,
+            server_type=partial(StandInServer, self),
         )
 
     def _leave(self, timeout: float) -> None:

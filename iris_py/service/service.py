@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from contextvars import copy_context
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from iris_py.api.codec import as_codec
@@ -14,12 +12,11 @@ from iris_py.api.far_topics import split_pattern
 from iris_py.api.handler import Handler
 from iris_py.api.node import Node
 from iris_py.api.sealed import Sealed, as_seal
-from iris_py.api.threads import DaemonThreads
 from iris_py.errors import ConfigurationError
 from iris_py.node.refusals import refusals
 from iris_py.patterns.topic.names import parse_pattern
 from iris_py.service.calls import class_codec, plan_construction, plan_consumer, plan_handler, refusal
-from iris_py.service.hooks import Hook, Hooks, contain, plan_hooks
+from iris_py.service.hooks import Hook, Hooks, plan_hooks
 from iris_py.sync import handlers as sync_handlers
 from iris_py.sync.background import Background
 from iris_py.sync.node import Node as SyncNode
@@ -285,7 +282,6 @@ class Running:
         self._hooks = Hooks(plan.hooks, self._values)
         self._memberships: list[Membership] = []
         self._subscriptions: list[Subscription[Any]] = []
-        self._threads = DaemonThreads(max(1, len(plan.consumers)), "iris-consumer")
 
     @property
     def failed_hook(self) -> str:
@@ -310,16 +306,13 @@ class Running:
         try:
             await self._hooks.start()
             for consumer, (codec, make) in self._plan.consumers:
-                callback = self._callback(make(self._values))
-                opening: Any = self.node.subscribe(consumer.pattern, callback, codec=cast("Any", codec), **consumer.options)
+                callback, coded = make(self._values), cast("Any", codec)
+                opening: Any = self.node.subscribe(consumer.pattern, callback, codec=coded, **consumer.options)
                 self._subscriptions.append(await opening)
             for handler, (codec, make) in self._plan.handlers:
-                made = make(self._values)
+                adapted: Any = sync_handlers.adapt(make(self._values), background)
                 options: dict[str, Any] = {**handler.options}
-                if options.get("concurrency") is None:
-                    options["concurrency"] = sync_handlers.default_concurrency(made)
                 options["weight"] = handler.options.get("weight", 1.0) * self._weight
-                adapted: Any = sync_handlers.adapt(made, background, inline=True)  # plain functions get threads in join()
                 self._memberships.append(await self.node.join(handler.cluster, adapted, codec=codec, **options))
         except BaseException:
             await self._stop()
@@ -345,21 +338,7 @@ class Running:
         ends: list[Coroutine[Any, Any, None]] = [each.leave() for each in self._memberships]
         ends += [each.close() for each in self._subscriptions]
         await asyncio.gather(*ends, return_exceptions=True)
-        self._threads.shutdown()
         return await self._hooks.stop(max(HOOKS_MIN_S, until - loop.time()))
-
-    def _callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function for a subscription; plain functions run in a thread."""
-        if inspect.iscoroutinefunction(function):
-            return function
-
-        async def receive(message: object) -> None:
-            run = copy_context().run
-            result = await asyncio.get_running_loop().run_in_executor(self._threads, run, contain, partial(function, message))
-            if inspect.isawaitable(result):
-                await result
-
-        return receive
 
 
 # -- what is registered, and how it is made

@@ -25,7 +25,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from iris_py.api.ordered_calls import run_in
+from iris_py.api.hooks import contain
 from iris_py.api.runner import loop_factory
 from iris_py.api.threads import DaemonThreads
 from iris_py.errors import ConfigurationError, NodeClosed
@@ -53,8 +53,8 @@ EXIT_CLOSE_S = 3.5
 #: How long the thread of the loop may take to end after it was told to. Only a handler inside the loop that never returns
 #: takes longer, and that is left behind.
 JOIN_TIMEOUT_S = 1.0
-#: Threads for the handlers and callbacks of all nodes of a process. One that waits costs some ten KiB; more than these work
-#: no faster, but a thousand registrations of slow handlers must not starve each other.
+#: Threads for iterables that are sent through tunnels; each has one while it makes its next chunk. One that waits costs some
+#: ten KiB. Too small: a thousand that are slow starve each other; too large: more than these work no faster.
 THREADS_MAX = 1024
 
 
@@ -123,7 +123,7 @@ class Background:
 
     Attributes:
         loop: The event loop.
-        executor: Where handlers and callbacks run.
+        executor: Where iterables are iterated over that may take their time.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -195,14 +195,10 @@ class Background:
 
     # -- handlers
 
-    async def in_thread(self, function: Callable[[Argument], Any], argument: Argument) -> Any:  # noqa: ANN401 - what it returns
-        """Call a function in a thread, and await what it returns in the event loop, both in a copy of the context of the task.
-
-        To cancel that does not stop a function that has begun.
-        """
+    async def in_thread(self, function: Callable[[Any], Result], argument: object) -> Result:
+        """Call a function in a thread, in the context of the calling task. To cancel that does not stop what has begun."""
         context = contextvars.copy_context()
-        result = await asyncio.wrap_future(self.executor.submit(lambda: context.run(_contain, function, argument)))
-        return await run_in(context, result) if inspect.isawaitable(result) else result
+        return await asyncio.wrap_future(self.executor.submit(context.run, contain, function, argument))
 
     # -- nodes
 
@@ -333,14 +329,6 @@ async def _await(function: Callable[Arguments, Awaitable[Result]], *args: Argume
     awaitable = function(*args, **kwargs)
     assert inspect.isawaitable(awaitable)
     return await awaitable
-
-
-def _contain(function: Callable[[Argument], Result], argument: Argument) -> Result:
-    """Call a function. A future cannot carry StopIteration: whoever waits for it would wait for ever."""
-    try:
-        return function(argument)
-    except StopIteration as exc:
-        raise RuntimeError("the handler raised StopIteration") from exc
 
 
 def refuse_event_loops() -> None:

@@ -17,7 +17,6 @@ WORDS = (
     ("``await`` it for", "call its ``wait`` for"),
     ("``await`` it until", "call its ``wait`` to wait until"),
     ("``async for", "``for"),
-    ("A plain function runs in the event loop and must return at once.", "A plain function runs in a thread."),
 )
 
 

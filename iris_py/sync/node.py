@@ -29,7 +29,7 @@ from iris_py.defaults import (
 from iris_py.sync.background import background
 from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as
-from iris_py.sync.handlers import adapt, adapt_callback, default_concurrency
+from iris_py.sync.handlers import adapt
 from iris_py.sync.members import Members
 from iris_py.sync.membership import Membership
 from iris_py.sync.stopping import leave_by
@@ -83,7 +83,7 @@ class Node(Closable):
     """A member of a network. Made by :func:`connect`; all methods may be called from every thread, also at the same time.
 
     Each waits until it is done. An interrupt (Ctrl-C) ends the waiting and cancels what was under way. A handler or callback
-    that is a plain function runs in a thread, and may use the node.
+    that is a plain function or method runs in a thread, and may use the node.
     """
 
     def __init__(self, inner: AsyncNode, loop: Background) -> None:
@@ -245,8 +245,8 @@ class Node(Closable):
         inner = self._background.open(
             lambda: self._inner.join(
                 cluster,
-                adapt(handler, self._background, inline=inline),
-                concurrency=default_concurrency(handler) if concurrency is None else concurrency,
+                adapt(handler, self._background),
+                concurrency=concurrency,
                 queue_messages=queue_messages,
                 queue_bytes=queue_bytes,
                 weight=weight,
@@ -590,7 +590,13 @@ class Node(Closable):
 
     @overload
     def subscribe(
-        self, pattern: str, callback: Callback | None = None, *, codec: None = None, **options: Unpack[SubscribeOptions]
+        self,
+        pattern: str,
+        callback: Callback | None = None,
+        *,
+        inline: bool = False,
+        codec: None = None,
+        **options: Unpack[SubscribeOptions],
     ) -> Subscription: ...
     @overload
     def subscribe(
@@ -598,6 +604,7 @@ class Node(Closable):
         pattern: str,
         callback: Callback[Payload] | None = None,
         *,
+        inline: bool = False,
         codec: Codec[Payload, Any],
         **options: Unpack[SubscribeOptions],
     ) -> Subscription[Payload]: ...
@@ -607,6 +614,7 @@ class Node(Closable):
         pattern: str,
         callback: Callback[Any] | None = None,
         *,
+        inline: bool = False,
         codec: CodecFormat,
         **options: Unpack[SubscribeOptions],
     ) -> Subscription[Any]: ...
@@ -616,6 +624,7 @@ class Node(Closable):
         pattern: str,
         callback: Callback[Payload] | None = None,
         *,
+        inline: bool = False,
         codec: TypeForm[Payload],
         **options: Unpack[SubscribeOptions],
     ) -> Subscription[Payload]: ...
@@ -628,20 +637,21 @@ class Node(Closable):
         policy: OverflowPolicy = "drop_oldest",
         queue_messages: int = SUBSCRIPTION_QUEUE_MESSAGES,
         queue_bytes: int = SUBSCRIPTION_QUEUE_BYTES,
+        inline: bool = False,
         codec: AnyCodec | None = None,
     ) -> Subscription[Any]:
-        adapted = adapt_callback(callback, self._background)
         inner = self._background.open(
             lambda: self._inner.subscribe(
                 pattern,
-                adapted,
+                callback,
                 policy=policy,
                 queue_messages=queue_messages,
                 queue_bytes=queue_bytes,
+                inline=inline,
                 codec=cast("Any", codec),
             )
         )
-        return Subscription(inner, adapted, self._background)
+        return Subscription(inner, self._background)
 
     # -- the end, and the secrets
 

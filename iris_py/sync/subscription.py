@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Self
 
-    from iris_py.api.subscription import Callback
     from iris_py.patterns.messages import Message
     from iris_py.sync.background import Background
 
@@ -39,9 +38,8 @@ class Subscription(Closable, Generic[Payload]):
     it, and each message comes to one of them.
     """
 
-    def __init__(self, inner: AsyncSubscription[Payload], callback: Callback[Any] | None, loop: Background) -> None:
+    def __init__(self, inner: AsyncSubscription[Payload], loop: Background) -> None:
         self._inner = inner
-        self._callback = callback
         self._background = loop
         self._codec = inner._codec if isinstance(inner, CodedSubscription) else None
         self._taken: deque[Message[Any]] = deque()  # filled by the event loop, so an interrupt loses nothing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import io
 import json
 import os
@@ -15,7 +14,7 @@ from importlib.util import find_spec, module_from_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from iris_py import Handler
-from iris_py.connector import EventLogger, adapt, default_concurrency
+from iris_py.connector import DaemonThreads, EventLogger, adapt, hooks_of
 from spark_connector.errors import AgentFailed, OrderRefused
 from spark_connector.executors.orders import BYE, GREET, UPDATE, control_name, open_order, own_name
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from iris_py import Membership, Message, Node, Request, Tunnel
-    from iris_py.connector import AnyHandler, Background
+    from iris_py.connector import AnyHandler, Background, HandlerHooks
     from spark_connector.executors.orders import Order
     from spark_connector.executors.spawn import Launch
 
@@ -44,40 +43,29 @@ CLOUDPICKLE = "pyspark.cloudpickle.cloudpickle"
 class Switch(Handler):
     """Hands everything to the handler of today: from one call to the next it is another one, and no request is lost between.
 
+    Args:
+        hooks: Those of the handler.
+
     Attributes:
+        hooks: Those of the handler of today.
         is_heard: Whether it takes broadcasts: one of two that are registered at the same time must not.
     """
 
-    def __init__(self, handler: object) -> None:
+    def __init__(self, hooks: HandlerHooks) -> None:
         self.is_heard = True
-        self.handler = handler
-
-    @property
-    def handler(self) -> object:
-        """The handler: a :class:`Handler`, or a function for requests."""
-        return self._handler
-
-    @handler.setter
-    def handler(self, handler: object) -> None:
-        self._handler = handler
-        self._on_request: Callable[[Request], Any] = (
-            handler.on_request if isinstance(handler, Handler) else cast("Any", handler)
-        )
+        self.hooks = hooks
 
     async def on_request(self, request: Request) -> bytes:
-        reply = self._on_request(request)
-        return cast("bytes", await reply if inspect.isawaitable(reply) else reply)
+        return cast("bytes", await self.hooks.on_request.call(request))
 
     async def on_survey(self, request: Request) -> bytes | None:
-        if isinstance(self._handler, Handler):
-            return await self._handler.on_survey(request)
-        return await self.on_request(request)
+        return cast("bytes | None", await self.hooks.on_survey.call(request))
 
     async def on_broadcast(self, message: Message) -> None:
         if not self.is_heard:
             return
-        if isinstance(self._handler, Handler):
-            await self._handler.on_broadcast(message)
+        if self.hooks.on_broadcast is not None:
+            await self.hooks.on_broadcast.call(message)
         else:
             logger.warning(
                 "broadcasts_dropped",
@@ -92,7 +80,8 @@ class TunnelSwitch(Switch):
     """The same for a handler that serves tunnels."""
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:
-        await cast("Handler", self._handler).on_tunnel(tunnel)
+        assert self.hooks.on_tunnel is not None
+        await self.hooks.on_tunnel.call(tunnel)
 
 
 class Hosted:
@@ -119,6 +108,7 @@ class Hosted:
         self.refused = 0
         self._launch = launch
         self._background = background
+        self._threads = DaemonThreads(None, "iris-handler")  # as many as the handler runs at once
         self._drop = drop
         self._blob = b""
         self._switch: Switch | None = None
@@ -194,6 +184,7 @@ class Hosted:
             self._greeting.cancel()
         memberships = [*self._memberships, *filter(None, [self._control])]
         await asyncio.gather(*(membership.leave(timeout=LEAVE_TIMEOUT_S) for membership in memberships))
+        self._threads.shutdown()
 
     # --
 
@@ -218,23 +209,21 @@ class Hosted:
     async def _run(self, handler: AnyHandler) -> None:
         """Let calls go to another handler."""
         options = dict(self.order.options)
-        adapted = adapt(handler, self._background, inline=bool(options.get("inline")))
-        serves_tunnels = isinstance(adapted, Handler) and type(adapted).on_tunnel is not Handler.on_tunnel
-        kind = TunnelSwitch if serves_tunnels else Switch
+        hooks = hooks_of(adapt(handler, self._background), None if options.pop("inline", None) else self._threads)
+        kind = Switch if hooks.on_tunnel is None else TunnelSwitch
         if type(self._switch) is kind:
-            self._switch.handler = adapted
+            self._switch.hooks = hooks
             return
         # Who asks for a tunnel is told by the registration whether there are any. So this takes another one.
-        old, switch = self._switch, kind(adapted)
+        old, switch = self._switch, kind(hooks)
         switch.is_heard = old is None
         if options.get("concurrency") is None:
-            options["concurrency"] = default_concurrency(handler)
-        options.pop("inline", None)  # the switch awaits; an inline function is called by it, in the event loop
+            options["concurrency"] = hooks.default_concurrency
         left = self._memberships
         names = (own_name(self.order.name, self._launch.executor.id), self.order.name)
         self._memberships = [await self.node.join(name, switch, **options) for name in names]
         if old is not None:
-            old.handler = adapted  # what still comes to the registration that ends
+            old.hooks = hooks  # what still comes to the registration that ends
             old.is_heard, switch.is_heard = False, True
         self._switch = switch
         for membership in left:

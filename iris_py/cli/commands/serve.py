@@ -57,7 +57,7 @@ def serve(
             min=1,
             max=65536,
             metavar="N",
-            help="Requests at a time in each worker; 128, or 32 of a plain function, by default.",
+            help="Requests at a time in each worker; 128, or 32 of a plain function or method, by default.",
             show_default=False,
         ),
     ] = None,

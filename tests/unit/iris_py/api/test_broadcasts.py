@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
 from contextvars import copy_context
 from typing import TYPE_CHECKING, cast
 
@@ -13,6 +15,8 @@ from iris_overlay.messages import NodeInfo
 from iris_py.api import broadcasts
 from iris_py.api.broadcasts import PAUSE_S_MAX, QUEUE_HIGH, BroadcastQueue
 from iris_py.api.failures import FailureLog
+from iris_py.api.hooks import hook_of
+from iris_py.api.threads import DaemonThreads
 from iris_py.patterns.request.events import BroadcastReceived
 from iris_py.patterns.request.registration import Registration
 from iris_py.peers.group import Group
@@ -44,12 +48,17 @@ class Counter:
 class World:
     """A queue, what its handler was given, and which links are paused."""
 
-    def __init__(self, handle: Callable[[Message], Awaitable[None]]) -> None:
+    def __init__(self, handle: Callable[[Message], Awaitable[None] | None], threads: DaemonThreads | None = None) -> None:
         self.counter = Counter()
         self.paused: list[Link] = []
         self.pauses = 0
         self.queue = BroadcastQueue(
-            cast("NodeCore", self.counter), handle, copy_context(), self.pause, self.paused.remove, FailureLog("it")
+            cast("NodeCore", self.counter),
+            hook_of(handle, threads),
+            copy_context(),
+            self.pause,
+            self.paused.remove,
+            FailureLog("it"),
         )
         keys = Keyring(Secret.from_bytes(bytes(32))).cluster("name")
         group = Group("name", keys, NodeId(bytes(16)), 1)
@@ -86,6 +95,39 @@ def test_a_burst_is_handled_in_order_and_nothing_is_lost() -> None:
         world.queue.abort()
 
     run(main(), limit_s=1.0)
+
+
+def test_what_comes_while_a_thread_handles_the_last_one_is_handled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_py.api.ordered_calls.BATCH_S", math.inf)  # it asks for more than there is
+    taken: list[int] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        taken.append(message.sequence)
+        begun.set()
+        go_on.wait(60)
+
+    async def main() -> None:
+        threads = DaemonThreads(None, "test")
+        world = World(handle, threads)
+        peer = world.peer(1)
+        go_on.set()
+        for sequence in range(10):
+            world.put(peer, sequence)
+        await world.queue.join()
+        go_on.clear()
+        begun.clear()
+        world.put(peer, 10)
+        await asyncio.to_thread(begun.wait, 60)
+        for sequence in range(11, 15):
+            world.put(peer, sequence)
+        go_on.set()
+        await world.queue.join()
+        assert taken == list(range(15))
+        world.queue.abort()
+        threads.shutdown()
+
+    asyncio.run(main())
 
 
 def test_only_the_links_that_fill_the_queue_are_paused_and_only_until_it_is_short() -> None:

@@ -6,16 +6,23 @@ import asyncio
 import contextvars
 import gc
 import logging
+import math
+import threading
+import time
+from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from iris_py.api.failures import FailureLog
-from iris_py.api.ordered_calls import CALLS_PER_TURN_MAX, OrderedCalls, run_in
+from iris_py.api.hooks import hook_of, run_in
+from iris_py.api.ordered_calls import BATCH_MAX, BATCH_S, CALLS_PER_TURN_MAX, OrderedCalls
+from iris_py.api.threads import DaemonThreads
 from iris_py.testing.clock import run
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
+    from concurrent.futures import Executor
 
 who: contextvars.ContextVar[object] = contextvars.ContextVar("who", default="nobody")
 
@@ -27,12 +34,14 @@ class Incomparable:
     __hash__ = object.__hash__
 
 
-def calls(function: Callable[[int], Awaitable[object] | object]) -> OrderedCalls[int]:
-    return OrderedCalls(function, contextvars.copy_context(), FailureLog("it"))
+def calls(function: Callable[[int], Awaitable[object] | object], threads: Executor | None = None) -> OrderedCalls[int]:
+    return OrderedCalls(hook_of(function, threads), contextvars.copy_context(), FailureLog("it"))
 
 
-async def call_each(function: Callable[[int], Awaitable[object] | object], arguments: Any) -> None:
-    made = calls(function)
+async def call_each(
+    function: Callable[[int], Awaitable[object] | object], arguments: Any, threads: Executor | None = None
+) -> None:
+    made = calls(function, threads)
     await made.start(made.call_each(arguments))
 
 
@@ -155,6 +164,114 @@ def test_to_cancel_the_task_cancels_the_call_and_begins_no_other(sets: bool) -> 
 
     run(main())
     assert steps == [0, 1, "cancelled"]
+
+
+# -- in threads
+
+
+@pytest.fixture
+def threads() -> Iterator[DaemonThreads]:
+    made = DaemonThreads(None, "test")
+    yield made
+    made.shutdown()
+
+
+@pytest.mark.parametrize("kind", ["plain", "half"])
+def test_calls_in_threads_come_in_order_one_at_a_time_each_in_a_context_of_its_own(kind: str, threads: DaemonThreads) -> None:
+    seen: list[tuple[int, object]] = []
+    running = threading.Lock()
+    own: set[threading.Thread] = set()
+
+    def plain(number: int) -> None:
+        assert running.acquire(blocking=False), "another one runs"
+        seen.append((number, who.get()))
+        who.set(number)
+        own.add(threading.current_thread())
+        running.release()
+
+    def half(number: int) -> Awaitable[None] | None:
+        plain(number)
+        return rest(number) if number % 3 == 0 else None
+
+    async def rest(number: int) -> None:
+        assert running.acquire(blocking=False)
+        assert who.get() == number
+        await asyncio.sleep(0.001)
+        running.release()
+
+    count = 3 * BATCH_MAX
+    asyncio.run(call_each({"plain": plain, "half": half}[kind], iter(range(count)), threads))
+    assert seen == [(number, "nobody") for number in range(count)]
+    assert threading.main_thread() not in own
+
+
+def test_what_a_call_in_a_thread_raises_is_logged_and_the_next_one_comes(
+    threads: DaemonThreads, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[int] = []
+    errors = [LookupError("a"), SystemExit(3), StopIteration(), KeyboardInterrupt(), asyncio.CancelledError()]
+
+    def fail(number: int) -> None:
+        seen.append(number)
+        raise errors[number]
+
+    async def main() -> None:
+        await call_each(fail, range(len(errors)), threads)
+        await asyncio.sleep(0)  # the log is written in the event loop
+
+    asyncio.run(main())
+    assert seen == list(range(len(errors)))
+    assert [record.levelno for record in caplog.records] == [logging.ERROR] * len(errors)
+
+
+def test_a_slow_function_is_given_one_at_a_time_so_the_queue_keeps_the_rest(threads: DaemonThreads) -> None:
+    taken: list[int] = []
+    called: list[int] = []
+    ahead: list[int] = []
+
+    def take() -> Iterator[int]:
+        for number in range(12):
+            taken.append(number)
+            yield number
+
+    def slow(number: int) -> None:
+        called.append(number)
+        time.sleep(2 * BATCH_S)
+        ahead.append(len(taken) - len(called))
+
+    asyncio.run(call_each(slow, take(), threads))
+    assert called == list(range(12))
+    assert set(ahead) == {0}
+
+
+def test_a_cancelled_task_takes_back_what_the_thread_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_py.api.ordered_calls.BATCH_S", math.inf)
+    threads = DaemonThreads(1, "test")
+    called: list[int] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def call(number: int) -> None:
+        called.append(number)
+        if number == 100:
+            begun.set()
+            go_on.wait(60)
+
+    async def main() -> None:
+        made = calls(call, threads)
+        task = made.start(made.call_each(iter(range(100_000))))
+        await asyncio.to_thread(begun.wait, 60)
+        in_hand = length_hint(made.in_hand)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert length_hint(made.in_hand) == 0
+        go_on.set()
+        await asyncio.to_thread(threads.submit(int).result)  # behind whatever else the only thread does
+        threads.shutdown()
+        assert in_hand == 26, "of a batch of 64"
+
+    asyncio.run(main())
+    assert called == list(range(101))
 
 
 # -- run_in

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import pytest
 
 import iris_py as iris
 import iris_py.sync
+from iris_py.api.hooks import HandlerHook, hooks_of
 from iris_py.api.sealed import SealedCall, SealedFailure, as_seal
 from iris_py.patterns.messages import Request
 from iris_security.keyring import GENERATIONS_MAX
@@ -39,8 +39,12 @@ def call(payload: bytes = b"plaintext", cluster: str = "vault", key: Any = None)
     return SealedCall(as_seal(SECRET), cluster, payload, key, entropy)
 
 
+def hook_for(handler: Any, cluster: str = "vault", **options: Any) -> HandlerHook:
+    return iris.Sealed(handler, SECRET, **options)._seal_hooks(hooks_of(handler, None), cluster, entropy).on_request
+
+
 def opened_for(handler: Any, cluster: str = "vault", **options: Any) -> Any:
-    return iris.Sealed(handler, SECRET, **options)._open_for(cluster, entropy)
+    return hook_for(handler, cluster, **options).function
 
 
 def echo(request: iris.Request) -> bytes:
@@ -116,8 +120,8 @@ class TestHandlers:
         async def echo_later(request: iris.Request) -> bytes:
             return request.payload
 
-        assert not inspect.iscoroutinefunction(opened_for(echo))
-        assert inspect.iscoroutinefunction(opened_for(echo_later))
+        assert not hook_for(echo).is_async
+        assert hook_for(echo_later).is_async
 
     def test_a_plain_function_that_returns_an_awaitable(self) -> None:
         async def echo_later(request: iris.Request) -> bytearray:
@@ -181,7 +185,7 @@ class TestFailures:
             elif kind == "async":
                 await opened_for(fail_later)(request)
             else:
-                await opened_for(Failing()).on_request(request)
+                await opened_for(Failing())(request)
 
         sent = call()
         with pytest.raises(SealedFailure) as caught:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
+from collections import deque
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from iris_py.api.hooks import hook_of
 from iris_py.api.ordered_calls import CALLS_PER_TURN_MAX
 from iris_py.api.subscription import Subscription
+from iris_py.api.threads import DaemonThreads
 from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.queue import SubscriptionQueue
 from iris_py.testing.clock import run
@@ -28,7 +33,7 @@ class Subscribed:
     def __init__(self) -> None:
         self.queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", 100, 1000)
         self.seen: list[int] = []
-        self.subscription = Subscription(self.queue, self.take, self.leave, lambda _queue: None, None)
+        self.subscription = Subscription(self.queue, hook_of(self.take, None), self.leave, lambda _queue: None, None)
 
     def take(self, message: Message) -> None:
         self.seen.append(message.sequence)
@@ -58,6 +63,88 @@ def test_what_comes_when_the_callback_has_just_taken_the_last_is_not_left_behind
     assert not subscribed.queue.waiting
 
 
+@pytest.fixture
+def large_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a thread more and more at once, however busy the machine is."""
+    monkeypatch.setattr("iris_py.api.ordered_calls.BATCH_S", math.inf)
+
+
+class InThread:
+    """A subscription whose callback runs in a thread, and stops there at its first message."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.seen: list[int] = []
+        self.threads = DaemonThreads(1, "test")
+        self.queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", 1000, 10_000)
+        hook = hook_of(self.take, self.threads)
+        self.subscription = Subscription(self.queue, hook, self.leave, lambda _queue: None, None)
+
+    def take(self, message: Message) -> None:
+        self.seen.append(message.sequence)
+        self.begun.set()
+        self.go_on.wait(60)
+
+    def put(self, *sequences: int) -> None:
+        for sequence in sequences:
+            self.queue.put(message(sequence))
+        self.subscription._handle_ready()
+
+    async def take_many(self, count: int) -> None:
+        """Take so many without a stop, so that the next batch is a large one."""
+        self.go_on.set()
+        self.put(*range(count))
+        consumer = self.subscription._consumer
+        assert consumer is not None
+        await asyncio.wait([consumer])
+        self.go_on.clear()
+        self.begun.clear()
+
+    async def leave(self, _subscription: Subscription) -> None:
+        """Nobody has to be told."""
+
+
+@pytest.mark.usefixtures("large_batches")
+def test_closing_gives_a_callback_in_a_thread_what_waits_for_it() -> None:
+    async def main() -> None:
+        subscribed = InThread()
+        await subscribed.take_many(100)
+        subscribed.put(100)
+        await asyncio.to_thread(subscribed.begun.wait, 60)
+        subscribed.put(101, 102)
+        assert subscribed.subscription.queued_messages == 2
+        assert subscribed.subscription.queued_bytes == 2
+        closing = asyncio.create_task(subscribed.subscription.close())
+        await asyncio.sleep(0)
+        subscribed.go_on.set()
+        await closing
+        assert subscribed.seen == list(range(103))
+        assert subscribed.subscription.dropped == {}
+        subscribed.threads.shutdown()
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("large_batches")
+def test_what_a_thread_has_in_hand_is_counted_and_dropped_when_closing_takes_too_long() -> None:
+    async def main() -> None:
+        subscribed = InThread()
+        await subscribed.take_many(100)
+        subscribed.put(*range(100, 110))
+        await asyncio.to_thread(subscribed.begun.wait, 60)
+        assert subscribed.queue.waiting == deque()
+        assert subscribed.subscription.queued_messages == 9
+        assert subscribed.subscription.queued_bytes == 9
+        await subscribed.subscription.close(timeout=0.0)
+        assert subscribed.subscription.dropped == {"closed": 9}
+        subscribed.go_on.set()
+        await asyncio.to_thread(subscribed.threads.submit(int).result)  # behind whatever else the only thread does
+        assert subscribed.seen == list(range(101))
+        subscribed.threads.shutdown()
+
+    asyncio.run(main())
+
+
 def test_what_comes_when_the_callback_is_cancelled_starts_it_no_more() -> None:
     async def main() -> Subscribed:
         subscribed = Subscribed()
@@ -80,7 +167,9 @@ class Blocked:
     def __init__(self, *, calls: bool = False) -> None:
         self.queue = SubscriptionQueue(("a",), ("a",), "a", "block", 8, 1000)
         self.told: list[int] = []
-        self.subscription = Subscription(self.queue, self.take if calls else None, self.leave, self.drained, None)
+        self.subscription = Subscription(
+            self.queue, hook_of(self.take, None) if calls else None, self.leave, self.drained, None
+        )
         for sequence in range(8):
             self.queue.put(message(sequence))
         self.queue.blocked[cast("Group", "group"), cast("Peer", "publisher")] = None
@@ -151,7 +240,7 @@ def test_a_callback_that_still_runs_is_waited_for_and_then_cancelled(takes_s: fl
 
         blocked = Blocked()
         queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", 100, 1000)
-        subscription = Subscription(queue, take, blocked.leave, blocked.drained, None)
+        subscription = Subscription(queue, hook_of(take, None), blocked.leave, blocked.drained, None)
         queue.put(message(1))
         subscription._handle_ready()
         await asyncio.sleep(0)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from iris_py.api.handler import Handler as AsyncHandler
-from iris_py.api.handler import answers_together, serves_tunnels
-from iris_py.defaults import CONCURRENCY, THREADS
-from iris_py.sync.handlers import Handler, adapt, adapt_callback, default_concurrency
+from iris_py.api.hooks import hooks_of
+from iris_py.sync.handlers import Handler, adapt
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
-    from iris_py.patterns.messages import Message, Request
+    from iris_py.patterns.messages import Request
     from iris_py.sync.background import Background
     from iris_py.sync.tunnel import Tunnel
 
 REQUEST = cast("Request", "request")
 LOOP = cast("Background", "loop")
+THREADS = ThreadPoolExecutor(1)  # makes none before it is used
 
 
 class Plain(Handler):
@@ -62,66 +61,24 @@ def test_what_a_handler_does_not_do_it_says() -> None:
 
 
 @pytest.mark.parametrize("handler", [Plain(), Together(), WithTunnels(), TogetherWithTunnels()])
-def test_the_event_loop_is_offered_what_the_handler_does(handler: Handler) -> None:
-    adapted = adapt(handler, LOOP, inline=False)
+def test_the_other_api_is_offered_what_the_handler_does_as_plain_methods(handler: Handler) -> None:
+    adapted = adapt(handler, LOOP)
     assert isinstance(adapted, AsyncHandler)
-    assert answers_together(adapted) == isinstance(handler, Together)
-    assert serves_tunnels(adapted) == isinstance(handler, WithTunnels | TogetherWithTunnels)
+    hooks = hooks_of(adapted, THREADS)
+    assert (hooks.on_requests is not None) == isinstance(handler, Together)
+    assert (hooks.on_tunnel is not None) == isinstance(handler, WithTunnels | TogetherWithTunnels)
+    own = [hook for hook in (hooks.on_request, hooks.on_survey, hooks.on_requests, hooks.on_tunnel) if hook is not None]
+    assert all(hook.threads is THREADS and not hook.is_async for hook in own)
+    assert hooks.on_request.function(REQUEST) == (b"together" if isinstance(handler, Together) else b"reply")
 
 
-def test_what_the_event_loop_can_run_it_runs_itself() -> None:
+def test_everything_else_stays_as_it_is() -> None:
     async def answer(_request: Request) -> bytes:
         return b""
 
     def answer_at_once(_request: Request) -> bytes:
         return b""
 
-    async def take(_message: Message) -> None: ...
-
-    def take_at_once(_message: Message) -> None: ...
-
-    own = AsyncHandler()
-    assert adapt(own, LOOP, inline=False) is own
-    assert adapt(answer, LOOP, inline=False) is answer
-    assert adapt(answer_at_once, LOOP, inline=True) is answer_at_once
-    assert adapt(answer_at_once, LOOP, inline=False) is not answer_at_once
     nonsense: Any = "no handler"
-    adapted: list[object] = [adapt(nonsense, LOOP, inline=False), adapt_callback(nonsense, LOOP)]
-    assert adapted == [nonsense, nonsense]
-    assert adapt_callback(None, LOOP) is None
-    assert adapt_callback(take, LOOP) is take
-    assert adapt_callback(take_at_once, LOOP) is not take_at_once
-
-
-class Here:
-    """Calls at once what is to be called in a thread."""
-
-    async def in_thread(self, function: Callable[[Any], object], argument: object) -> object:
-        result = function(argument)
-        return await result if inspect.isawaitable(result) else result
-
-
-def test_a_function_may_return_its_result_or_something_to_wait_for() -> None:
-    async def reply() -> bytes:
-        return b"reply"
-
-    async def main() -> None:
-        loop = cast("Background", Here())
-        functions: list[Callable[[object], Any]] = [lambda _given: b"reply", lambda _given: reply()]
-        for function in functions:
-            handler, callback = adapt(function, loop, inline=False), adapt_callback(function, loop)
-            assert callable(handler)
-            assert not isinstance(handler, AsyncHandler)
-            assert callback is not None
-            for called in (handler(REQUEST), callback(cast("Message", "message"))):
-                assert await cast("Awaitable[object]", called) == b"reply"
-
-    asyncio.run(main())
-
-
-def test_how_many_requests_run_at_once_by_default() -> None:
-    async def answer(_request: Request) -> bytes:
-        return b""
-
-    assert default_concurrency(answer) == default_concurrency(AsyncHandler()) == CONCURRENCY
-    assert default_concurrency(Plain()) == default_concurrency(lambda _request: b"") == THREADS
+    for handler in (AsyncHandler(), answer, answer_at_once, nonsense):
+        assert adapt(handler, LOOP) is handler

@@ -26,6 +26,8 @@ TYPES = (
     (r"Opening\[(\w+(\[\w+\])?)\]", r"\1"),
     (r"\bAsyncIterator\b", "Iterator"),
     (r"\bReloading\b", "None"),
+    (r"^Awaitable\[None\] \| None$", "None"),
+    (r" \| Awaitable\[(?:[^\[\]]|\[[^\]]*\])*\]", ""),
     (r"\bHandler\[Any, Any\] \| RequestFunction\[Any, Any\] \| Sealed", "AnyHandler[Any, Any]"),
     (r"AsyncIterable\[BytesLike\] \| Iterable\[BytesLike\]", "Iterable[BytesLike]"),
 )

@@ -45,7 +45,7 @@ class World:
         self.here = Here(runner)
         self.queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", QUEUE_MESSAGES, 1 << 30)
         self.inner = runner.run(self.make())
-        self.subscription = Subscription(self.inner, None, cast("Background", self.here))
+        self.subscription = Subscription(self.inner, cast("Background", self.here))
 
     async def make(self) -> AsyncSubscription:
         return AsyncSubscription(self.queue, None, self.leave, lambda _queue: None)

@@ -73,7 +73,7 @@ def test_it_has_the_methods_of_a_node_with_their_arguments() -> None:
     for name in names - left_out:
         if callable(getattr(iris.Node, name)):
             assert arguments(LocalAgent, name) == arguments(iris.Node, name), name
-    of_subscribe = [each for each in arguments(iris.Node, "subscribe") if each[0] != "callback"]
+    of_subscribe = [each for each in arguments(iris.Node, "subscribe") if each[0] not in ("callback", "inline")]
     assert arguments(LocalAgent, "subscribe") == of_subscribe
 
 

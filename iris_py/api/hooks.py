@@ -1,0 +1,222 @@
+"""The functions of a handler, one for each pattern, and where each runs.
+
+An ``async def`` runs in the event loop. Everything else runs in a thread, because it may block, unless it was given as
+``inline``. :class:`HandlerHooks` is what a handler becomes when it joins. A codec and a seal wrap each hook, and keep its kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import types
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from iris_py.api.handler import Handler, check_answers, check_handler, is_async_function, is_method
+from iris_py.defaults import CONCURRENCY, THREADS
+from iris_py.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Sequence
+    from concurrent.futures import Executor
+    from contextvars import Context
+
+    from iris_py.patterns.messages import Request
+
+Result = TypeVar("Result")
+
+#: What :func:`wrap` gives to no inner function, as it would have nothing to do.
+NOTHING: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerHook:
+    """One function of a handler, or a callback."""
+
+    function: Callable[[Any], Any]
+    is_async: bool
+    """Whether calling it gives an awaitable, always. A plain function may return one, too: the event loop then awaits it."""
+    threads: Executor | None
+    """Where it runs; None for the event loop."""
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether it runs in the event loop and needs no task."""
+        return not self.is_async and self.threads is None
+
+    async def call(self, argument: object) -> Any:  # noqa: ANN401 - what the function returns
+        """Call the function where it runs, in a copy of the context of the running task, and await what it returns.
+
+        To cancel this does not stop a function that runs in a thread.
+        """
+        if self.threads is None:
+            result = self.function(argument)
+            return await result if is_awaitable(result) else result
+        context = copy_context()
+        loop = asyncio.get_running_loop()
+        result = await loop.run_in_executor(self.threads, context.run, contain, self.function, argument)
+        return await run_in(context, result) if is_awaitable(result) else result
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerHooks:
+    """All functions of a handler."""
+
+    on_request: HandlerHook
+    on_survey: HandlerHook
+    on_requests: HandlerHook | None = None
+    """Answers several requests with one call; None if it is to be given one at a time."""
+    on_broadcast: HandlerHook | None = None
+    """None if broadcasts are to be dropped and counted."""
+    on_tunnel: HandlerHook | None = None
+    """None if tunnels are not served."""
+
+    @property
+    def default_concurrency(self) -> int:
+        """How many requests run at once unless the program says otherwise."""
+        return CONCURRENCY if self.on_request.is_async else THREADS
+
+
+def hook_of(function: Callable[[Any], Any], threads: Executor | None) -> HandlerHook:
+    """Return a function as a hook.
+
+    Args:
+        function: The function.
+        threads: Where it runs if it is plain; None for the event loop.
+    """
+    is_async = is_async_function(function)
+    return HandlerHook(function, is_async, None if is_async else threads)
+
+
+def hooks_of(handler: object, threads: Executor | None) -> HandlerHooks:
+    """Return the hooks of a handler.
+
+    Args:
+        handler: A :class:`Handler`, or a function for requests and surveys; hooks stay as they are.
+        threads: Where plain functions and methods run; None for the event loop.
+
+    Raises:
+        ConfigurationError: The handler is neither.
+    """
+    if isinstance(handler, HandlerHooks):
+        return handler
+    check_handler(handler)
+    if not isinstance(handler, Handler):
+        if not callable(handler):
+            raise ConfigurationError(f"a handler is an iris_py.Handler or a function, not {handler!r}.")
+        hook = hook_of(handler, threads)
+        return HandlerHooks(hook, hook)
+
+    def own(name: str) -> HandlerHook | None:
+        method = getattr(handler, name)
+        return None if is_method(method, Handler) else hook_of(method, threads)
+
+    on_requests = own("on_requests")
+    on_request = own("on_request")
+    if on_request is None:
+        on_request = (
+            HandlerHook(handler.on_request, True, None) if on_requests is None else wrap(on_requests, _alone, _only_answer)
+        )
+    on_broadcast = own("on_broadcast") or HandlerHook(handler.on_broadcast, False, None)  # it does nothing
+    return HandlerHooks(on_request, own("on_survey") or on_request, on_requests, on_broadcast, own("on_tunnel"))
+
+
+def wrap(
+    hook: HandlerHook,
+    enter: Callable[[Any], tuple[Any, Any]],
+    leave: Callable[[Any, Any], Any],
+    fail: Callable[[BaseException, Any], Any] | None = None,
+) -> HandlerHook:
+    """Return a hook of the same kind that changes what goes in, and what comes out.
+
+    Args:
+        hook: The inner hook.
+        enter: Given the argument; returns the argument of the inner function, or ``NOTHING`` not to call that, and what
+            ``leave`` needs.
+        leave: Given the result of the inner function, or an empty list in place of it, and what it needs; returns the result.
+        fail: Given what the inner function or ``leave`` has raised, and what that needs; returns the result, or raises. None to
+            raise the same.
+    """
+    function = hook.function
+
+    async def later(argument: object) -> object:
+        inner, needed = enter(argument)
+        try:
+            return leave([] if inner is NOTHING else await function(inner), needed)
+        except BaseException as exc:
+            if fail is None:
+                raise
+            raised = exc
+        return fail(raised, needed)  # not from within, where what it raises would have this as its context
+
+    def now(argument: object) -> object:
+        inner, needed = enter(argument)
+        try:
+            result: Any = [] if inner is NOTHING else function(inner)
+            return finish(result, needed) if is_awaitable(result) else leave(result, needed)
+        except BaseException as exc:
+            if fail is None:
+                raise
+            raised = exc
+        return fail(raised, needed)
+
+    async def finish(awaitable: Awaitable[object], needed: object) -> object:
+        try:
+            return leave(await awaitable, needed)
+        except BaseException as exc:
+            if fail is None:
+                raise
+            raised = exc
+        return fail(raised, needed)
+
+    return HandlerHook(later if hook.is_async else now, hook.is_async, hook.threads)
+
+
+def is_awaitable(result: object) -> bool:
+    """Tell whether what a function has returned is to be awaited. The usual results come first: that takes a tenth."""
+    kind = type(result)
+    return kind is types.CoroutineType or (kind is not bytes and result is not None and inspect.isawaitable(result))
+
+
+def contain(function: Callable[[Any], Result], argument: object) -> Result:
+    """Call a function in a thread. A future cannot carry StopIteration: a task that waits for it would wait for ever."""
+    try:
+        return function(argument)
+    except StopIteration as exc:
+        raise RuntimeError("the handler raised StopIteration") from exc
+
+
+@types.coroutine
+def run_in(context: Context, awaitable: Awaitable[Result]) -> Generator[Any, Any, Result]:
+    """Await something within the running task, with every step in another context than that of the task."""
+    coroutine = awaitable if isinstance(awaitable, types.CoroutineType) else _wait_for(awaitable)
+    step, value = coroutine.send, None
+    while True:
+        try:
+            awaited = context.run(step, value)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+        try:
+            step, value = coroutine.send, (yield awaited)
+        except GeneratorExit:
+            context.run(coroutine.close)
+            raise
+        except BaseException as exc:
+            step, value = coroutine.throw, exc
+
+
+async def _wait_for(awaitable: Awaitable[Result]) -> Result:
+    return await awaitable
+
+
+def _alone(request: Request) -> tuple[list[Request], None]:
+    return [request], None
+
+
+def _only_answer(answers: Sequence[Any], _needed: None) -> object:
+    (answer,) = check_answers(answers, 1)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
