@@ -247,6 +247,7 @@ class Requester:
                 or pending.is_routed
                 or pending.also
                 or pending.attempt_by
+                or pending.reservation is not None  # the member is told that its place is free
             ):
                 self.receive_reply(peer, request_id, payload, now)
                 continue
@@ -306,7 +307,7 @@ class Requester:
             return
         if is_news:
             pending.refused += 1
-            self._take_from_member(request_id, pending)
+            self._take_from_member(request_id, pending, is_rejected=True)
             if pending.may_lose(1) or pending.also:
                 self._choose_anew(request_id, pending, now)
             else:
@@ -319,12 +320,12 @@ class Requester:
         choice.note_rejection(pending, member, reason, now)
         has_line = self._rooms.requests and pending.may_wait and room_key_of(pending) in self._rooms
         if has_line and reason in (packets.Rejection.OVERLOADED, packets.Rejection.NOT_A_MEMBER):
-            self._take_from_member(request_id, pending)
+            self._take_from_member(request_id, pending, is_rejected=True)
             self._enter_room(request_id, pending, now)
             if pending.room is not None and pending.group.spills:  # a member that takes overflow may have a place
                 self._fill_places(pending.room, now)
             return
-        self._try_another(request_id, pending, now)
+        self._try_another(request_id, pending, now, is_rejected=True)
 
     def peer_lost(
         self, peer: Peer, now: float, unsent: Container[int] = (), *, is_broken: bool = False, is_silent: bool = False
@@ -571,12 +572,17 @@ class Requester:
             pending.lost = pending.member
             self._try_another(request_id, pending, now)
 
-    def _try_another(self, request_id: int, pending: Pending, now: float, *, stays: bool = False) -> None:
-        self._take_from_member(request_id, pending, is_tried=not stays)
+    def _try_another(
+        self, request_id: int, pending: Pending, now: float, *, stays: bool = False, is_rejected: bool = False
+    ) -> None:
+        self._take_from_member(request_id, pending, is_tried=not stays, is_rejected=is_rejected)
         self._choose_anew(request_id, pending, now)
 
-    def _take_from_member(self, request_id: int, pending: Pending, *, is_tried: bool = False) -> None:
-        if pending.reservation is not None:
+    def _take_from_member(
+        self, request_id: int, pending: Pending, *, is_tried: bool = False, is_rejected: bool = False
+    ) -> None:
+        # A member that granted no place keeps none: it would take the CANCEL for that of the next RESERVE.
+        if pending.reservation is not None and not (is_rejected and pending.kind == packets.RESERVE):
             self._cancel_at_member(request_id, pending)  # it keeps a place for the request
         pending.forget_member(is_tried=is_tried)
         if pending.attempt_by:

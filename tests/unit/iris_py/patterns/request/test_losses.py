@@ -253,6 +253,27 @@ def test_an_exclusive_request_asks_for_its_place_is_sent_and_gives_the_place_bac
     assert caller.outcome() == b"reply"
 
 
+def test_a_reply_that_comes_with_others_gives_the_place_back() -> None:
+    caller = Repeater(3)
+    request_id = exclusive(caller, Retry())
+    ((_kind, member),) = kinds(caller)
+    caller.requester.receive_rejection(member.peer, request_id, Rejection.RESERVED, 0.1)
+    caller.raw()
+    caller.requester.receive_replies(member.peer, [(request_id, b"reply")], 0.2)
+    assert kinds(caller) == [(packets.CANCEL, member)]
+    assert caller.outcome() == b"reply"
+
+
+@pytest.mark.parametrize("reason", [Rejection.BUSY, Rejection.LOST_BEFORE])
+def test_a_member_that_grants_no_place_gets_no_cancel(reason: Rejection) -> None:
+    """It would remember the CANCEL, and ignore the next RESERVE of that request."""
+    caller = Repeater(2)
+    request_id = exclusive(caller, Retry())
+    ((_kind, member),) = kinds(caller)
+    caller.requester.receive_rejection(member.peer, request_id, reason, 0.0, b"x" * 16)
+    assert [kind for kind, _member in kinds(caller)] == [packets.RESERVE]
+
+
 def test_a_reply_from_memory_needs_no_place() -> None:
     caller = Repeater(3)
     request_id = exclusive(caller, Retry())
