@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CLASSES_PER_DOUBLING", "INVALID_REPLY", "INVALID_REQUEST", "UNKNOWN", "DispatchCounts"]
+__all__ = ["CLASSES_PER_DOUBLING", "INVALID_REPLY", "INVALID_REQUEST", "DispatchCounts"]
 
 #: Times of replies are counted in classes, of which eight double the time: a quantile is at most a tenth too large. Finer ones
 #: say no more about a service; each is an entry that every task sends to the driver.
 CLASSES_PER_DOUBLING: Final = 8
-#: Whom rows are counted for that were answered when they were asked again.
-UNKNOWN: Final = "unknown"
 #: Errors that are not of a request: a function of the user has failed, or the reply is not as the schema says.
 INVALID_REQUEST: Final = "InvalidRequest"
 INVALID_REPLY: Final = "InvalidReply"
@@ -32,7 +30,8 @@ class DispatchCounts:
     replied: int = 0
     """Requests that have a reply."""
     retried: int = 0
-    """How often a request was sent again, after an attempt of ``timeout`` seconds without a reply."""
+    """How often a request was sent again: after an attempt of ``timeout`` seconds without a reply, or after the loss of its
+    member."""
     failed: Mapping[str, int] = field(default_factory=dict)
     """Requests without a result, by kind: the name of the error, such as ``RemoteError`` for a handler that failed and
     ``RequestTimeout``; ``InvalidRequest`` for what ``request=`` or ``key=`` failed at, so that it was not sent; and
@@ -42,7 +41,7 @@ class DispatchCounts:
     received_bytes: int = 0
     """Bytes of replies."""
     rows_by_member: Mapping[str, int] = field(default_factory=dict)
-    """Rows that each member has answered, by the id of its node; ``"unknown"`` for those that were sent again."""
+    """Rows that each member has answered, by the id of its node."""
     times: Mapping[int, int] = field(default_factory=dict, repr=False)
     """Replies by the class of their time, for :meth:`quantile_s`."""
 

@@ -30,6 +30,10 @@ class Question(msgspec.Struct, eq=False):
             each other, and the rows, until Python looks for such cycles.
         misfits: Of a batch with a reply, the rows whose values are not as declared, by their numbers; None if all are.
         is_refused: Whether it has no reply because the handler failed.
+        is_exclusive: Whether its member executes no other exclusive question meanwhile, so that a death of the member names it.
+        members_lost_max: How many members it may lose under its key.
+        is_given_up: Whether it has no reply because it has lost so many.
+        lost: The ids of the members that were lost with it, or with the batch of which it is a part.
     """
 
     key: str
@@ -41,6 +45,10 @@ class Question(msgspec.Struct, eq=False):
     asked_at: float = 0.0
     misfits: dict[int, DispatchError] | None = None
     is_refused: bool = False
+    is_exclusive: bool = False
+    members_lost_max: int = 1
+    is_given_up: bool = False
+    lost: tuple[str, ...] = ()
 
 
 class RowGroup(Generic[Rows]):

@@ -235,7 +235,7 @@ def _reply_values(plan: Plan, question: Question) -> Sequence[object]:
 
 
 class WrongShape(Exception):
-    """What ``reply=`` returned has not one value for each column of the schema."""
+    """The values that ``reply=`` returned are not one for each column of the schema."""
 
 
 def _spread(value: object, schema: pa.Schema) -> Sequence[object]:

@@ -12,6 +12,7 @@ import asyncio
 import os
 import threading
 from collections import deque
+from itertools import groupby
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from iris_py import (
@@ -23,10 +24,10 @@ from iris_py import (
     Overloaded,
     RemoteError,
     RequestTimeout,
+    Retry,
     TooManyMembersLost,
 )
 from iris_py.connector import providers
-from spark_connector.dataframes.counts import UNKNOWN
 from spark_connector.errors import DispatchError
 
 if TYPE_CHECKING:
@@ -58,8 +59,12 @@ SEED_TIMEOUT_S = 1.0
 SEEDS_MAX = 8
 #: What may happen to one row and not to the next. All else would happen to each.
 OF_ROWS = (RemoteError, RequestTimeout, Overloaded, MemberLost, MessageTooLarge)
+#: Members that one row may lose: one beside other requests, and one alone. Fewer: every row of a member that is lost would have
+#: an error; more: the row ends further members.
+ROW_MEMBERS_LOST_MAX = 2
 #: What to do when a handler has failed one row, and the job with it.
-HINT = ". The log of that member says more. With on_error='null' or 'column' the job goes on without such rows."
+HINT = ". The log of that member says more."
+HINT_MODES = " With on_error='null' or 'column' the job goes on without such rows."
 #: What else to do where rows have no names.
 HINT_NAMES = " With id='a column' this error names the row."
 #: What another attempt may cure.
@@ -78,7 +83,7 @@ class Window(Generic[Rows]):
         timeout: For each attempt, in seconds.
         retries: How many attempts there are besides the first.
         is_strict: Whether the first failure ends it. One that nobody serves the cluster always does; one of a handler at
-            several rows never does, as whoever takes the group is to find the bad row.
+            several rows, or the loss of their member, never does, as whoever takes the group is to find the bad row.
         tally: Counts what is asked; None if nobody wants to know.
         wait_for_members: How long nobody may serve the cluster until that is one, in seconds.
         name: Returns what the rows of a question are called in errors; None if nobody says.
@@ -113,9 +118,8 @@ class Window(Generic[Rows]):
         self._wake = threading.Event()
         # In the loop.
         self._waiting: deque[Question] = deque()
-        self._asker: Asker[Question] = worker_node.asker(
-            cluster, timeout, self._receive, None if tally is None else tally.note_member
-        )
+        self._askers: dict[tuple[bool, int], Asker[Question]] = {}  # by ``is_exclusive`` and ``members_lost_max``
+        self._repeated: dict[Question, asyncio.Future[bytes | IrisError]] = {}  # the outcomes of further attempts
         self._tasks: set[asyncio.Task[None]] = set()  # that ask again
         self._running = 0
         self._is_over = False
@@ -193,7 +197,22 @@ class Window(Generic[Rows]):
             questions = [waiting.popleft() for _ in range(count)]
             if self._tally is not None:
                 self._tally.ask(questions, self._worker_node.loop.time())
-            self._asker.ask(questions)
+            self._ask(questions)
+
+    def _ask(self, questions: Sequence[Question]) -> None:
+        """Ask some questions, those alike together."""
+        for (is_exclusive, members_lost_max), alike in groupby(questions, key=_way):
+            asker = self._askers.get((is_exclusive, members_lost_max))
+            if asker is None:
+                asker = self._askers[is_exclusive, members_lost_max] = self._worker_node.asker(
+                    self._cluster,
+                    self._timeout,
+                    self._receive,
+                    None if self._tally is None else self._tally.note_member,
+                    Retry(members_lost_max=members_lost_max),
+                    is_exclusive=is_exclusive,
+                )
+            asker.ask(list(alike))
 
     def _receive(self, outcomes: list[tuple[Question, bytes | IrisError]]) -> None:
         if self._is_over:
@@ -201,7 +220,9 @@ class Window(Generic[Rows]):
         is_done = False
         tally, now = self._tally, self._worker_node.loop.time()
         for question, outcome in outcomes:
-            if isinstance(outcome, bytes):
+            if question in self._repeated:
+                self._repeated.pop(question).set_result(outcome)
+            elif isinstance(outcome, bytes):
                 self._was_served = True
                 question.outcome = outcome
                 if tally is not None:
@@ -224,47 +245,58 @@ class Window(Generic[Rows]):
         return not group.left
 
     async def _work(self, question: Question, error: IrisError) -> None:
-        await self._ask_again(question, error)
+        outcome = await self._ask_again(question, error)
+        if isinstance(outcome, bytes):
+            question.outcome = outcome
+            if self._tally is not None:
+                self._tally.reply(question, outcome, self._worker_node.loop.time())
+        else:
+            await self._note_failure(question, outcome)
         if self._end(question):
             self._wake.set()
         self._fill()
 
-    async def _ask_again(self, question: Question, error: Exception) -> None:
+    async def _ask_again(self, question: Question, outcome: bytes | IrisError) -> bytes | IrisError:
         """Ask until there is a reply, or no attempt is left. Apart from the first attempt, which is nearly always the last."""
-        key, payload = question.key, question.payload
-        assert payload is not None
-        tally = self._tally
-        pause_s = PAUSE_S
-        for _attempt in range(self._retries):
-            if not isinstance(error, AGAIN) or isinstance(error, TooManyMembersLost) or self._is_deserted:
-                break
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, PAUSE_S_MAX)
-            if tally is not None:
-                tally.retried += 1
-            try:
-                request = self._worker_node.node.request
-                reply = await request(self._cluster, payload, timeout=self._timeout, idempotent=True, key=key)
-            except Exception as exc:
-                error = exc
+        left, pause_s = self._retries, PAUSE_S
+        while not isinstance(outcome, bytes):
+            if isinstance(outcome, TooManyMembersLost):
+                if question.is_exclusive or question.rows > 1:
+                    break
+                # Other requests were with that member, too. Alone it loses a second member only if it ends it.
+                question.is_exclusive, question.members_lost_max = True, ROW_MEMBERS_LOST_MAX
+            elif isinstance(outcome, AGAIN) and left and not self._is_deserted:
+                left -= 1
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_S_MAX)
             else:
-                question.outcome = reply
-                if tally is not None:
-                    tally.note_member(question, UNKNOWN)
-                    tally.reply(question, reply, self._worker_node.loop.time())
-                return
-        if tally is not None:
-            tally.fail(error)
+                break
+            if self._tally is not None:
+                self._tally.retried += 1
+            repeated = self._repeated[question] = asyncio.get_running_loop().create_future()
+            self._ask([question])
+            outcome = await repeated
+        return outcome
+
+    async def _note_failure(self, question: Question, error: IrisError) -> None:
+        """Note that a question has no reply, and end the window if it must have one."""
+        key = question.key
+        if self._tally is not None:
+            self._tally.fail(error)
         if isinstance(error, AGAIN):
             await self._check_served(key, error)
-        hint = HINT if self._is_strict and isinstance(error, RemoteError) else ""
-        if hint and self._name is None:
-            hint += HINT_NAMES
+        if isinstance(error, TooManyMembersLost):
+            question.is_given_up = True
+            question.lost = tuple(dict.fromkeys((*question.lost, *error.members)))
+        question.is_refused = isinstance(error, RemoteError)
+        hint = ""
+        if self._is_strict and (question.is_refused or question.is_given_up):
+            hint = (HINT if question.is_refused else "") + HINT_MODES + (HINT_NAMES if self._name is None else "")
         assert question.group is not None
         rows = self._name(question.group, question) if self._name is not None else ""
-        question.outcome = DispatchError(self._cluster, key, _describe(error) + hint, rows)
-        question.is_refused = isinstance(error, RemoteError)
-        is_of_some_row = question.is_refused and question.rows > 1
+        reason = _describe_losses(question.lost) if question.is_given_up else _describe(error)
+        question.outcome = DispatchError(self._cluster, key, reason + hint, rows)
+        is_of_some_row = (question.is_refused or question.is_given_up) and question.rows > 1
         if not isinstance(error, OF_ROWS) or (self._is_strict and not is_of_some_row):
             self._fail(question.outcome)
 
@@ -322,9 +354,23 @@ class Window(Generic[Rows]):
         """Nobody waits any more: cancel what is under way."""
         self._is_over = True
         self._waiting.clear()
-        self._asker.cancel()
+        for asker in self._askers.values():
+            asker.cancel()
         for task in (*self._tasks, *filter(None, [self._watching, self._dialling])):
             task.cancel()
+
+
+def _way(question: Question) -> tuple[bool, int]:
+    return question.is_exclusive, question.members_lost_max
+
+
+def _describe_losses(members: Sequence[str]) -> str:
+    count = len(members)
+    return (
+        f"{count} member{'s' * (count != 1)} ({', '.join(member[:8] for member in members)}) went away while they held it, "
+        "so it is not sent again. Its handler may be what ends their processes (a crash, or a limit of memory). "
+        "Look at the end of their logs."
+    )
 
 
 def _describe(error: Exception) -> str:

@@ -23,7 +23,7 @@ from iris_py.connector import Asked, Asker
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from iris_py import Node
+    from iris_py import Node, Retry
     from spark_connector.network import Network
 
 __all__ = ["WorkerNode", "end_task", "start", "worker_node"]
@@ -79,10 +79,13 @@ class WorkerNode:
         cluster: str,
         timeout: float,
         on_outcomes: Callable[[list[tuple[Question, bytes | IrisError]]], None],
-        on_member: Callable[[Question, str], None] | None = None,
+        on_member: Callable[[Question, str], None] | None,
+        retry: Retry,
+        *,
+        is_exclusive: bool,
     ) -> Asker[Question]:
         """Return what asks a cluster many things; see :class:`iris_py.connector.Asker`. To be used in the event loop only."""
-        return Asker(self.node, cluster, timeout, on_outcomes, on_member)
+        return Asker(self.node, cluster, timeout, on_outcomes, on_member, retry, is_exclusive=is_exclusive)
 
     def close(self) -> None:
         """Send what is to be sent, and close the node."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from iris_py import Retry
     from spark_connector.dataframes.question import Question
 
 
@@ -91,19 +92,32 @@ class FakeAsker:
 
 
 class FakeWorkerNode:
-    """An event loop in a thread, as that of a Python worker."""
+    """An event loop in a thread, as that of a Python worker.
+
+    Attributes:
+        ways: How questions were asked: whether exclusively, and how many members they might lose; each way once.
+    """
 
     seeds: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.node = FakeNode()
+        self.ways: list[tuple[bool, int | None]] = []
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 
     def asker(
-        self, cluster: str, timeout: float, on_outcomes: Callable[[Any], None], on_member: Callable[[Any, str], None] | None
+        self,
+        cluster: str,
+        timeout: float,
+        on_outcomes: Callable[[Any], None],
+        on_member: Callable[[Any, str], None] | None,
+        retry: Retry,
+        *,
+        is_exclusive: bool,
     ) -> FakeAsker:
+        self.ways.append((is_exclusive, retry.members_lost_max))
         return FakeAsker(self.node, cluster, timeout, on_outcomes)
 
     @property

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 
 import iris_py.sync as iris
-from iris_py import IrisError
+from iris_py import IrisError, Retry, TooManyMembersLost
 from iris_security import Secret
 from spark_connector import ArrowHandler, DispatchError, Network
 from spark_connector.dataframes import tasks, worker
-from spark_connector.dataframes.bisecting import REQUESTS_MAX
+from spark_connector.dataframes.arrow import decode_batch, encode_batch
+from spark_connector.dataframes.bisecting import BAD_ROWS_AT_FIRST_MAX, BAD_ROWS_MAX, REQUESTS_MAX
 from spark_connector.dataframes.keys import Scope
 from spark_connector.dataframes.notify import Message, notify_rows
 from spark_connector.dataframes.plan import Plan
 from spark_connector.dataframes.row_names import name_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from spark_connector.dataframes.question import Question
 
 pytest_plugins = ["iris_py.testing.fixtures"]
 
@@ -99,6 +104,105 @@ def test_a_bad_row_costs_itself_and_not_its_batch(node: iris.Node, plan: Plan) -
     assert pa.Table.from_batches(again).num_rows == 100
     repeated = asked[before:]
     assert all("7" in texts or "40" in texts for texts in repeated), "what had a reply is remembered by its key"
+
+
+@dataclass
+class Mortal:
+    """A cluster whose member is lost at bad rows, in place of the one that asks it; see :class:`~iris_py.connector.Asker`."""
+
+    bad: set[str]
+    asked: list[tuple[str, bool, int]] = field(default_factory=list)
+    lost: int = 0
+
+    def asker(
+        self,
+        cluster: str,
+        timeout: float,
+        on_outcomes: Callable[[list[tuple[Question, object]]], None],
+        on_member: object,
+        retry: Retry,
+        *,
+        is_exclusive: bool,
+    ) -> Mock:
+        def ask(questions: list[Question]) -> None:
+            asyncio.get_running_loop().call_soon(on_outcomes, [(each, answer(each)) for each in questions])
+
+        def answer(question: Question) -> bytes | TooManyMembersLost:
+            assert question.payload is not None
+            batch = decode_batch(question.payload)
+            self.asked.append((question.key, is_exclusive, batch.num_rows))
+            texts = batch["payload"].to_pylist()
+            if self.bad.intersection(texts):
+                self.lost += 1
+                return TooManyMembersLost("echo", [f"{self.lost:02d}" * 16])
+            return encode_batch(pa.RecordBatch.from_pydict({"reply": texts}))
+
+        return Mock(ask=ask)
+
+
+@pytest.fixture
+def mortal(monkeypatch: pytest.MonkeyPatch) -> Mortal:
+    mortal = Mortal({"7"})
+    monkeypatch.setattr(worker.WorkerNode, "asker", lambda _node, *how, **more: mortal.asker(*how, **more))
+    return mortal
+
+
+def hundred(plan: Plan, on_error: str) -> list[dict[str, object]]:
+    rows = pa.RecordBatch.from_pydict({"payload": [str(number) for number in range(100)]})
+    batches = replace(plan, request=None, batch_rows=50, on_error=on_error, id=("payload",))
+    return pa.Table.from_batches(list(tasks.dispatch_batches(batches, iter([rows])))).to_pylist()
+
+
+def test_a_row_that_loses_its_member_costs_itself_and_not_its_batch(node: iris.Node, plan: Plan, mortal: Mortal) -> None:
+    node.join("echo", lambda request: request.payload)
+
+    found = hundred(plan, "column")
+
+    assert [row["reply"] for row in found] == [None if number == 7 else str(number) for number in range(100)]
+    (error,) = [str(row["error"]) for row in found if row["error"] is not None]
+    assert "the request about payload='7' with key 'job/7/0/0/" in error
+    assert "/row/7' to the cluster 'echo' has no result: 2 members (01010101, 02020202) went away while they held it" in error
+    assert mortal.lost == 2, "one with its batch, and one alone"
+    assert [(is_exclusive, rows) for _key, is_exclusive, rows in mortal.asked if rows > 1] == [(False, 50)] * 2
+    assert [is_exclusive for _key, is_exclusive, rows in mortal.asked if rows == 1] == [True] * 50
+
+    keys = {key for key, _is_exclusive, _rows in mortal.asked}
+    hundred(plan, "column")
+    assert {key for key, _is_exclusive, _rows in mortal.asked} == keys, "the members know them"
+
+
+def test_a_row_that_loses_its_member_and_fails_the_task_is_named(node: iris.Node, plan: Plan, mortal: Mortal) -> None:
+    node.join("echo", lambda request: request.payload)
+
+    with pytest.raises(DispatchError, match="on_error='null' or 'column' the job goes on without such rows") as caught:
+        hundred(plan, "raise")
+    assert caught.value.rows == "payload='7'"
+    assert mortal.lost == 2
+
+
+@pytest.mark.parametrize("replies", [0, 40])
+def test_a_handler_that_ends_its_member_at_many_rows_ends_few(
+    node: iris.Node, plan: Plan, mortal: Mortal, replies: int
+) -> None:
+    node.join("echo", lambda request: request.payload)
+    mortal.bad = {str(number) for number in range(replies, 50)}
+
+    found = hundred(replace(plan, window=1), "column")
+
+    assert [row["reply"] for row in found[:replies]] == [str(number) for number in range(replies)]
+    assert all(row["error"] is not None for row in found[replies:50])
+    assert mortal.lost <= 1 + (BAD_ROWS_MAX if replies else BAD_ROWS_AT_FIRST_MAX) + 1
+
+
+def test_a_batch_that_cannot_be_divided_is_asked_once_more_alone(node: iris.Node, plan: Plan, mortal: Mortal) -> None:
+    node.join("echo", lambda request: request.payload)
+    shorter = replace(plan, request=lambda batch: batch.slice(1), batch_rows=10, on_error="column")
+    rows = pa.RecordBatch.from_pydict({"payload": [str(number) for number in range(10)]})
+
+    (result,) = tasks.dispatch_batches(shorter, iter([rows]))
+
+    assert result["reply"].null_count == 10
+    assert [(is_exclusive, count) for _key, is_exclusive, count in mortal.asked] == [(False, 9), (True, 9)]
 
 
 @pytest.mark.parametrize(("bad", "named"), [({57}, "57"), ({40, 7, 41}, "7"), (set(range(100)), "0")])

@@ -117,7 +117,7 @@ def test_more_rows_are_read_as_soon_as_fewer_requests_wait_than_the_window_has(w
     """The loop tells the task so once: when it takes up the request that leaves so few, and not only when a group is done."""
     size = 4
     asking = window(worker_node, size)
-    asking._asker = Mock()
+    asking._askers[False, 1] = asker = Mock()
     asking._waiting.extend(groups(2 * size + 2)[0].questions)
     asking._handed = len(asking._waiting)
     woken = []
@@ -127,7 +127,7 @@ def test_more_rows_are_read_as_soon_as_fewer_requests_wait_than_the_window_has(w
         asking._wake.clear()
         asking._running -= 1
     assert woken == [(6, False), (5, False), (4, False), (3, True), (2, False), (1, False), (0, False)] + 3 * [(0, False)]
-    asking._asker.ask.assert_called()
+    asker.ask.assert_called()
 
 
 def test_questions_that_are_not_asked_have_their_outcome(worker_node: FakeWorkerNode) -> None:
@@ -158,7 +158,7 @@ def test_what_got_no_reply_is_asked_again_with_its_key(worker_node: FakeWorkerNo
 
 @pytest.mark.parametrize(
     ("error", "attempts"),
-    [(LOST, 2), (GIVEN_UP, 1), (RemoteError("echo", "ab" * 16, "KeyError", "7"), 1)],
+    [(LOST, 2), (GIVEN_UP, 2), (RemoteError("echo", "ab" * 16, "KeyError", "7"), 1)],
     ids=["lost", "given up", "failed"],
 )
 @pytest.mark.parametrize("is_strict", [True, False])
@@ -178,9 +178,41 @@ def test_a_row_without_a_reply(worker_node: FakeWorkerNode, error: IrisError, at
         outcomes = [question.outcome for question in group.questions]
         assert (outcomes[0], outcomes[2]) == (b"Q0-0", b"Q0-2")
         assert isinstance(outcomes[1], DispatchError)
-        assert outcomes[1].reason == str(error)
+        said = "2 members (abababab, cdcdcdcd) went away while they held it, so it is not sent again."
+        assert outcomes[1].reason.startswith(said if error is GIVEN_UP else str(error))
         assert outcomes[1].key == "0-1"
     assert worker_node.node.asked.count("0-1") == attempts
+
+
+def test_a_row_whose_member_was_lost_is_asked_alone_and_then_named(worker_node: FakeWorkerNode) -> None:
+    """Whatever was with that member comes; without retries, too."""
+
+    async def answer(key: str, attempt: int) -> None:
+        if attempt == 0 or key == "0-1":
+            raise TooManyMembersLost("echo", [f"{attempt:02d}" * 16])
+
+    worker_node.node.answer = answer
+    (group,) = window(worker_node, retries=0, is_strict=False).run(iter(groups(3)))
+
+    outcomes = [question.outcome for question in group.questions]
+    assert (outcomes[0], outcomes[2]) == (b"Q0-0", b"Q0-2")
+    assert isinstance(outcomes[1], DispatchError)
+    assert worker_node.node.asked.count("0-1") == 2
+    assert worker_node.ways == [(False, 1), (True, 2)]
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_a_batch_whose_member_was_lost_is_left_to_whoever_divides_it(worker_node: FakeWorkerNode, is_strict: bool) -> None:
+    async def answer(_key: str, _attempt: int) -> None:
+        raise TooManyMembersLost("echo", ["ab" * 16])
+
+    worker_node.node.answer = answer
+    question = Question("k", b"k", rows=2)
+    list(window(worker_node, is_strict=is_strict).run(iter([RowGroup(0, [question])])))
+
+    assert question.is_given_up
+    assert question.lost == ("ab" * 16,)
+    assert worker_node.node.asked == ["k"]
 
 
 @pytest.mark.parametrize("is_strict", [True, False])
