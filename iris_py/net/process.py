@@ -20,6 +20,7 @@ STALL_S: Final = 0.1
 LATENESS_WINDOW_S: Final = 30.0
 
 _MEMORY: Final = Path("/proc/self/statm")
+_SCHEDULED: Final = Path("/proc/thread-self/schedstat")
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
@@ -76,6 +77,14 @@ def read_process(lateness: Lateness, now: float) -> ProcessStatistics:
         threads=threading.active_count(),
         log_lines_suppressed=suppressed_lines(),
     )
+
+
+def run_delay_s() -> float:
+    """Return how long this thread could have run and had no processor, in seconds; 0 where the system does not say."""
+    try:
+        return int(_SCHEDULED.read_bytes().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _resident_bytes() -> int:

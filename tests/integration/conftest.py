@@ -222,7 +222,8 @@ class MemberProcess:
         self.send_signal(signal.SIGTERM)
         out, errors = self._process.communicate(timeout=PATIENCE_S)
         assert self._process.returncode == 0, errors.decode()
-        assert errors == b"", errors.decode()
+        said = [line for line in errors.splitlines() if b"the event loop stood still" not in line]  # as some tests let it
+        assert not said, errors.decode()
         assert out.startswith(b"left")
 
     def executed(self) -> list[bytes]:
