@@ -47,7 +47,7 @@ class Holder:
     """The process that has a port."""
 
     answer: Answer
-    """What it is."""
+    """The kind of process that it is."""
     node_id: bytes = b""
     """The id of the node, if it is one of the same network."""
 

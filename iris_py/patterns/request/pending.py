@@ -158,6 +158,16 @@ class Pending(msgspec.Struct, eq=False):
         """Whether it is given to another member when its member is lost, though that may have executed it."""
         return self.retry is not None and "lost" in self.retry.on and not self.is_spent and self.may_lose(1)
 
+    @property
+    def may_have_place(self) -> bool:
+        """Whether its member may keep a place for it, which a CANCEL gives back."""
+        return self.reservation is not None and (self.offer is not None or self.kind == packets.REQUEST_ONCE)
+
+    def note_place_refused(self) -> None:
+        """Note that its member keeps no place for it: the member would take a CANCEL for that of the next RESERVE."""
+        if self.kind == packets.RESERVE:
+            self.offer = None
+
     def may_lose(self, count: int) -> bool:
         """Tell whether so many members may have the request now: as many as it may lose besides those that it has lost."""
         assert self.retry is not None

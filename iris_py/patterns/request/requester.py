@@ -303,11 +303,11 @@ class Requester:
             self._lose(request_id, pending, now, is_uncounted=True)
             return
         if reason == packets.Rejection.RESERVED and pending.kind == packets.RESERVE:
-            self._use_reservation(request_id, pending, now)
-            return
+            return self._use_reservation(request_id, pending, now)
+        pending.note_place_refused()
         if is_news:
             pending.refused += 1
-            self._take_from_member(request_id, pending, is_rejected=True)
+            self._take_from_member(request_id, pending)
             if pending.may_lose(1) or pending.also:
                 self._choose_anew(request_id, pending, now)
             else:
@@ -320,12 +320,12 @@ class Requester:
         choice.note_rejection(pending, member, reason, now)
         has_line = self._rooms.requests and pending.may_wait and room_key_of(pending) in self._rooms
         if has_line and reason in (packets.Rejection.OVERLOADED, packets.Rejection.NOT_A_MEMBER):
-            self._take_from_member(request_id, pending, is_rejected=True)
+            self._take_from_member(request_id, pending)
             self._enter_room(request_id, pending, now)
             if pending.room is not None and pending.group.spills:  # a member that takes overflow may have a place
                 self._fill_places(pending.room, now)
             return
-        self._try_another(request_id, pending, now, is_rejected=True)
+        self._try_another(request_id, pending, now)
 
     def peer_lost(
         self, peer: Peer, now: float, unsent: Container[int] = (), *, is_broken: bool = False, is_silent: bool = False
@@ -367,8 +367,7 @@ class Requester:
         """The member has a place for an exclusive request: send it."""
         assert pending.member is not None
         pending.offer, pending.kind, pending.sent_at = None, packets.REQUEST_ONCE, now
-        time_left = packets.encode_time_left(pending.deadline - now)
-        how = (request_id, time_left, pending.payload, pending.headers)
+        how = (request_id, packets.encode_time_left(pending.deadline - now), pending.payload, pending.headers)
         self.out.append(PeerMessage(pending.group, pending.member.peer, pending.kind, *how))
 
     def peer_released(self, peer: Peer, now: float, unsent: Container[int] = ()) -> None:
@@ -572,18 +571,13 @@ class Requester:
             pending.lost = pending.member
             self._try_another(request_id, pending, now)
 
-    def _try_another(
-        self, request_id: int, pending: Pending, now: float, *, stays: bool = False, is_rejected: bool = False
-    ) -> None:
-        self._take_from_member(request_id, pending, is_tried=not stays, is_rejected=is_rejected)
+    def _try_another(self, request_id: int, pending: Pending, now: float, *, stays: bool = False) -> None:
+        self._take_from_member(request_id, pending, is_tried=not stays)
         self._choose_anew(request_id, pending, now)
 
-    def _take_from_member(
-        self, request_id: int, pending: Pending, *, is_tried: bool = False, is_rejected: bool = False
-    ) -> None:
-        # A member that granted no place keeps none: it would take the CANCEL for that of the next RESERVE.
-        if pending.reservation is not None and not (is_rejected and pending.kind == packets.RESERVE):
-            self._cancel_at_member(request_id, pending)  # it keeps a place for the request
+    def _take_from_member(self, request_id: int, pending: Pending, *, is_tried: bool = False) -> None:
+        if pending.may_have_place:
+            self._cancel_at_member(request_id, pending)
         pending.forget_member(is_tried=is_tried)
         if pending.attempt_by:
             self._attempts.forget(request_id, pending)
@@ -749,7 +743,7 @@ class Requester:
             self._retry_times.cancel(request_id)
         if pending.is_parked:
             self._unpark(request_id, pending)
-        if pending.reservation is not None:
+        if pending.may_have_place:
             self._cancel_at_member(request_id, pending)
 
     def _cancel_at_member(self, request_id: int, pending: Pending) -> None:
