@@ -1,15 +1,16 @@
 """The door for Spark to ``format("iris")``: looking for data sources, it imports every top-level module ``pyspark_*``.
 
-Spark does so in every session, whatever that reads: a machine that lacks what Iris needs must not lose its other sources.
+Spark does so in every session, whatever that reads: a machine that lacks what Iris needs must not lose its other sources. There
+the format says what is missing when it is used.
 """
 
-import warnings
-
 try:
-    from spark_connector.topics.datasource import IrisDataSource as DefaultSource
-except ImportError as exc:
-    from iris_py.connector import install_command
+    from spark_connector.topics.datasource import IrisDataSource
 
-    warnings.warn(f"there is no format 'iris': {exc}. Run: {install_command('spark')}", stacklevel=2)
-else:
-    __all__ = ["DefaultSource"]
+    DefaultSource: type = IrisDataSource
+except Exception as exc:
+    from spark_connector.topics.unavailable import unavailable_source
+
+    DefaultSource = unavailable_source(exc)
+
+__all__ = ["DefaultSource"]

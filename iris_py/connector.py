@@ -17,7 +17,8 @@ with the connectors of this repository: programs use :mod:`iris_py`. Names are i
   errors what it was for; the arguments that overloads share, as :class:`RequestOptions`; the types :data:`BytesLike`,
   :class:`CallerCodec` and :data:`TypeForm`; the type variables :data:`Payload`, :data:`Question` and :data:`Answer`.
 * :class:`EventLogger`, whose lines report events and fill no disk.
-* :class:`Fingerprinter`, by which two contents are told apart; :func:`install_command`, the advice for what is not installed.
+* :class:`Fingerprinter`, by which two contents are told apart; :func:`install_command` and :func:`requirements`, the advice for
+  what is not installed.
 """
 
 import typing
@@ -43,7 +44,7 @@ if typing.TYPE_CHECKING:
         TUNNEL_WINDOW_BYTES,
         TUNNELS,
     )
-    from iris_py.extras import install_command
+    from iris_py.extras import install_command, requirements
     from iris_py.files.secret_command import check_command
     from iris_py.files.secrets import check_path, read_secret_file
     from iris_py.logs import EventLogger
@@ -100,6 +101,7 @@ __all__ = [
     "install_command",
     "providers",
     "read_secret_file",
+    "requirements",
     "seal_parts",
 ]
 
@@ -150,6 +152,7 @@ _MODULES = {
     "install_command": "extras",
     "providers": "api.bulk",
     "read_secret_file": "files.secrets",
+    "requirements": "extras",
     "seal_parts": "api.sealed",
 }
 

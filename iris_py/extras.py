@@ -6,10 +6,11 @@ import re
 import shlex
 from typing import Final
 
-__all__ = ["DISTRIBUTION", "install_command"]
+__all__ = ["DISTRIBUTION", "install_command", "requirements"]
 
 DISTRIBUTION: Final = "iris-messaging"
 _REQUIREMENT: Final = re.compile(r"(?P<package>[^;]+?)\s*;.*\bextra\s*==\s*['\"](?P<extra>[\w-]+)['\"]")
+_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*")
 _OWN: Final = re.compile(rf"{DISTRIBUTION}\[(?P<extra>[\w-]+)\]")
 
 
@@ -26,19 +27,33 @@ def install_command(extra: str) -> str:
     return f"pip install {packages}" if packages else f"pip install '.[{extra}]' in a clone of Iris"
 
 
+def requirements(extra: str) -> dict[str, str]:
+    """Return what Iris with an extra needs: requirements such as ``pyarrow>=18`` by the name of the package, ``pyarrow``.
+
+    Args:
+        extra: As for :func:`install_command`.
+    """
+    texts = [*_packages(extra), *(line.partition(";")[0].strip() for line in _lines() if "extra ==" not in line)]
+    return {match[0].lower().replace("_", "-"): text for text in texts if (match := _NAME.match(text)) is not None}
+
+
 def _packages(extra: str) -> list[str]:
     """Return the requirements of an extra, with those of the extras that it is made of."""
-    from importlib.metadata import PackageNotFoundError, requires  # 3 MiB of memory, for an error that hardly anybody sees
-
-    try:
-        lines = requires(DISTRIBUTION) or []
-    except PackageNotFoundError:
-        return []  # Iris is on the path without having been installed
     found: list[str] = []
-    for line in lines:
+    for line in _lines():
         match = _REQUIREMENT.fullmatch(line)
         if match is None or match["extra"] != extra:
             continue
         own = _OWN.fullmatch(match["package"])
         found += [match["package"]] if own is None else _packages(own["extra"])
     return found
+
+
+def _lines() -> list[str]:
+    """Return all requirements of the distribution, each with its conditions; none if Iris is on the path, and not installed."""
+    from importlib.metadata import PackageNotFoundError, requires  # 3 MiB of memory, for an error that hardly anybody sees
+
+    try:
+        return requires(DISTRIBUTION) or []
+    except PackageNotFoundError:
+        return []

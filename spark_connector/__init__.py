@@ -5,6 +5,7 @@ Names are imported when they are first used: the agent of an executor needs litt
 
 import typing
 from importlib import import_module
+from importlib.util import find_spec
 
 if typing.TYPE_CHECKING:
     from spark_connector.dataframes.arrow import ArrowHandler, decode_batch, encode_batch
@@ -88,13 +89,38 @@ _MODULES = {
     "source_metrics": "topics.metrics",
 }
 
+#: Names that nothing can be done with where there is no PySpark, although their modules import it later.
+_ON_DRIVERS = frozenset({"configure", "dispatch", "notify", "register"})
+
 if not typing.TYPE_CHECKING:  # or every wrong name would be an object, and no error
 
     def __getattr__(name: str) -> object:  # not that of iris_py.lazy: Spark's daemon imports this package, and no other
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        try:
+            if name in _ON_DRIVERS and find_spec("pyspark") is None:
+                raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+            module = import_module(f"{__name__}.{_MODULES[name]}")
+        except ModuleNotFoundError as exc:
+            raise _name_extra(name, exc) from None
+        value = globals()[name] = getattr(module, name)
         return value
+
+
+def _name_extra(name: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """Return the error of a name whose packages are not installed."""
+    missing = (error.name or "").partition(".")[0]
+    try:
+        from iris_py.connector import install_command
+    except ModuleNotFoundError:
+        return error  # Iris itself is not there
+    if missing in ("", "iris_py", "iris_overlay", "iris_security", __name__):
+        return error
+    extra = "arrow" if _MODULES[name] == "dataframes.arrow" else "spark"
+    return ModuleNotFoundError(
+        f"{__name__}.{name} needs {missing}, which the extra {extra!r} of Iris installs. Run: {install_command(extra)}",
+        name=missing,
+    )
 
 
 def __dir__() -> list[str]:

@@ -16,10 +16,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["arrow_schema", "check_version", "parse_type"]
+__all__ = ["arrow_schema", "check_version", "parse_type", "version_of"]
 
 #: The oldest Spark that all of this but the data source is made for (docs/spark.md).
 SPARK_MIN = (3, 5)
+
+
+def version_of(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version of Spark, as ``(4, 2)``."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def check_version(version: str) -> None:
@@ -28,8 +33,7 @@ def check_version(version: str) -> None:
     Raises:
         ConfigurationError: It is not.
     """
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-    if numbers < SPARK_MIN:
+    if version_of(version) < SPARK_MIN:
         needed = ".".join(str(number) for number in SPARK_MIN)
         raise ConfigurationError(f"this is Spark {version}, and {needed} or newer is needed. Run: {install_command('spark')}")
 

@@ -85,6 +85,7 @@ FLOORS = {
         "java",
         "daemon",
         "settings",
+        "shipping",
         "local",
         "executors",
         "dataframes",

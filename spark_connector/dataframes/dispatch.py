@@ -25,6 +25,7 @@ from spark_connector.dataframes.sources import (
 from spark_connector.dataframes.tasks import dispatch_batches, dispatch_rows
 from spark_connector.dataframes.window import WAIT_FOR_MEMBERS_S
 from spark_connector.network import Network
+from spark_connector.shipping import Shipment, check_pickles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -135,6 +136,7 @@ def dispatch(
     added, arrow = reply_schema(schema, reply, mode)
     _check_names(df, added.names, on_error)
     named_by = _check_id(df, id)
+    check_pickles(request=request, reply=reply, key=key)
     internal: list[str] = []
     rows, asked = place(df, request, REQUEST_COLUMN, internal)
     rows, chosen = place(rows, key, KEY_COLUMN, internal)
@@ -181,10 +183,11 @@ def _check_id(df: DataFrame, id: object) -> tuple[str, ...]:  # noqa: A002
 
 def _task_function(plan: Plan, mode: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that Spark pickles, and whose name it shows in plans."""
-    run = dispatch_rows if mode == "rows" else dispatch_batches
+    run = Shipment(dispatch_rows if mode == "rows" else dispatch_batches, plan)
 
     def iris_dispatch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return run(plan, batches)
+        rows: Iterator[pa.RecordBatch] = run(batches)
+        return rows
 
     iris_dispatch.__name__ = f"iris_dispatch[{plan.cluster}, {mode}]"
     return iris_dispatch

@@ -14,6 +14,7 @@ from spark_connector.dataframes.arrow import encode_batch
 from spark_connector.dataframes.sources import REQUEST_COLUMN, batch_source, check_frame, is_whole, place, row_source
 from spark_connector.dataframes.worker import WorkerNode, start
 from spark_connector.network import Network
+from spark_connector.shipping import Shipment, check_pickles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,12 +111,16 @@ def notify(
     network = Network() if network is None else network
     if not isinstance(network, Network):
         raise ConfigurationError(f"network={network!r} must be a spark_connector.Network.")
+    check_pickles(message=message)
     rows, told = place(df, message, REQUEST_COLUMN, [])
     source = row_source(rows, told, "message") if mode == "rows" else batch_source(rows, told, "message")
     plan = Message(topic, cluster, source, mode, batch_rows, float(timeout), network)
 
+    run = Shipment(notify_rows, plan)
+
     def iris_notify(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return notify_rows(plan, batches)
+        sent: Iterator[pa.RecordBatch] = run(batches)
+        return sent
 
     counts = rows.mapInArrow(iris_notify, "messages bigint, receivers bigint").collect()
     return Notified(messages=sum(row["messages"] for row in counts), receivers=sum(row["receivers"] for row in counts))

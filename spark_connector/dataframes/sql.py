@@ -24,6 +24,7 @@ from spark_connector.dataframes.dispatch import (
 from spark_connector.dataframes.plan import ERROR_COLUMN, Plan
 from spark_connector.dataframes.sources import REQUEST_COLUMN
 from spark_connector.dataframes.tasks import dispatch_batches, dispatch_rows
+from spark_connector.shipping import Shipment, check_pickles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,6 +87,7 @@ def register(
     """
     check_numbers(cluster, mode, window, batch_rows, timeout, retries, on_error, name)
     _check_columns(columns, mode, reply)
+    check_pickles(reply=reply)
     added, arrow_schema = reply_schema(schema, reply, mode)
     if ERROR_COLUMN in added.names and on_error == "column":
         raise ConfigurationError(f"there would be two fields {ERROR_COLUMN!r}. Rename that of schema=.")
@@ -126,14 +128,19 @@ def _register(
             f"this is Spark {spark.version}, whose SQL has no functions of Arrow; 4.1 or newer has. Use dispatch()."
         ) from None
 
+    run = Shipment(evaluate, plan, columns)
+
     def iris_request(items: Iterator[Any]) -> Iterator[pa.Array[Any]]:
-        return evaluate(plan, columns, items)
+        replies: Iterator[pa.Array[Any]] = run(items)
+        return replies
 
     iris_request.__name__ = name
     # Spark looks at the types for what kind of function it is; they have to be types, not the texts that annotations are here.
     iris_request.__annotations__ = {"items": Iterator[tuple[pa.Array, ...]], "return": Iterator[pa.Array]}  # type: ignore[type-arg]
     try:
-        function: Callable[..., Any] = spark.udf.register(name, arrow_udf(iris_request, returned))
+        made = arrow_udf(iris_request, returned)
+        iris_request.__annotations__ = {}  # which would be sent along, and need Arrow before anything can say so
+        function: Callable[..., Any] = spark.udf.register(name, made)
     except PySparkException as exc:
         reason = str(exc).strip().split("\n")[0]
         raise ConfigurationError(f"{name!r} cannot be a function of this session: {reason}") from None

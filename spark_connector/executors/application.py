@@ -15,10 +15,10 @@ from pyspark.errors import PySparkException
 from pyspark.serializers import CPickleSerializer
 
 from iris_py import ConfigurationError
-from iris_py.connector import install_command
 from spark_connector.compat import check_version
 from spark_connector.errors import ApplicationEnded
 from spark_connector.executors.spawn import LOCAL_ID
+from spark_connector.shipping import explainer
 
 if TYPE_CHECKING:
     import subprocess
@@ -285,7 +285,7 @@ def ensure_task(content: bytes) -> Callable[[Iterable[object]], Iterable[Mapping
 
     local = LOCAL_ID
 
-    install = install_command("spark")
+    explain = explainer("")
 
     # A function inside of another one travels whole, and not by its name: so it runs where this package is not installed too,
     # and says so. It must not fail, for then a Spark job would.
@@ -297,9 +297,12 @@ def ensure_task(content: bytes) -> Callable[[Iterable[object]], Iterable[Mapping
                 early = None if wanted == local else start_early()
                 from spark_connector.executors.spawn import run_ensure
             except Exception as exc:
-                error = f"{type(exc).__name__}: {exc}. Run on the executors: {install}"
+                error = explain(exc) if isinstance(exc, ImportError) else f"{type(exc).__name__}: {exc}"
                 yield {"wanted": wanted, "executor": "", "error": error}
             else:
-                yield {"wanted": wanted, **run_ensure(content, early)}
+                row = run_ensure(content, early)
+                if "error" in row and (lacks := explain(None)):  # an agent that does not start tells the task a status only
+                    row["error"] += f" And {lacks}"
+                yield {"wanted": wanted, **row}
 
     return ensure

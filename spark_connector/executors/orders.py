@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from iris_py import ConfigurationError
 from spark_connector.errors import OrderRefused
+from spark_connector.shipping import unpicklable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -115,10 +116,7 @@ def pickle_handler(handler: object) -> bytes:
         blob: bytes = dumps(handler)  # type: ignore[no-untyped-call]
         return blob
     except Exception as exc:
-        raise ConfigurationError(
-            f"the handler cannot be sent to executors: {type(exc).__name__}: {exc}. "
-            "Let it open files, locks, connections and sessions where it runs, at its first call."
-        ) from exc
+        raise ConfigurationError(unpicklable("the handler", exc)) from exc
 
 
 def agent_key(token: bytes, agent: str) -> bytes:

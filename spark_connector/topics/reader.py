@@ -28,11 +28,12 @@ from iris_py.connector import EventLogger
 from spark_connector.dataframes import worker
 from spark_connector.dataframes.arrow import decode_batch, encode_batch
 from spark_connector.errors import DataLost
+from spark_connector.shipping import reduced
 from spark_connector.topics.buffer import BATCHES_KEPT, CHUNK_BYTES, Rows, Waiting, encode_rows
 from spark_connector.topics.losses import Losses
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -84,8 +85,8 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._source: Source | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_source": None}
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return reduced(__name__, TopicReader, self._options)  # without what it has open
 
     # -- in the planner
 

@@ -27,10 +27,11 @@ from iris_py import ConfigurationError, IrisError
 from iris_py.connector import EventLogger
 from spark_connector.dataframes import worker
 from spark_connector.dataframes.keys import Scope, task_scope
+from spark_connector.shipping import reduced
 from spark_connector.topics.message_ids import MESSAGE_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -87,6 +88,9 @@ class TopicWriter(DataSourceArrowWriter):
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return reduced(__name__, TopicWriter, self._plan)
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:  # type: ignore[override]  # so it is declared in PySpark
         """Publish the rows of a partition, in a task; returns when they have left."""
         return write_rows(self._plan, iterator)
@@ -108,6 +112,9 @@ class StreamTopicWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return reduced(__name__, StreamTopicWriter, self._plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:  # type: ignore[override]  # so it is declared in PySpark
         """Publish the rows of a partition, in a task; returns when they have left."""

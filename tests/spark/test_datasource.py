@@ -11,10 +11,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import functions as F
 
+from iris_py import ConfigurationError
 from spark_connector import MessageIds, source_metrics
 from spark_connector.topics.datasource import IrisDataSource
 
@@ -459,6 +461,14 @@ def test_whoever_reads_is_warned_that_nothing_is_stored() -> None:
 def test_a_machine_that_lacks_something_keeps_its_other_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spark_connector.topics.datasource", None)
 
-    with pytest.warns(UserWarning, match=r"there is no format 'iris': .* Run: pip install .*'pyspark\[sql\]"):
-        module = runpy.run_path(str(Path(__file__).parents[2] / "pyspark_iris.py"))
-    assert "DefaultSource" not in module
+    source = runpy.run_path(str(Path(__file__).parents[2] / "pyspark_iris.py"))["DefaultSource"]
+    assert source.name() == "iris"
+    with pytest.raises(ConfigurationError, match=r"Iris cannot be imported here: .*Run: pip install .*'pyspark\[sql\]"):
+        source({"topic": "orders"})
+
+    monkeypatch.setattr(pyspark, "__version__", "4.1.3")
+    source = runpy.run_path(str(Path(__file__).parents[2] / "pyspark_iris.py"))["DefaultSource"]
+    with pytest.raises(
+        ConfigurationError, match=r"needs Spark 4\.2 or newer, and this is Spark 4\.1\.3\. notify\(df, topic=\.\.\.\)"
+    ):
+        source({"topic": "orders"})

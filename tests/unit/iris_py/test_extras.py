@@ -35,6 +35,8 @@ def test_an_extra_brings_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(metadata, "requires", lambda _distribution: lines)
     assert extras.install_command("a") == "pip install 'pack>=1' 'x[y]<2,>=1'"
     assert extras.install_command("b") == "pip install 'pack>=1'"
+    everything = {"msgspec": "msgspec>=0.19", "uvloop": "uvloop>=0.21", "x": "x[y]<2,>=1", "pack": "pack>=1"}
+    assert extras.requirements("a") == everything
 
 
 #: Extras for whoever works on Iris.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import pickle
 import threading
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from iris_py import ConfigurationError, IrisError, Message
@@ -67,10 +67,15 @@ def place(offset: dict[str, Any]) -> dict[str, Any]:
     return {name: offset[name] for name in ("epoch", "position")}
 
 
+def sent(value: Any) -> Any:
+    """Return what Spark makes of a value in another process."""
+    return cloudpickle.loads(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
+
+
 def read(reader: TopicReader, ranges: list[TopicRange]) -> list[int]:
     """Run the tasks of a micro-batch, as Spark does: with a reader that was pickled."""
-    task = pickle.loads(pickle.dumps(reader))
-    ranges = pickle.loads(pickle.dumps(ranges))
+    task = sent(reader)
+    ranges = sent(ranges)
     return [int(value) for each in ranges for rows in task.read(each) for value in rows.column("value").to_pylist()]
 
 
@@ -371,7 +376,7 @@ def test_a_planner_that_is_gone_is_told(planner: Callable[..., TopicReader], pub
     start = reader.initialOffset()
     publish(reader, range(3))
     ranges = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
-    task = pickle.loads(pickle.dumps(reader))
+    task = sent(reader)
     reader.stop()
 
     with pytest.raises(IrisError, match="the rows of the topic 'in' do not come from the driver, whose node has received them"):

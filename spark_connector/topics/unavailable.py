@@ -1,0 +1,48 @@
+"""The format ``iris`` where it cannot work: in a Spark that is too old, or without a package that Iris needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from iris_py import ConfigurationError
+from iris_py.connector import install_command
+from spark_connector.compat import version_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
+
+__all__ = ["unavailable_source"]
+
+#: The oldest Spark whose sources in Python have what topics need: limits of micro-batches, and progress of what waits.
+SPARK_MIN = (4, 2)
+
+
+def unavailable_source(error: Exception) -> type[DataSource]:
+    """Return the data source that says why it cannot be used, whatever it is used for.
+
+    Args:
+        error: The import of the real one that failed.
+    """
+    import pyspark
+    from pyspark.sql.datasource import DataSource
+
+    if version_of(pyspark.__version__) < SPARK_MIN:
+        needed = ".".join(map(str, SPARK_MIN))
+        reason = (
+            f"format('iris') needs Spark {needed} or newer, and this is Spark {pyspark.__version__}. "
+            "notify(df, topic=...) publishes the rows of a DataFrame with every Spark from 3.5 on."
+        )
+    else:
+        reason = f"format('iris') cannot be used, for Iris cannot be imported here: {error}. Run: {install_command('spark')}"
+
+    class UnavailableDataSource(DataSource):
+        """The format, as far as Spark may know it."""
+
+        def __init__(self, options: dict[str, Any]) -> None:
+            raise ConfigurationError(reason)
+
+        @classmethod
+        def name(cls) -> str:
+            return "iris"
+
+    return UnavailableDataSource
