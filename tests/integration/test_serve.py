@@ -164,7 +164,9 @@ def test_one_address_tells_how_all_workers_are(shell: Shell, project: Path, gate
     assert ask(address, "/healthz") == (503, {"status": "NOT_SERVING", "reasons": ["no event loop turns in the worker"]})
     os.kill(pid, signal.SIGCONT)
     wait_for_health(address, "/readyz", (200, {"status": "SERVING"}))
-    assert stop(service, signal.SIGTERM) == (0, b"", "")
+    code, out, errors = stop(service, signal.SIGTERM)
+    assert (code, out) == (0, b"")
+    assert all("the event loop stood still" in line for line in errors.splitlines()), errors
 
 
 COUNTING = """
