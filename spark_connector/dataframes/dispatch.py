@@ -19,6 +19,7 @@ from spark_connector.dataframes.sources import (
     function,
     is_whole,
     key_source,
+    map_in_arrow,
     place,
     row_source,
 )
@@ -28,7 +29,7 @@ from spark_connector.network import Network
 from spark_connector.shipping import Shipment, check_pickles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
     from pyspark.accumulators import Accumulator
@@ -160,7 +161,8 @@ def dispatch(
         id=named_by,
         time_zone=str(df.sparkSession.conf.get("spark.sql.session.timeZone")),
     )
-    return rows.mapInArrow(_task_function(plan, mode), _result_schema(df, added, on_error))
+    run = Shipment(dispatch_rows if mode == "rows" else dispatch_batches, plan)
+    return map_in_arrow(rows, run, _result_schema(df, added, on_error), f"iris_dispatch[{cluster}, {mode}]")
 
 
 def _check_id(df: DataFrame, id: object) -> tuple[str, ...]:  # noqa: A002
@@ -179,18 +181,6 @@ def _check_id(df: DataFrame, id: object) -> tuple[str, ...]:  # noqa: A002
             known = ", ".join(df.columns)
             raise ConfigurationError(f"id={id!r}: {name!r} must be the name of one column, exactly as in: {known}.")
     return names
-
-
-def _task_function(plan: Plan, mode: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that Spark pickles, and whose name it shows in plans."""
-    run = Shipment(dispatch_rows if mode == "rows" else dispatch_batches, plan)
-
-    def iris_dispatch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows: Iterator[pa.RecordBatch] = run(batches)
-        return rows
-
-    iris_dispatch.__name__ = f"iris_dispatch[{plan.cluster}, {mode}]"
-    return iris_dispatch
 
 
 def accumulator_of(metrics: DispatchMetrics | None) -> Accumulator[DispatchCounts] | None:

@@ -11,7 +11,15 @@ import pyarrow as pa
 
 from iris_py import ConfigurationError, IrisError
 from spark_connector.dataframes.arrow import encode_batch
-from spark_connector.dataframes.sources import REQUEST_COLUMN, batch_source, check_frame, is_whole, place, row_source
+from spark_connector.dataframes.sources import (
+    REQUEST_COLUMN,
+    batch_source,
+    check_frame,
+    is_whole,
+    map_in_arrow,
+    place,
+    row_source,
+)
 from spark_connector.dataframes.worker import WorkerNode, start
 from spark_connector.network import Network
 from spark_connector.shipping import Shipment, check_pickles
@@ -116,13 +124,9 @@ def notify(
     source = row_source(rows, told, "message") if mode == "rows" else batch_source(rows, told, "message")
     plan = Message(topic, cluster, source, mode, batch_rows, float(timeout), network)
 
-    run = Shipment(notify_rows, plan)
-
-    def iris_notify(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sent: Iterator[pa.RecordBatch] = run(batches)
-        return sent
-
-    counts = rows.mapInArrow(iris_notify, "messages bigint, receivers bigint").collect()
+    told_to = topic if cluster is None else cluster
+    sent = map_in_arrow(rows, Shipment(notify_rows, plan), "messages bigint, receivers bigint", f"iris_notify[{told_to}]")
+    counts = sent.collect()
     return Notified(messages=sum(row["messages"] for row in counts), receivers=sum(row["receivers"] for row in counts))
 
 

@@ -9,10 +9,13 @@ from iris_py import ConfigurationError
 from spark_connector.compat import check_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+    from spark_connector.shipping import Shipment
 
     #: A column by its name, an expression of columns, or a function of a row as a dict.
     RowSource: TypeAlias = "str | Column | Callable[[Mapping[str, Any]], object]"
@@ -27,6 +30,7 @@ __all__ = [
     "function",
     "is_whole",
     "key_source",
+    "map_in_arrow",
     "place",
     "row_source",
 ]
@@ -69,6 +73,31 @@ def place(df: DataFrame, source: object, name: str, internal: list[str]) -> tupl
         return df, source
     internal.append(name)
     return df.withColumn(name, source), name
+
+
+def map_in_arrow(df: DataFrame, run: Shipment, schema: StructType | str, name: str) -> DataFrame:
+    """Return ``df.mapInArrow(run, schema)``, for columns of any names.
+
+    PySpark looks each column up by its name, where a dot leads into a struct and a backtick quotes. Columns of such names
+    go to the tasks under other ones, and have their own there.
+
+    Args:
+        df: The DataFrame.
+        run: Given the batches of a partition, with the columns of the DataFrame.
+        schema: Of what it yields.
+        name: What Spark shows in plans.
+    """
+    names = df.columns if any(mark in column for column in df.columns for mark in ".`") else None
+    if names is not None:
+        df = df.toDF(*(f"__iris_{number}" for number in range(len(names))))
+
+    # It travels whole, and so names nothing of this package, nor Arrow.
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found: Iterator[pa.RecordBatch] = run(batches if names is None else (each.rename_columns(names) for each in batches))
+        return found
+
+    task.__name__ = name
+    return df.mapInArrow(task, schema)
 
 
 def row_source(df: DataFrame, request: object, origin: str) -> object:

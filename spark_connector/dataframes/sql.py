@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 
@@ -134,17 +134,30 @@ def _register(
         replies: Iterator[pa.Array[Any]] = run(items)
         return replies
 
-    iris_request.__name__ = name
+    iris_request.__name__ = shown = f"{name}[{plan.cluster}]"
     # Spark looks at the types for what kind of function it is; they have to be types, not the texts that annotations are here.
     iris_request.__annotations__ = {"items": Iterator[tuple[pa.Array, ...]], "return": Iterator[pa.Array]}  # type: ignore[type-arg]
     try:
         made = arrow_udf(iris_request, returned)
         iris_request.__annotations__ = {}  # which would be sent along, and need Arrow before anything can say so
-        function: Callable[..., Any] = spark.udf.register(name, made)
+        return _register_as(spark, name, shown, made)
     except PySparkException as exc:
         reason = str(exc).strip().split("\n")[0]
         raise ConfigurationError(f"{name!r} cannot be a function of this session: {reason}") from None
-    return function
+
+
+def _register_as(spark: SparkSession, name: str, shown: str, made: Any) -> Callable[..., Any]:  # noqa: ANN401 - of PySpark
+    """Register a function under a name, so that plans show another one, which says whom it asks.
+
+    PySpark's own ``register`` names the function in plans as in queries, so the session of Java is given another one after
+    that. A session of Spark Connect has no such, and shows the name alone.
+    """
+    java_session = getattr(spark, "_jsparkSession", None)
+    function: Callable[..., Any] = spark.udf.register(name, made)
+    if java_session is None:
+        return function
+    java_session.udf().registerPython(name, made._unwrapped._judf if hasattr(made, "_unwrapped") else made._judf)
+    return cast("Callable[..., Any]", made)
 
 
 def _check_columns(columns: Any, mode: str, reply: object) -> None:  # noqa: ANN401 - whatever was given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 import iris_py.sync as iris
 from iris_py import ConfigurationError
 from iris_security import Secret
-from spark_connector import Network, dispatch
+from spark_connector import ArrowHandler, Network, dispatch
 from spark_connector.compat import check_version
 
 if TYPE_CHECKING:
@@ -369,7 +370,32 @@ def test_tasks_share_the_node_of_their_worker(spark: SparkSession, service: Serv
     assert len(service.node.nodes()) - 1 <= 2 * 2, "at most one for each worker; Spark may have started a second pair"
 
 
+@pytest.mark.parametrize("mode", ["rows", "batches"])
+def test_columns_may_have_any_name(spark: SparkSession, service: Service, mode: Any) -> None:
+    service.serve("echo", lambda payload: payload)
+    service.node.join("frames", ArrowHandler(lambda batch: batch.rename_columns(["the.reply"])))
+    rows = spark.range(3).selectExpr("id AS `order.id`", "string(id) AS `pay``load`")
+    request: Any = "pay`load" if mode == "rows" else ["pay`load"]
+    cluster = "echo" if mode == "rows" else "frames"
+    df = dispatch(
+        rows, cluster, mode=mode, request=request, schema="`the.reply` string", id="order.id", network=service.network
+    )
+
+    assert df.columns == ["order.id", "pay`load", "the.reply"]
+    assert [tuple(row) for row in df.collect()] == [(number, str(number), str(number)) for number in range(3)]
+
+
+def test_a_function_of_a_row_finds_columns_by_their_own_names(spark: SparkSession, service: Service) -> None:
+    service.serve("echo", lambda payload: payload)
+    rows = spark.range(3).selectExpr("id AS `order.id`")
+    df = dispatch(rows, "echo", request=lambda row: str(row["order.id"]), schema="reply string", network=service.network)
+    assert [row["reply"] for row in df.collect()] == ["0", "1", "2"]
+
+
 # -- mistakes
+
+#: Whatever holds it cannot be pickled.
+LOCK = threading.Lock()
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no request": ({}, "request=None must be a column or a function"),
@@ -400,6 +426,12 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no such column of batches": ({"mode": "batches", "request": ["load"]}, "names a column 'load'"),
     "no rows": ({"mode": "batches", "batch_rows": 0}, "batch_rows=0 must be"),
     "an id that is no column": ({"id": ["id", "order"]}, "'order' must be the name of one column, exactly as in: id"),
+    "a request with a lock": ({"request": lambda _row: bytes(LOCK.locked())}, "request= cannot be sent to executors: .*lock"),
+    "a reply with a lock": (
+        {"reply": lambda _reply: LOCK.locked()},
+        "the function reply= cannot be sent to .* at its first call",
+    ),
+    "a key with a lock": ({"key": lambda _row: str(LOCK.locked())}, "the function key= cannot be sent to executors"),
     "an id of another type": ({"id": 7}, "id=7 must be the name of a column, or a list of them"),
 }
 

@@ -93,6 +93,13 @@ def test_batches_are_published_as_arrow(spark: SparkSession, service: Service) -
     assert {tuple(batch.schema.names) for batch in batches} == {("id",)}
 
 
+def test_columns_may_have_any_name(spark: SparkSession, service: Service) -> None:
+    with service.node.subscribe("dotted") as subscription:
+        rows = spark.range(3).selectExpr("string(id) AS `order.id`")
+        assert notify(rows, topic="dotted", message="order.id", network=service.network).messages == 3
+        assert sorted(message.payload for message in take(subscription, 3)) == [b"0", b"1", b"2"]
+
+
 def test_nobody_was_there(spark: SparkSession, service: Service) -> None:
     assert notify(numbers(spark, 4), topic="void", message="text", network=service.network) == Notified(messages=4, receivers=0)
     assert notify(numbers(spark, 0), topic="void", message="text", network=service.network) == Notified(messages=0, receivers=0)
@@ -106,8 +113,15 @@ def test_a_subscriber_that_has_stopped_fails_the_job_in_the_end(spark: SparkSess
     assert "the topic 'slow' took no message for 0.5 s: a receiver does not take what it has been sent" in str(caught.value)
 
 
+#: Whatever holds it cannot be pickled.
+LOCK = threading.Lock()
+
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "nobody": ({"message": "text"}, "either topic= or cluster="),
+    "a message with a lock": (
+        {"topic": "a", "message": lambda _row: bytes(LOCK.locked())},
+        "the function message= cannot be sent to executors: .*lock.* at its first call",
+    ),
     "both": ({"topic": "a", "cluster": "b", "message": "text"}, "either topic= or cluster="),
     "a number as topic": ({"topic": 5, "message": "text"}, "topic= and cluster= are names"),
     "no message": ({"topic": "a"}, "message=None must be a column or a function of a row"),

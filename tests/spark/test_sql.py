@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("spark-topics")
 
 ROWS = 550
+#: Whatever holds it cannot be pickled.
+LOCK = threading.Lock()
 
 
 @pytest.fixture
@@ -68,6 +71,19 @@ def test_a_struct_brings_the_names_of_its_columns(spark: SparkSession, service: 
     register(spark, "score", cluster="scorers", schema="score double", network=service.network)
     found = spark.sql(f"SELECT id, score(struct(country, amount)) AS score FROM {orders} WHERE id >= 540").collect()
     assert [tuple(row) for row in found] == [(number, float(number)) for number in range(540, ROWS)]
+
+
+def test_the_plan_names_the_cluster_that_is_asked(spark: SparkSession, service: Service, orders: str) -> None:
+    function = register(
+        spark, "score", cluster="the scorers", columns=["amount"], schema="score double", network=service.network
+    )
+    plan = spark.sql(f"EXPLAIN SELECT score(amount) AS s FROM {orders}").collect()[0][0]
+    assert "ArrowEvalPython [score[the scorers](" in plan
+
+    service.node.join("the scorers", ArrowHandler(lambda batch: batch.rename_columns(["score"])))
+    df = spark.table(orders).where("id < 3").select(function("amount").alias("s"))
+    assert "score[the scorers](" in df._jdf.queryExecution().toString()
+    assert [row["s"] for row in df.collect()] == [0.0, 0.5, 1.0]
 
 
 def test_only_rows_that_are_left_are_asked_about(spark: SparkSession, service: Service, orders: str) -> None:
@@ -129,6 +145,7 @@ def test_a_call_that_does_not_fit_says_how_to_call_it(spark: SparkSession, servi
     [
         ({"mode": "rows", "columns": ["a"]}, "columns= is for mode='batches'"),
         ({"reply": len}, "reply= is for mode='rows'"),
+        ({"mode": "rows", "reply": lambda _reply: LOCK.locked()}, "the function reply= cannot be sent to executors: .*lock"),
         ({"columns": "amount"}, "must be a list of names"),
         ({"columns": ["a", "a"]}, "names a column twice"),
         ({"schema": "error string", "on_error": "column"}, "two fields 'error'"),

@@ -60,8 +60,8 @@ def test_it_has_the_methods_of_a_node_with_their_arguments() -> None:
     def arguments(owner: type, name: str) -> list[tuple[str, object]]:
         return [(each.name, each.default) for each in inspect.signature(getattr(owner, name)).parameters.values()]
 
-    # A task lives for seconds, has recent_events(), and asks no other node.
-    not_there = {"join", "tunnel", "events", "ask_nodes", "find_route", "trace"}
+    # A task lives for seconds, has recent_events(), asks no other node, and is not the one that listens.
+    not_there = {"join", "tunnel", "events", "ask_nodes", "find_route", "trace", "port"}
     left_out = not_there | {"close", "subscribe"}
     names = {name for name in vars(iris.Node) if not name.startswith("_")} - {
         "rekey",
