@@ -18,7 +18,8 @@ def test_kinds_index_a_table() -> None:
     answers = [packets.REPLY, packets.FAILURE, packets.REJECTION, packets.DECLINE]
     publishing = [*packets.PUBLICATIONS, packets.PAUSE, packets.RESUME]
     tunnels = [packets.TUNNEL_OPEN, packets.TUNNEL_ACCEPT]
-    kinds = [*packets.REQUESTS, packets.CANCEL, packets.BROADCAST, packets.SURVEY, *answers, *publishing, *tunnels]
+    losses = [packets.LOSSES, packets.RESERVE]
+    kinds = [*packets.REQUESTS, packets.CANCEL, packets.BROADCAST, packets.SURVEY, *answers, *publishing, *tunnels, *losses]
     assert sorted(kinds) == list(range(1, packets.KINDS))
 
 
