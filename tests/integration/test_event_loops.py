@@ -212,6 +212,7 @@ READABLE = {
     "Node.id",
     "Node.max_message_bytes",
     "Node.network",
+    "Node.port",
     "Node.zone",
     "StatusServer.address",
     *(

@@ -14,7 +14,8 @@ from iris_security import Secret
 if TYPE_CHECKING:
     from pathlib import Path
 
-SECRET = Secret(bytes(range(32))).text
+#: A network of this process of tests alone: the others run the same tests beside it.
+SECRET = Secret.generate(os.urandom).text
 
 #: Two nodes of one network, of which one asks the other. The user has no entry in the table of users.
 PROGRAM = """
@@ -84,14 +85,15 @@ main()
         (["keys", "list"], 0, "primary"),
         (["keys", "path"], 2, "this user has no home directory, and so no secret there"),
         (["clusters"], 3, "no other node found"),
-        (["doctor"], 8, "this user has no home directory: nodes of this machine are found by beacons and seeds only"),
+        (["doctor"], None, "this user has no home directory: nodes of this machine are found by beacons and seeds only"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_each_command_that_uses_a_home_does_without_or_says_so(words: list[str], code: int, says: str) -> None:
+def test_each_command_that_uses_a_home_does_without_or_says_so(words: list[str], code: int | None, says: str) -> None:
     done = run([sys.executable, "-c", COMMAND, *words], {"IRIS_SECRET": SECRET})
     output = done.stdout + done.stderr
     assert says in output
     assert "Traceback" not in output
     assert "bug in Iris" not in output
-    assert done.returncode == code, output
+    # The doctor examines the machine, too, and may find a fault of it.
+    assert done.returncode == code if code is not None else done.returncode in (0, 8), output
