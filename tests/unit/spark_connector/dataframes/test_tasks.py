@@ -118,7 +118,7 @@ class Mortal:
         self,
         cluster: str,
         timeout: float,
-        on_outcomes: Callable[[list[tuple[Question, object]]], None],
+        on_outcomes: Callable[[list[tuple[Question, bytes | TooManyMembersLost]]], None],
         on_member: object,
         retry: Retry,
         *,

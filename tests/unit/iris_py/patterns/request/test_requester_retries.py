@@ -292,9 +292,9 @@ def test_pauses_grow_by_a_factor_up_to_a_bound(values: dict[str, float], pauses:
 
 def test_a_policy_shows_what_differs_from_the_default() -> None:
     assert repr(Retry()) == "Retry()"
-    shown = repr(Retry(attempts=3, on="failed", backoff_max=2.0))
+    shown = repr(Retry(attempts=3, on=("failed",), backoff_max=2.0))
     assert shown == "Retry(attempts=3, on=('failed',), backoff_max=2.0)"
-    assert eval(shown) == Retry(attempts=3, on="failed", backoff_max=2.0)
+    assert eval(shown) == Retry(attempts=3, on=("failed",), backoff_max=2.0)
 
 
 # -- members that are lost
