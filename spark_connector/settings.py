@@ -1,16 +1,35 @@
-"""Settings of an application, made before its first session."""
+"""Settings of an application: those of agents, made before its first session, and those of its network, ``spark.iris.*``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from iris_py import ConfigurationError
 from spark_connector.daemon import MODULE
+from spark_connector.network import Network
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["configure"]
+__all__ = ["configure", "network_of"]
+
+_PREFIX: Final = "spark.iris."
+_TEXTS: Final = {
+    "network": "name",
+    "secret.file": "secret_file",
+    "clusters.directory": "clusters_directory",
+    "listen": "listen",
+    "zone": "zone",
+    "administrator": "administrator",
+}
+_LISTS: Final = {"seeds": "seeds", "advertise": "advertise"}
+_TRUTHS: Final = {"discovery": "discovery", "strict": "strict"}
+_NUMBERS: Final = {"max.message.bytes": "max_message_bytes"}
+#: The settings of a network, without their prefix, and the fields of :class:`Network` that they are.
+_FIELDS: Final = {**_TEXTS, **_LISTS, **_TRUTHS, **_NUMBERS}
+#: What a setting must not hold. Spark redacts what is called so in its user interface, and shows it on command lines. A command
+#: could be set by whoever may write SQL, and would run on every executor.
+_REFUSED: Final = ("secret", "secret.command", "clusters")
 
 
 def configure(builder: SparkSession.Builder, *, accelerate: bool = True, fair: bool = True) -> SparkSession.Builder:
@@ -45,3 +64,61 @@ def configure(builder: SparkSession.Builder, *, accelerate: bool = True, fair: b
     if fair:
         builder = builder.config("spark.scheduler.mode", "FAIR")
     return builder
+
+
+def network_of(spark: SparkSession) -> Network:
+    """Return the network that the settings ``spark.iris.*`` of a session describe; without any, that of ``Network()``.
+
+    Args:
+        spark: The session, also one of Spark Connect.
+
+    Raises:
+        ConfigurationError: A setting is unknown, wrong, or would hold a secret.
+    """
+    given = _given(spark)
+    for name in given:
+        if name in _REFUSED:
+            raise ConfigurationError(
+                f"{_PREFIX}{name} is no setting, for others can read or set what is in Spark's settings. Write the secret "
+                "into a file that only its user can read, on each executor, and name that with "
+                f"{_PREFIX}secret.file; or set "
+                "IRIS_SECRET_COMMAND in the environment of Spark's processes."
+            )
+        if name not in _FIELDS:
+            known = ", ".join(_PREFIX + each for each in sorted(_FIELDS))
+            raise ConfigurationError(f"the setting {_PREFIX}{name} is unknown; there are {known}. Correct it.")
+    values: dict[str, Any] = {_FIELDS[name]: _parse(name, text) for name, text in given.items()}
+    return Network(**values)
+
+
+def _given(spark: SparkSession) -> dict[str, str]:
+    """Return the settings of a session that begin so, without the prefix."""
+    conf: Any = spark.conf
+    try:
+        everything = dict(conf.getAll)
+    except AttributeError:  # before Spark 4.0 the session does not list what it has
+        everything = dict(spark.sparkContext.getConf().getAll())
+        names = [_PREFIX + name for name in (*_FIELDS, *_REFUSED)]
+        everything.update({name: text for name in names if (text := conf.get(name, None)) is not None})
+    return {name.removeprefix(_PREFIX): str(text) for name, text in everything.items() if name.startswith(_PREFIX)}
+
+
+def _parse(name: str, text: str) -> object:
+    """Return the value of a setting.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    if not text.strip():
+        raise ConfigurationError(f"{_PREFIX}{name} is empty. Give it a value, or leave it out.")
+    if name in _LISTS:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if name in _TRUTHS:
+        if text.lower() not in ("true", "false"):
+            raise ConfigurationError(f"{_PREFIX}{name}={text!r} must be true or false.")
+        return text.lower() == "true"
+    if name in _NUMBERS:
+        if not text.isascii() or not text.isdecimal() or int(text) < 1:
+            raise ConfigurationError(f"{_PREFIX}{name}={text!r} must be a whole number, at least 1.")
+        return int(text)
+    return text

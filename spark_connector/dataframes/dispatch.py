@@ -26,6 +26,7 @@ from spark_connector.dataframes.sources import (
 from spark_connector.dataframes.tasks import dispatch_batches, dispatch_rows
 from spark_connector.dataframes.window import WAIT_FOR_MEMBERS_S
 from spark_connector.network import Network
+from spark_connector.settings import network_of
 from spark_connector.shipping import Shipment, check_pickles
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.accumulators import Accumulator
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from spark_connector.dataframes.counts import DispatchCounts
@@ -113,7 +114,7 @@ def dispatch(
             with it when Spark has tried often enough. ``null``: the new columns are null. ``column``: likewise, and the column
             ``error`` says why; it is null in other rows. That nobody serves the cluster is no matter of single rows: the task
             fails. In mode ``batches`` a request whose handler failed is asked again in halves, until the bad rows are alone.
-        network: Settings of the nodes that ask; see :class:`Network`.
+        network: Settings of the nodes that ask; see :class:`Network`. By default the settings ``spark.iris.*`` of the session.
         name: What this dispatch is called in keys. By default its number in this program, so that keys are the same after a
             restart if the program dispatches in the same order. Inside ``foreachBatch``, give it a name.
         metrics: Counts what is asked, and what became of it.
@@ -129,7 +130,7 @@ def dispatch(
         or not 0 <= wait_for_members < math.inf
     ):
         raise ConfigurationError(f"wait_for_members={wait_for_members!r} must be a finite number of seconds, at least 0.")
-    network = check_network(network)
+    network = check_network(df.sparkSession, network)
     if mode == "batches" and (reply is not None or key is not None):
         raise ConfigurationError(
             "reply= and key= are for mode='rows': a batch is answered by columns, and its rows have no keys."
@@ -199,14 +200,14 @@ def accumulator_of(metrics: DispatchMetrics | None) -> Accumulator[DispatchCount
 # -- checks
 
 
-def check_network(network: object) -> Network:
-    """Return the settings of nodes, by default those of the place where they run.
+def check_network(spark: SparkSession, network: object) -> Network:
+    """Return the settings of nodes, by default those of the session.
 
     Raises:
-        ConfigurationError: These are no such settings.
+        ConfigurationError: These are no such settings, or those of the session are wrong.
     """
     if network is None:
-        return Network()
+        return network_of(spark)
     if not isinstance(network, Network):
         raise ConfigurationError(f"network={network!r} must be a spark_connector.Network.")
     return network

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from iris_py import ConfigurationError, IrisError
 from spark_connector.dataframes.arrow import encode_batch
+from spark_connector.dataframes.dispatch import check_network
 from spark_connector.dataframes.sources import (
     REQUEST_COLUMN,
     batch_source,
@@ -21,7 +22,6 @@ from spark_connector.dataframes.sources import (
     row_source,
 )
 from spark_connector.dataframes.worker import WorkerNode, start
-from spark_connector.network import Network
 from spark_connector.shipping import Shipment, check_pickles
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark_connector.dataframes.sources import BatchSource, RowSource
+    from spark_connector.network import Network
 
 __all__ = ["Message", "Notified", "notify", "notify_rows"]
 
@@ -116,9 +117,7 @@ def notify(
         raise ConfigurationError(f"batch_rows={batch_rows!r} must be a number of rows, at least 1.")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
         raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
-    network = Network() if network is None else network
-    if not isinstance(network, Network):
-        raise ConfigurationError(f"network={network!r} must be a spark_connector.Network.")
+    network = check_network(df.sparkSession, network)
     check_pickles(message=message)
     rows, told = place(df, message, REQUEST_COLUMN, [])
     source = row_source(rows, told, "message") if mode == "rows" else batch_source(rows, told, "message")

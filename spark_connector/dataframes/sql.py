@@ -94,7 +94,7 @@ def register(
     accumulator = accumulator_of(metrics)
     plan = Plan(
         cluster=cluster,
-        network=check_network(network),
+        network=check_network(spark, network),
         reply_schema=arrow_schema,
         request=REQUEST_COLUMN if mode == "rows" else None,
         reply=reply,

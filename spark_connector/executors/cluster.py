@@ -47,7 +47,7 @@ from spark_connector.executors.orders import (
     seal_order,
 )
 from spark_connector.executors.reconciler import RETRY_S, RETRY_S_MAX, Reconciler
-from spark_connector.network import Network
+from spark_connector.settings import network_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from iris_py.connector import AnyHandler, BytesLike, HeaderValue
+    from spark_connector.network import Network
 
 __all__ = ["Executor", "ExecutorCluster"]
 
@@ -127,7 +128,8 @@ class ExecutorCluster:
         name: The cluster: 1 to 160 bytes of UTF-8. Two applications that use the same one at the same time are one cluster.
         handler: As for ``Node.join()``: a function of a request, or a ``Handler``, of ``iris_py`` or ``iris_py.sync``. It
             travels to the executors as a pickle, code included if it is defined in the main program.
-        network: The network of executors and driver; see :class:`Network`. By default that of the user and the machine.
+        network: The network of executors and driver; see :class:`Network`. By default the settings ``spark.iris.*`` of the
+            session, and without any the network of the user and the machine.
         node: The node of the driver, to be used instead of one that is started with ``network``; it is not closed.
         poll: Seconds between two looks for executors that have no agent.
         concurrency: As for ``Node.join()``, at each executor; so are the others.
@@ -178,7 +180,9 @@ class ExecutorCluster:
         self._closing = threading.Lock()
         self._is_closed = False
         self._has_application_ended = False
-        network = network or Network(name=None if node is None else node.network)
+        network = network or network_of(spark)
+        if node is not None and network.name is None:
+            network = replace(network, name=node.network)
         options = {
             "concurrency": concurrency,
             "queue_messages": queue_messages,

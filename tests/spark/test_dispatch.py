@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 import iris_py.sync as iris
 from iris_py import ConfigurationError
 from iris_security import Secret
-from spark_connector import ArrowHandler, Network, dispatch
+from spark_connector import ArrowHandler, Network, dispatch, notify
 from spark_connector.compat import check_version
 
 if TYPE_CHECKING:
@@ -368,6 +368,29 @@ def test_tasks_share_the_node_of_their_worker(spark: SparkSession, service: Serv
         dispatch(numbers(spark, 20), "echo", request="payload", network=service.network).collect()
 
     assert len(service.node.nodes()) - 1 <= 2 * 2, "at most one for each worker; Spark may have started a second pair"
+
+
+def test_the_settings_of_the_session_name_the_network(
+    spark: SparkSession, service: Service, secret: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "secret"
+    path.write_text(secret)
+    path.chmod(0o600)
+    service.serve("echo", lambda payload: payload)
+    given = {"network": "tests", "secret.file": str(path), "seeds": service.node.address, "discovery": "false"}
+    for name, text in given.items():
+        spark.conf.set(f"spark.iris.{name}", text)
+    try:
+        df = dispatch(numbers(spark, 4), "echo", request="payload", schema="reply string")
+        assert [row["reply"] for row in df.collect()] == ["0", "1", "2", "3"]
+        assert notify(numbers(spark, 4), topic="t", message="payload").messages == 4
+
+        spark.conf.set("spark.iris.seeds", "127.0.0.1:1")
+        df = dispatch(numbers(spark, 1), "echo", request="payload", schema="reply string", network=service.network)
+        assert [row["reply"] for row in df.collect()] == ["0"], "an argument counts in place of all settings"
+    finally:
+        for name in given:
+            spark.conf.unset(f"spark.iris.{name}")
 
 
 @pytest.mark.parametrize("mode", ["rows", "batches"])

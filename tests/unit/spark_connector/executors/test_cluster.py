@@ -11,6 +11,7 @@ import pytest
 
 import iris_py
 from iris_py import ConfigurationError, MessageTooLarge, NodeClosed, NoMembers, RemoteError
+from spark_connector import Network
 from spark_connector.errors import ExecutorsMissing, UpdateFailed
 from spark_connector.executors import cluster as module
 from spark_connector.executors.cluster import NAME_BYTES_MAX, Executor, ExecutorCluster
@@ -161,7 +162,7 @@ class Driver:
 
     def __init__(self, agents: int = 2) -> None:
         self.node = FakeNode()
-        self.cluster = self.node.cluster = ExecutorCluster(None, "c", answer_one, node=self.node)  # type: ignore[arg-type]
+        self.cluster = self.node.cluster = ExecutorCluster(None, "c", answer_one, node=self.node, network=Network())  # type: ignore[arg-type]
         self.application: Any = self.cluster._application
         self.reconciler: Any = self.cluster._reconciler
         for number in range(agents):
@@ -388,7 +389,7 @@ def test_a_handler_that_is_too_large_is_refused_and_leaves_nothing_behind() -> N
     node = FakeNode()
     node.max_message_bytes = 10
     with pytest.raises(MessageTooLarge):
-        ExecutorCluster(None, "c", answer_one, node=node)  # type: ignore[arg-type]
+        ExecutorCluster(None, "c", answer_one, node=node, network=Network())  # type: ignore[arg-type]
     assert node.closed == 0  # it is the caller's
     driver = Driver()
     driver.node.max_message_bytes = 10
