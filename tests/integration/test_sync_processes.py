@@ -82,12 +82,22 @@ def remembered(home: Path) -> list[str]:
     ("name", "said"),
     [
         ("exit_without_close", ["hello"]),
-        ("exit_during_request", ["ends"]),
         ("exit_during_iteration", ["one"]),
     ],
 )
 def test_a_program_ends_and_closes_its_nodes(start: Callable[[str], Program], home: Path, name: str, said: list[str]) -> None:
     assert start(name).finish() == (0, said, "")
+    assert remembered(home) == []
+
+
+def test_a_program_ends_though_a_handler_never_returns_and_says_so(start: Callable[[str], Program], home: Path) -> None:
+    code, said, errors = start("exit_during_request").finish()
+    assert (code, said) == (0, ["ends"])
+    assert [line.partition(";")[0] for line in errors.splitlines()] == [
+        "leaving 'stuck' waits for 1 request that runs",
+        "handlers of 'stuck' still run after 2 s",
+        "1 handlers go on although they were cancelled",
+    ]
     assert remembered(home) == []
 
 
