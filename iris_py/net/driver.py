@@ -15,7 +15,6 @@ import math
 import mmap
 import os
 import socket
-import time
 from collections import deque
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
@@ -27,7 +26,8 @@ from iris_py.logs import EventLogger
 from iris_py.net.addresses import parse_address
 from iris_py.net.descriptors import EXHAUSTED, Exhaustion
 from iris_py.net.network import OwnAddressError
-from iris_py.net.process import Lateness, run_delay_s
+from iris_py.net.process import Lateness
+from iris_py.net.watchdog import watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -72,11 +72,6 @@ TURN_S = 0.02
 #: may be from long ago, and each link is asked. Too small: a busy machine asks again and again, and requests wait for one more
 #: round trip each time; too large: requests are begun whose callers' time was over within as much.
 STANDSTILL_S = 0.25
-#: A timer that is later than this is told in the log (seconds). Too small: a busy machine fills the log; too large: what makes
-#: callers wait is not seen.
-STANDSTILL_TOLD_S = 0.5
-#: A process that computed for at least this share of a standstill was not stopped: its own code held the event loop up.
-COMPUTED_MIN = 0.5
 #: A turn ends after this many rounds even if more is to be done, so that a busy node still reads.
 TRANSMIT_ROUNDS_MAX = 16
 
@@ -308,8 +303,7 @@ class Driver:
         self.is_closed = False
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
-        self._timer_cpu_s = 0.0  # the processor time of the process when the timer was armed
-        self._timer_delay_s = 0.0  # and how long this thread had waited for a processor until then
+        self._is_watched = False
         self._on_dial_failed: Callable[[str, OSError | IrisError], None] | None = None
 
     # -- life
@@ -364,6 +358,9 @@ class Driver:
         """
         self._core = core
         self._on_dial_failed = on_dial_failed
+        if not self.network.is_simulated:
+            watchdog().watch(self.loop)
+            self._is_watched = True
         if self._datagrams is not None:
             self._spawn(self._receive_datagrams(self._datagrams))
         self.wake()
@@ -385,6 +382,9 @@ class Driver:
     def abort(self) -> list[asyncio.Task[None]]:
         """Stop at once and send nothing more; returns the tasks that are about to end."""
         self.is_closed = True
+        if self._is_watched:
+            self._is_watched = False
+            watchdog().unwatch(self.loop)
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._connections.values()):
@@ -565,41 +565,18 @@ class Driver:
         self._timer_at = max(deadline, now)
         self.late_at = self._timer_at + STANDSTILL_S
         self._timer = self.call_at(self._timer_at, self._handle_timeout)
-        self._timer_cpu_s, self._timer_delay_s = time.process_time(), run_delay_s()
 
     def _handle_timeout(self) -> None:
         self._timer = None
         now = self.loop.time()
         late_s = now - self._timer_at
         self.lateness.note(late_s, now)
-        if late_s > STANDSTILL_TOLD_S:
-            self._tell_standstill(late_s)
         if now > self.late_at:
             self.resume(now)
         self.late_at = math.inf
         if self._core is not None and not self.is_closed:
             self._core.handle_timeout(now)
             self.transmit()
-
-    def _tell_standstill(self, late_s: float) -> None:
-        """Log that the event loop did nothing for a while, and whether code of the process or something else is the cause."""
-        if run_delay_s() - self._timer_delay_s >= late_s / 2:
-            return  # the machine had no processor for it
-        computed_s = min(time.process_time() - self._timer_cpu_s, late_s)
-        if computed_s >= COMPUTED_MIN * late_s:
-            cause = "code in the event loop computed meanwhile"
-        else:
-            cause = "code in the event loop waited without `await`, or the process was stopped"
-        logger.warning(
-            "loop_stood_still",
-            "the event loop stood still for %.1f s or more, with %.1f s of processor time: %s. "
-            "Code that blocks or computes belongs into a plain `def`, which runs in a thread",
-            late_s,
-            computed_s,
-            cause,
-            seconds=late_s,
-            computed_seconds=computed_s,
-        )
 
     async def _dial(self, address: str) -> None:
         assert self._core is not None

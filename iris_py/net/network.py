@@ -115,6 +115,10 @@ class DatagramSocket(Protocol):
 class Network(Protocol):
     """A way to reach other nodes and to be reached."""
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether time there is not that of the machine, and may pass in leaps."""
+
     async def listen(self, factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int) -> Listener:
         """Accept streams at an address.
 

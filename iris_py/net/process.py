@@ -79,10 +79,15 @@ def read_process(lateness: Lateness, now: float) -> ProcessStatistics:
     )
 
 
-def run_delay_s() -> float:
-    """Return how long this thread could have run and had no processor, in seconds; 0 where the system does not say."""
+def run_delay_s(thread: int | None = None) -> float:
+    """Return how long a thread could have run and had no processor, in seconds; 0 where the system does not say.
+
+    Args:
+        thread: Its native id; None for the calling thread.
+    """
+    path = _SCHEDULED if thread is None else Path(f"/proc/self/task/{thread}/schedstat")
     try:
-        return int(_SCHEDULED.read_bytes().split()[1]) / 1e9
+        return int(path.read_bytes().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return 0.0
 

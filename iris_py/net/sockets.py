@@ -141,6 +141,8 @@ class SocketListener:
 class SocketNetwork:
     """The network of this machine: implements :class:`iris_py.net.network.Network`."""
 
+    is_simulated = False
+
     async def listen(self, factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int) -> SocketListener:
         """Accept streams at an address, as :meth:`iris_py.net.network.Network.listen` says."""
         socks = await self._bind(host, port, _listening_socket)

@@ -356,6 +356,8 @@ class MemoryListener:
 class MemoryHost:
     """One simulated machine: implements :class:`iris_py.net.network.Network`."""
 
+    is_simulated = True
+
     def __init__(self, network: MemoryNetwork, name: str) -> None:
         """Create a host; use :meth:`MemoryNetwork.host`."""
         self.name = name

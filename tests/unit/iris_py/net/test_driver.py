@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import math
 import socket
 from collections import deque
@@ -704,46 +703,3 @@ def test_links_timers_and_turns_begin_in_the_context_of_the_driver_and_not_of_wh
     with asyncio.Runner(loop_factory=factory) as runner:
         seen = runner.run(main())
     assert {each for each in seen if "a request" in each} <= {"turn in a request"}, "but for the turn that it takes itself"
-
-
-# -- a loop that stood still
-
-
-@pytest.mark.parametrize(
-    ("late_s", "computed_s", "starved_s", "cause"),
-    [
-        (5.0, 0.1, 0.0, "waited without `await`, or the process was stopped"),
-        (5.0, 4.0, 0.0, "code in the event loop computed meanwhile"),
-        (5.0, 0.1, 4.0, None),
-        (0.4, 0.4, 0.0, None),
-    ],
-)
-def test_a_loop_that_stood_still_says_so_unless_the_machine_is_the_cause(
-    late_s: float,
-    computed_s: float,
-    starved_s: float,
-    cause: str | None,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async def main() -> None:
-        driver = make_driver(MemoryNetwork(1).host(A))
-        processor, delay = [10.0], [20.0]
-        monkeypatch.setattr("iris_py.net.driver.time.process_time", lambda: processor[0])
-        monkeypatch.setattr("iris_py.net.driver.run_delay_s", lambda: delay[0])
-        core = Watching()
-        core.due = driver.loop.time()
-        driver._arm_timer(cast("Any", core), driver.loop.time())
-        assert driver._timer is not None
-        driver._timer.cancel()
-        driver._timer_at -= late_s
-        processor[0] += computed_s
-        delay[0] += starved_s
-        driver._handle_timeout()
-
-    run(main())
-    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(lines) == (cause is not None)
-    if cause is not None:
-        assert f"stood still for {late_s:.1f} s or more" in lines[0]
-        assert cause in lines[0]

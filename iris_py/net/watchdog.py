@@ -1,0 +1,220 @@
+"""A thread that finds out which code holds up an event loop, and says so in the log.
+
+A loop that stands still cannot look at itself, and when it goes on the code that held it up is over. So one thread per process
+asks each loop that drives a node for a sign of life, ten times a second, and reads the stack of the loop's thread if the sign
+does not come. The thread runs only while a node is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import site
+import sys
+import sysconfig
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from iris_py.logs import EventLogger
+from iris_py.net.process import run_delay_s
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+logger = EventLogger("iris_py.net")
+
+#: How often the thread asks (seconds). Too small: idle processes wake up for nothing; too large: short standstills
+#: are not seen.
+BEAT_S: Final = 0.1
+#: A standstill that is surely longer than this is told in the log (seconds); one of this and ``BEAT_S`` is always told. Too
+#: small: a busy machine fills the log; too large: what makes callers wait is not seen.
+TOLD_S: Final = 0.4
+#: A process that computed for at least this share of a time was not stopped meanwhile.
+COMPUTED_MIN: Final = 0.5
+#: How long the end of the last node waits for the thread (seconds). The thread has nothing to do but to notice, so only a
+#: machine without a free processor takes longer, and the thread ends by itself then.
+JOIN_TIMEOUT_S: Final = 1.0
+
+_STDLIB: Final = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib"))
+_PACKAGES: Final = tuple(
+    f"{path}{os.sep}" for path in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), site.getusersitepackages()}
+)
+_IRIS: Final = f"{Path(__file__).parents[1]}{os.sep}"
+_LOOP: Final = {(asyncio.base_events.__file__, "run_forever"), (asyncio.runners.__file__, "run")}
+
+
+class Watch:
+    """A loop that drives nodes, and the sign of life that it was asked for last. To be made in the thread of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.drivers = 0
+        self.place: str | None = None  # where the code was that holds up the loop now
+        self._loop = loop
+        self._thread, self._native = threading.get_ident(), threading.get_native_id()
+        self._asked_at: float | None = None  # None: the loop has answered
+        self._cpu_s = 0.0  # the processor time of the process when the loop was asked
+        self._delay_s = 0.0  # and how long the loop's thread had waited for a processor until then
+        self._stopped_s = 0.0
+
+    def look(self, now: float, stopped_s: float) -> None:
+        """Ask for a sign of life, or find out why there is none. In the thread of the watchdog.
+
+        Args:
+            now: The time, in seconds.
+            stopped_s: How long the whole process was stopped just before, in seconds.
+        """
+        if self._asked_at is not None:
+            self._stopped_s += stopped_s
+            if self.place is None and not stopped_s:
+                self.place = describe_stack(sys._current_frames().get(self._thread))
+            return
+        self.place, self._stopped_s = None, stopped_s
+        self._cpu_s, self._delay_s = time.process_time(), run_delay_s(self._native)
+        self._asked_at = now - stopped_s
+        try:
+            self._loop.call_soon_threadsafe(self._answer)
+        except RuntimeError:  # it was closed at this moment
+            return
+
+    def _answer(self) -> None:
+        """Give the sign of life. In the loop."""
+        if self._asked_at is None:
+            return
+        late_s = time.monotonic() - self._asked_at
+        if late_s > TOLD_S and self.drivers:
+            self._tell(late_s)
+        self._asked_at = None
+
+    def _tell(self, late_s: float) -> None:
+        if run_delay_s() - self._delay_s >= late_s / 2:
+            return  # the machine had no processor for it
+        computed_s = min(time.process_time() - self._cpu_s, late_s)
+        if self.place is not None:
+            cause = f"{self.place} held it up. What blocks or computes belongs into a plain `def`, which runs in a thread"
+        elif computed_s >= COMPUTED_MIN * late_s:
+            cause = "native code computed meanwhile without releasing the interpreter"
+        elif self._stopped_s:
+            cause = "the whole process was stopped, or native code waited without releasing the interpreter"
+        else:
+            return  # over before anybody could look, on a machine with too much to do
+        logger.warning(
+            "loop_stood_still",
+            "the event loop stood still for %.1f s or more, with %.1f s of processor time: %s",
+            late_s,
+            computed_s,
+            cause,
+            seconds=late_s,
+            computed_seconds=computed_s,
+            place=self.place,
+        )
+
+
+class Watchdog:
+    """Looks at all loops of a process that drive a node."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watches: dict[asyncio.AbstractEventLoop, Watch] = {}
+        self._thread: threading.Thread | None = None
+        self._ending = threading.Event()
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
+        """Begin to watch the loop of a driver, in the thread of that loop. To be called once for each driver."""
+        with self._lock:
+            watch = self._watches.get(loop)
+            if watch is None:
+                watch = self._watches[loop] = Watch(loop)
+            watch.drivers += 1
+            if self._thread is None:
+                self._ending = threading.Event()
+                self._thread = threading.Thread(target=self._run, args=(self._ending,), name="iris-watchdog", daemon=True)
+                self._thread.start()
+        return watch
+
+    def unwatch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Note the end of a driver. A loop is watched until its last one ends, and the thread ends with the last loop."""
+        with self._lock:
+            watch = self._watches.get(loop)
+            if watch is not None:
+                watch.drivers -= 1
+                if not watch.drivers:
+                    del self._watches[loop]
+            if self._watches or self._thread is None:
+                return
+            thread, self._thread = self._thread, None
+            self._ending.set()
+        thread.join(JOIN_TIMEOUT_S)
+
+    def _run(self, ending: threading.Event) -> None:
+        looked_at, cpu_s, delay_s = time.monotonic(), time.process_time(), run_delay_s()
+        while not ending.wait(BEAT_S):
+            now, cpu_before_s, delay_before_s = time.monotonic(), cpu_s, delay_s
+            cpu_s, delay_s = time.process_time(), run_delay_s()
+            late_s = now - looked_at - BEAT_S
+            looked_at = now
+            # If this thread is late without computing and without want of a processor, then the whole process was stopped.
+            was_stopped = late_s > TOLD_S / 2 and max(cpu_s - cpu_before_s, delay_s - delay_before_s) < COMPUTED_MIN * late_s
+            with self._lock:
+                if ending.is_set():
+                    return
+                self._watches = {loop: watch for loop, watch in self._watches.items() if not loop.is_closed()}
+                if not self._watches:
+                    self._thread = None
+                    return
+                for watch in self._watches.values():
+                    watch.look(now, late_s if was_stopped else 0.0)
+
+
+def describe_stack(innermost: FrameType | None) -> str | None:
+    """Say where a thread is: in the innermost code of the program, otherwise of a package, otherwise of anything.
+
+    Args:
+        innermost: The innermost frame of its stack.
+
+    Returns:
+        The function and its place, and before it the handler that called it, if that is another one. For example ``load
+        (/srv/db.py:31)`` or ``Orders.on_request, in load (/srv/db.py:31)``; None without a frame.
+    """
+    frames = []
+    frame = innermost
+    while frame is not None and (frame.f_code.co_filename, frame.f_code.co_name) not in _LOOP:
+        frames.append(frame)
+        frame = frame.f_back
+    if not frames:
+        return None
+    called = list(itertools.takewhile(lambda frame: _origin(frame) != "iris", frames))
+    own = [frame for frame in called if _origin(frame) == "program"]
+    chosen = own or [frame for frame in called if _origin(frame) == "package"][:1] or frames[:1]
+    place, handler = chosen[0], chosen[-1]
+    called_by = "" if handler is place else f"{handler.f_code.co_qualname}, in "
+    return f"{called_by}{place.f_code.co_qualname} ({place.f_code.co_filename}:{place.f_lineno})"
+
+
+def _origin(frame: FrameType) -> str:
+    filename = frame.f_code.co_filename
+    if filename.startswith(_IRIS):
+        return "iris"
+    if filename.startswith(_PACKAGES):
+        return "package"
+    return "library" if filename.startswith((*_STDLIB, "<frozen")) else "program"
+
+
+_current = Watchdog()
+
+
+def watchdog() -> Watchdog:
+    """Return the watchdog of this process."""
+    return _current
+
+
+def _handle_fork() -> None:
+    """This is the child of a fork, which has no thread but its own."""
+    global _current
+    _current = Watchdog()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_handle_fork)
