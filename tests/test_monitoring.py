@@ -17,7 +17,7 @@ import iris_py
 from iris_py.gateway.metrics import GatewayCollector
 from iris_py.metrics import StatusServer
 from iris_py.metrics.families import OUTCOMES
-from tests.monitoring import ALERTS, DASHBOARD, FOLDER, alert_expressions, expressions, panel_expressions
+from tests.monitoring import ALERTS, DASHBOARD, FOLDER, RECORDED, alert_expressions, expressions, metrics_of, panel_expressions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,9 +68,10 @@ def test_there_are_enough_of_both() -> None:
 
 @pytest.mark.parametrize("expression", sorted({text for _where, text in expressions()}))
 def test_each_expression_asks_for_what_a_node_shows(expression: str, scraped: Mapping[str, set[str]]) -> None:
-    names = set(re.findall(r"\biris_\w+", expression))
+    names = metrics_of(expression)
     assert names
     assert names <= scraped.keys()
+    assert set(re.findall(r"\biris:[\w:]+", expression)) <= RECORDED.keys()
     for name, matchers in re.findall(r"\b(iris_\w+)\{([^}]*)\}", expression):
         labels = set(re.findall(r"(\w+)[=!]", matchers)) - OF_PROMETHEUS
         assert labels <= scraped[name] or not scraped[name], f"{name} has no labels {labels}"
@@ -85,6 +86,23 @@ def test_each_alert_says_what_to_do(rule: Mapping[str, Any]) -> None:
     section = re.search(rf"^## {rule['alert']}\n(.*?)(?=^## |\Z)", RUNBOOK, re.DOTALL | re.MULTILINE)
     assert section is not None
     assert len(section[1]) > 200
+
+
+@pytest.mark.parametrize("is_fault", [True, False], ids=["with the fault", "without it"])
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_each_alert_is_tested_with_its_fault_and_without(rule: Mapping[str, Any], is_fault: bool) -> None:
+    tests = yaml.safe_load((FOLDER / "iris-rules.test.yml").read_text())["tests"]
+    looks = [
+        {re.match(r"\w+", series["series"])[0] for series in test["input_series"]}  # type: ignore[index]
+        for test in tests
+        for look in test["alert_rule_test"]
+        if look["alertname"] == rule["alert"] and bool(look.get("exp_alerts")) is is_fault
+    ]
+    wanted = metrics_of(rule["expr"])
+    if rule["alert"] == "IrisGatewayLost":
+        assert any(wanted & metrics for metrics in looks)  # either of two metrics shows the fault
+    else:
+        assert any(wanted <= metrics for metrics in looks), f"{rule['alert']} has no such test with {wanted}"
 
 
 def test_the_runbook_has_no_alert_that_is_not_there_and_names_what_the_code_says() -> None:

@@ -33,7 +33,10 @@ class Observing(Publishing):
         now = self._loop.time()
         process = ProcessStatistics() if self._is_simulated else read_process(self._driver.lateness, now)
         questions = self._desk.statistics()
-        return statistics_of(self._core, self._subscriptions, process, questions, self._started_at, now)
+        retransmissions = self._driver.retransmissions()
+        return statistics_of(
+            self._core, self._subscriptions, process, questions, self._started_at, now, retransmissions=retransmissions
+        )
 
     def recent_events(self, since: int = 0) -> tuple[EventRecord, ...]:
         """Return the events of this node after that of a number, the oldest first.

@@ -253,6 +253,7 @@ class Neighbour:
                     "name": bundle.name,
                     "zone": bundle.zone,
                     "connections": sum(link is not None and link.is_open for link in bundle.links),
+                    "is_usable": bundle.is_usable(now),
                     "is_suspect": bundle.health.is_suspect,
                     "is_going": bundle.is_going,
                     "heard_s_ago": now - bundle.health.heard_at,

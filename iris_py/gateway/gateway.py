@@ -9,7 +9,7 @@ import random
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -530,13 +530,22 @@ class Gateway(LoopBound, Closable):
             "name": self.settings.gateway.name,
             "listens": self.address,
             "identity": self.public_text,
-            "clouds": self.core.status(self._loop.time()),
+            "clouds": self._clouds(),
             "stand_ins": self.stand_ins.status(),
             "republished": self.republishing.status(),
             "drops": dict(self.core.drops),
             "metrics": "" if self.metrics is None else self.metrics.address,
             "audit_unwritten": self.auditor.unwritten,
         }
+
+    def _clouds(self) -> dict[str, dict[str, Any]]:
+        """Return the state of the lines, with what the system says of their connections."""
+        clouds = self.core.status(self._loop.time())
+        for alias, cloud in clouds.items():
+            bundles = self.core.lines.neighbours[alias].bundles.values()
+            for shown, bundle in zip(cloud["bundles"], bundles, strict=True):
+                shown["retransmissions"] = self._driver.retransmissions_of(bundle.links)
+        return clouds
 
 
 class GatewayHandler(Handler):

@@ -1,19 +1,27 @@
 """Metrics of a gateway for Prometheus (docs/design.md 15.18).
 
 Nothing is counted for them: a scrape reads what the gateway counts anyway. Labels are aliases, rules, directions and reasons,
-which are of the code or of files, so there are no further series whatever a neighbour does.
+which are of the code or of files, so there are no further series whatever a neighbour does. The label ``gateway`` is an address
+that was dialled or that has dialled; each cloud has a bound of them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from iris_py.metrics.labels import Labels
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from prometheus_client.core import Metric
 
+#: Gateways of one cloud with series of their own, the first that come; the others share the label ``_other``. Too small: a
+#: gateway of a large cloud cannot be told from others; too large: a neighbour that dials from ever new addresses makes series.
+GATEWAYS_MAX: Final = 64
+
 _PER_CLOUD: Final = ("cloud",)
+_PER_LINE: Final = ("cloud", "gateway")
 _PER_RULE: Final = ("cloud", "direction", "kind", "rule")
 
 
@@ -28,6 +36,7 @@ class GatewayCollector:
     def __init__(self, status: Callable[[], Mapping[str, Any]], refused_handshakes: Mapping[str, int]) -> None:
         self._status = status
         self._refused_handshakes = refused_handshakes
+        self._gateways: dict[str, Labels] = {}  # by cloud
 
     def collect(self) -> Iterator[Metric]:
         """Return the metrics as they are now; for the registry."""
@@ -35,6 +44,7 @@ class GatewayCollector:
 
         clouds: dict[str, dict[str, Any]] = self._status()["clouds"]
         yield from _cloud_metrics(clouds)
+        yield from self._line_metrics(clouds)
         yield from _rule_metrics(clouds)
         refused = CounterMetricFamily(
             "iris_federation_refused_handshakes", "Connections that came to nothing, by reason.", labels=("reason",)
@@ -43,6 +53,42 @@ class GatewayCollector:
             refused.add_metric((reason,), count)
         yield refused
 
+    def _line_metrics(self, clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+        """Return what there is of each line: of several lines to one address, the best or the sum."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        up = GaugeMetricFamily("iris_federation_line_up", "Whether new uses go over the line to the gateway.", labels=_PER_LINE)
+        trip = GaugeMetricFamily("iris_federation_line_round_trip_seconds", "The smoothed round trip.", labels=_PER_LINE)
+        sent_again = CounterMetricFamily(
+            "iris_federation_line_retransmissions",
+            "TCP segments that were sent again since the line was open; 0 where the system does not tell.",
+            labels=_PER_LINE,
+        )
+        self._gateways = {alias: labels for alias, labels in self._gateways.items() if alias in clouds}
+        for alias, cloud in clouds.items():
+            for gateway, (bundles, is_up) in self._lines_of(alias, cloud).items():
+                labels = alias, gateway
+                up.add_metric(labels, float(is_up))
+                trips = [bundle["round_trip_s"] for bundle in bundles if bundle["round_trip_s"] is not None]
+                if trips:
+                    trip.add_metric(labels, min(trips))
+                if bundles:
+                    sent_again.add_metric(labels, sum(bundle["retransmissions"] for bundle in bundles))
+        yield from (up, trip, sent_again)
+
+    def _lines_of(self, alias: str, cloud: Mapping[str, Any]) -> dict[str, tuple[list[Mapping[str, Any]], bool]]:
+        """Return the lines to each gateway of a cloud, and whether one is usable; none to a gateway that dials do not reach."""
+        label_of = self._gateways.setdefault(alias, Labels(GATEWAYS_MAX))
+        found: dict[str, tuple[list[Mapping[str, Any]], bool]] = {}
+        for dial in cloud["dials"]:
+            if dial["failures"] and not dial["is_up"]:
+                found[label_of(dial["address"])] = [], False
+        for bundle in cloud["bundles"]:
+            label = label_of(bundle["address"])
+            bundles, is_up = found.get(label, ([], False))
+            found[label] = [*bundles, bundle], is_up or bundle["is_usable"]
+        return found
+
 
 def _cloud_metrics(clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
     """Return what there is of each cloud: of several gateways of it, the best or the sum."""
@@ -50,6 +96,7 @@ def _cloud_metrics(clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
 
     gauges: dict[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
         "up": ("Whether the cloud can be reached.", lambda cloud: cloud["is_up"]),
+        "lines": ("Gateways of it that new uses can go to.", lambda cloud: _sum(cloud, "is_usable")),
         "suspect": ("Gateways of it of which nothing is heard.", lambda cloud: _sum(cloud, "is_suspect")),
         "round_trip_seconds": ("The shortest smoothed round trip.", lambda cloud: cloud["round_trip_s"]),
         "heard_seconds_ago": ("When something came from it last.", _heard_s_ago),

@@ -310,6 +310,11 @@ _COUNTERS: Final[tuple[tuple[str, str, _Number], ...]] = (
     ("iris_dials_total", "Connections that this node made.", lambda node: node.links.dialled),
     ("iris_dials_failed_total", "Dials that came to nothing.", lambda node: node.links.dials_failed),
     ("iris_link_rekeys_total", "Times that the key of one direction of a link was replaced.", lambda node: node.links.rekeys),
+    (
+        "iris_link_retransmissions_total",
+        "TCP segments that links sent again; 0 where the system does not tell. Linux tells.",
+        lambda node: node.links.retransmissions,
+    ),
     ("iris_loop_stalls_total", "Times that the event loop did nothing for more than 100 ms.", lambda node: node.process.stalls),
     (
         "iris_log_lines_suppressed_total",

@@ -27,6 +27,7 @@ from iris_py.net.addresses import parse_address
 from iris_py.net.descriptors import EXHAUSTED, Exhaustion
 from iris_py.net.network import OwnAddressError
 from iris_py.net.process import Lateness
+from iris_py.net.tcp_info import retransmissions
 from iris_py.net.watchdog import watchdog
 
 if TYPE_CHECKING:
@@ -72,6 +73,10 @@ TURN_S = 0.02
 #: may be from long ago, and each link is asked. Too small: a busy machine asks again and again, and requests wait for one more
 #: round trip each time; too large: requests are begun whose callers' time was over within as much.
 STANDSTILL_S = 0.25
+#: Connections whose retransmissions are read from the system at once, for a microsecond each; of more, the next ones follow at
+#: the next reading. Too small: the figure of a node with many links is late by several scrapes; too large: a scrape holds the
+#: event loop up.
+RETRANSMISSIONS_READ_MAX = 256
 #: A turn ends after this many rounds even if more is to be done, so that a busy node still reads.
 TRANSMIT_ROUNDS_MAX = 16
 
@@ -120,6 +125,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, driver: Driver, address: str | None) -> None:
         self.link: Link | None = None
         self.lost = driver.loop.create_future()
+        self.retransmissions = 0  # as they were read last
         self._driver = driver
         self._address = address
         self._transport: asyncio.Transport | None = None
@@ -191,7 +197,13 @@ class Connection(asyncio.BufferedProtocol):
             self._buffer[: len(rest)] = rest
             self._start, self._end = 0, len(rest)
 
+    def read_retransmissions(self) -> None:
+        """Ask the system how many segments were sent again, while the socket is surely open."""
+        if self._transport is not None and not self._transport.is_closing():
+            self.retransmissions = retransmissions(self._transport) or self.retransmissions
+
     def eof_received(self) -> bool:
+        self.read_retransmissions()
         self._handle_end()
         return False
 
@@ -227,6 +239,7 @@ class Connection(asyncio.BufferedProtocol):
             if not link.has_more:
                 break
         if link.state is LinkState.CLOSED:
+            self.read_retransmissions()
             transport.close()
             if transport.get_write_buffer_size():
                 self._driver.call_at(self._driver.loop.time() + LINGER_S, transport.abort)
@@ -295,6 +308,8 @@ class Driver:
         self._listener: Listener | None = None
         self._datagrams: DatagramSocket | None = None
         self._connections: dict[Link, Connection] = {}
+        self._retransmissions_ended = 0  # of connections that have ended
+        self._readings = 0  # of retransmissions, of single connections
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: deque[Connection] = deque()  # each of them is not read from
         self._exhaustion = Exhaustion()
@@ -443,7 +458,27 @@ class Driver:
 
     def connection_lost(self, link: Link) -> None:
         """The stream of a link is gone."""
-        self._connections.pop(link, None)
+        connection = self._connections.pop(link, None)
+        if connection is not None:
+            self._retransmissions_ended += connection.retransmissions
+
+    def retransmissions(self) -> int:
+        """Return how many segments TCP has sent again, over all connections since the driver was made.
+
+        0 where the system does not say. Each call reads at most ``RETRANSMISSIONS_READ_MAX`` connections from the system.
+        """
+        connections = list(self._connections.values())
+        for _ in range(min(RETRANSMISSIONS_READ_MAX, len(connections))):
+            self._readings += 1
+            connections[self._readings % len(connections)].read_retransmissions()
+        return self._retransmissions_ended + sum([each.retransmissions for each in connections])
+
+    def retransmissions_of(self, links: Sequence[Link | None]) -> int:
+        """Return how many segments TCP has sent again over some links that are open."""
+        found = [self._connections[link] for link in links if link is not None and link in self._connections]
+        for connection in found:
+            connection.read_retransmissions()
+        return sum([connection.retransmissions for connection in found])
 
     def pause_reading(self, link: Link) -> None:
         """Stop reading from a link, so that its peer is slowed down."""

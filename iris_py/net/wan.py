@@ -8,11 +8,11 @@ kernel, which finds its size by itself as long as nobody sets it.
 from __future__ import annotations
 
 import socket
-import struct
 import sys
 
 from iris_py.logs import EventLogger
 from iris_py.net.sockets import SocketNetwork
+from iris_py.net.tcp_info import round_trip_s
 
 logger = EventLogger("iris_py.net")
 
@@ -32,8 +32,6 @@ CONGESTION = "bbr"
 #: machine or rack costs half of the requests per second, and such lines lose nothing. Too small: as said; too large: a line
 #: between sites suffers from losses.
 SHORT_S = 0.002
-#: The smoothed round trip in ``struct tcp_info``, in microseconds.
-_TCP_INFO_ROUND_TRIP = struct.Struct("@68xI")
 
 
 class WanNetwork(SocketNetwork):
@@ -61,7 +59,7 @@ class WanNetwork(SocketNetwork):
     def _control_congestion(self, sock: socket.socket) -> None:
         if not self._congestion or sys.platform != "linux":
             return
-        if self._congestion == CONGESTION and _round_trip_s(sock) < SHORT_S:
+        if self._congestion == CONGESTION and round_trip_s(sock) < SHORT_S:
             return
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion.encode())
@@ -76,10 +74,3 @@ class WanNetwork(SocketNetwork):
                 congestion=self._congestion,
             )
             self._congestion = ""
-
-
-def _round_trip_s(sock: socket.socket) -> float:
-    """Return the round trip of a connection as its handshake has shown it, in seconds."""
-    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_ROUND_TRIP.size)
-    (microseconds,) = _TCP_INFO_ROUND_TRIP.unpack(info)
-    return float(microseconds) / 1e6

@@ -59,6 +59,8 @@ def statistics_of(
     questions: QuestionStatistics,
     started_at: float,
     now: float,
+    *,
+    retransmissions: int = 0,
 ) -> Statistics:
     """Return the numbers of a node.
 
@@ -69,6 +71,7 @@ def statistics_of(
         questions: What others have asked about it.
         started_at: When the node was started.
         now: The time.
+        retransmissions: Segments that TCP has sent again on its links.
     """
     requests, service, groups = core.requester.counts, core.service, core.groups
     clusters = _clusters(core)  # and settles durations, which are in the totals from then on
@@ -89,7 +92,7 @@ def statistics_of(
         topics=_topics(groups),
         subscriptions=shown,
         tunnels=_tunnels(core),
-        links=_links(core),
+        links=_links(core, retransmissions),
         overlay=_overlay(core.overlay),
         security=_security(core),
         questions=questions,
@@ -259,7 +262,7 @@ def _tunnels(core: NodeCore) -> TunnelStatistics:
     )
 
 
-def _links(core: NodeCore) -> LinksStatistics:
+def _links(core: NodeCore, retransmissions: int) -> LinksStatistics:
     counts, rows = core.peers.counts, [(link, peer, *link.records()) for link, peer in core.peers.links_and_peers()]
     open_rows = [row for row in rows if row[1] is not None]
     lanes = [lane for lane in [row[0].queued_by_lane() for row in open_rows] if any(lane)]
@@ -275,6 +278,7 @@ def _links(core: NodeCore) -> LinksStatistics:
         received_records=counts.received_records + sum([row[2] for row in rows]),
         sent_records=counts.sent_records + sum([row[3] for row in rows]),
         rekeys=counts.rekeys + sum([row[4] for row in rows]),
+        retransmissions=retransmissions,
         open=len(open_rows),
         congested=sum([row[0].congested for row in open_rows]),
         queued_bytes=sum([sum(lane[:3]) for lane in lanes]),

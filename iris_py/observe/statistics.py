@@ -253,6 +253,8 @@ class LinksStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Records that were sealed, also on links that have ended."""
     rekeys: int = 0
     """Times that the key of one direction of a link was replaced: after each 65,536 records."""
+    retransmissions: int = 0
+    """TCP segments that were sent again, also on links that have ended; 0 where the system does not tell. Linux tells."""
     open: int = 0
     """Links that are open now."""
     congested: int = 0

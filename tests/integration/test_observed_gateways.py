@@ -158,6 +158,11 @@ def test_prometheus_reads_what_has_passed(tmp_path: Path) -> None:
             assert near["iris_federation_up", (("cloud", "eu"),)] == 1
             assert near["iris_federation_unmatched_imports", (("cloud", "eu"),)] == 1
             assert near["iris_federation_in_flight", (("cloud", "eu"),)] == 0
+            line = (("cloud", "eu"), ("gateway", pair.eu.address))
+            assert near["iris_federation_lines", (("cloud", "eu"),)] == near["iris_federation_line_up", line] == 1
+            assert near["iris_federation_line_round_trip_seconds", line] > 0
+            assert near["iris_federation_line_retransmissions_total", line] >= 0
+            assert far["iris_federation_line_up", (("cloud", "us"), ("gateway", "127.0.0.1"))] == 1
             way = (("cloud", "eu"), ("direction", "sent"))
             sent, sent_later = (each["iris_federation_line_bytes_total", way] for each in (near, later))
             received = far["iris_federation_line_bytes_total", (("cloud", "us"), ("direction", "received"))]

@@ -131,6 +131,7 @@ def test_a_line_that_is_cut_in_silence_is_suspect_then_broken_and_heals(joined: 
     clouds.cut("us", "eu")
     unavailable_s = joined.wait_for_error("us", "new", "CloudUnavailable", cut, SUSPECT_S + MARGIN_S)
     print(f"CloudUnavailable after {unavailable_s:.2f} s")
+    assert any(bundle["retransmissions"] for bundle in joined.bundles("us", "eu"))
     clouds.until(lambda: len(joined.asked("us", "held")) == 4, "who waits is told", within_s=BROKEN_S + MARGIN_S)
     for said in joined.asked("us", "held"):
         assert said["error"] == "MemberLost"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from iris_overlay.ring.config import PastryConfig
 from tests.monitoring import FOLDER, expressions
 from tests.ports import free_port
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 60.0
 #: Alerts that a node is not to be blamed for: on a busy machine its event loop stands still.
 OF_THE_MACHINE = {"IrisLoopStalls"}
+#: Leaves of a node on each side.
+LEAF_HALF = PastryConfig().leaf_half
 #: What the dashboard leaves to Grafana.
 VARIABLES = {"$job": ".*", "$instance": ".*", "$cluster": ".*", "$__rate_interval": "1m"}
 
@@ -112,6 +116,47 @@ def test_the_metrics_are_named_as_prometheus_wants(node: str) -> None:
 def test_the_configuration_and_the_alerts_are_read(tmp_path: Path) -> None:
     assert "SUCCESS" in promtool("check", "config", str(FOLDER / "prometheus.yml"))
     assert "SUCCESS" in promtool("test", "rules", str(FOLDER / "iris-rules.test.yml"))
+
+
+#: The parts of a network of a hundred nodes, all of which are scraped, and whether the alert fires.
+PARTS = {
+    "whole": ((100,), False),
+    "halves": ((50, 50), True),
+    "60 to 40": ((60, 40), True),
+    "90 to 10": ((90, 10), True),
+    "one node outside": ((99, 1), True),
+    "ten nodes killed": ((90,), False),
+}
+
+
+@pytest.mark.parametrize(("parts", "is_fault"), PARTS.values(), ids=PARTS)
+def test_parts_of_a_network_are_told_from_the_noise_of_estimates(
+    parts: tuple[int, ...], is_fault: bool, tmp_path: Path
+) -> None:
+    tests = []
+    for seed in range(5):
+        rng = random.Random(seed)
+        sizes = [size for part in parts for size in estimates(part, rng)]
+        series = [
+            {"series": f'iris_network_nodes{{job="iris",instance="{number}"}}', "values": f"{size}x20"}
+            for number, size in enumerate(sizes)
+        ]
+        summary = {"summary": "the network iris is in 2 parts", "runbook_url": "docs/runbook.md#irisnetworkinparts"}
+        alert = {"exp_labels": {"severity": "critical", "job": "iris"}, "exp_annotations": summary}
+        look = {"eval_time": "15m", "alertname": "IrisNetworkInParts", "exp_alerts": [alert] * is_fault}
+        tests.append({"interval": "1m", "input_series": series, "alert_rule_test": [look]})
+    file = tmp_path / "parts.test.yml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(FOLDER / "iris-rules.yml")], "tests": tests}))
+    assert "SUCCESS" in promtool("test", "rules", str(file))
+
+
+def estimates(nodes: int, rng: random.Random) -> list[int]:
+    """Return the size of a ring as each of its nodes estimates it: from the span of its leaves, or exactly if it knows all."""
+    if nodes <= 2 * LEAF_HALF:
+        return [nodes] * nodes
+    places = sorted(rng.random() for _ in range(nodes))
+    spans = [(places[(n + LEAF_HALF) % nodes] - places[n - LEAF_HALF]) % 1 for n in range(nodes)]
+    return [max(2 * LEAF_HALF + 1, round(2 * LEAF_HALF / span)) for span in spans]
 
 
 def test_every_expression_is_evaluated_and_the_usual_ones_have_a_value(server: str) -> None:

@@ -22,6 +22,7 @@ from iris_py.net.descriptors import EXHAUSTED_TOLD_S
 from iris_py.net.driver import (
     PORT_ATTEMPTS_MAX,
     RECEIVE_BUFFER_BYTES,
+    RETRANSMISSIONS_READ_MAX,
     TURN_S,
     Connection,
     Driver,
@@ -156,7 +157,11 @@ class Stream:
         self.is_read = True
 
     def get_extra_info(self, name: str) -> object:
-        return SimpleNamespace(fileno=lambda: 17) if name == "socket" else None
+        return (
+            SimpleNamespace(fileno=lambda: 17, getsockopt=lambda _level, _option, size: bytes(size))
+            if name == "socket"
+            else None
+        )
 
     def abort(self) -> None:
         self.is_aborted = True
@@ -258,7 +263,7 @@ class Turns:
                 link=self.links[name], lost=Mock(), _driver=driver, _address=None, _transport=self.streams[name]
             )
             connection.__dict__.update(_buffer=memoryview(bytearray(RECEIVE_BUFFER_BYTES)), _start=0, _end=0)
-            connection.__dict__.update(_is_paused=False, _reading_pauses=0)
+            connection.__dict__.update(_is_paused=False, _reading_pauses=0, retransmissions=0)
 
     def call_soon(self, callback: Callable[[], object], *, context: Context) -> None:
         assert context is self.driver._context
@@ -703,3 +708,56 @@ def test_links_timers_and_turns_begin_in_the_context_of_the_driver_and_not_of_wh
     with asyncio.Runner(loop_factory=factory) as runner:
         seen = runner.run(main())
     assert {each for each in seen if "a request" in each} <= {"turn in a request"}, "but for the turn that it takes itself"
+
+
+class Asked:
+    """A stream whose socket says how many segments were sent again, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.retransmissions = 0
+
+    def read_retransmissions(self) -> None:
+        self.times += 1
+        self.retransmissions = self.times
+
+
+def test_a_reading_of_retransmissions_asks_the_system_for_a_bound_of_streams() -> None:
+    async def main() -> None:
+        driver = Driver(cast("Any", None), Owner())
+        streams = [Asked() for _ in range(3 * RETRANSMISSIONS_READ_MAX - 1)]
+        driver._connections = {cast("Any", object()): cast("Any", stream) for stream in streams}
+        for count in range(1, 4):
+            assert driver.retransmissions() == count * RETRANSMISSIONS_READ_MAX
+        assert min(stream.times for stream in streams) == 1
+        assert max(stream.times for stream in streams) == 2
+        driver._connections.clear()
+        assert driver.retransmissions() == 0
+
+    asyncio.run(main())
+
+
+def test_retransmissions_of_streams_that_have_ended_stay_in_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: dict[object, int | None] = {}
+    monkeypatch.setattr("iris_py.net.driver.retransmissions", figures.get)
+
+    async def main() -> None:
+        driver = Driver(cast("Any", None), Owner())
+        links, streams = [Records(1), Records(1)], [Stream(), Stream()]
+        for link, stream in zip(links, streams, strict=True):
+            connection = Connection(driver, None)
+            connection._transport, connection.link = cast("Any", stream), cast("Any", link)
+            driver._connections[cast("Any", link)] = connection
+        figures.update({streams[0]: 3, streams[1]: 4})
+        assert driver.retransmissions() == 7
+        assert driver.retransmissions_of(cast("Any", [links[1], None, Records(1)])) == 4
+        figures[streams[1]] = 9
+        streams[1].is_ending = True  # its descriptor may be another stream's
+        assert driver.retransmissions() == 7
+        driver.connection_lost(cast("Any", links[1]))
+        figures[streams[0]] = None
+        assert driver.retransmissions() == 7
+        driver.connection_lost(cast("Any", links[1]))
+        assert driver.retransmissions() == 7
+
+    asyncio.run(main())

@@ -1,0 +1,49 @@
+"""Figures that the system keeps of a TCP connection: ``struct tcp_info`` of Linux (tcp(7), include/uapi/linux/tcp.h)."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from asyncio import BaseTransport
+
+__all__ = ["retransmissions", "round_trip_s"]
+
+#: The smoothed round trip, in microseconds.
+_ROUND_TRIP: Final = struct.Struct("@68xI")
+#: The segments that were sent again since the connection was made.
+_RETRANSMISSIONS: Final = struct.Struct("@100xI")
+
+
+class _Options(Protocol):
+    """The part of a socket that has options; the sockets of uvloop's transports have it, too."""
+
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
+
+
+def round_trip_s(sock: _Options) -> float:
+    """Return the smoothed round trip of a connection, in seconds. Only on Linux."""
+    return _read(sock, _ROUND_TRIP) / 1e6
+
+
+def retransmissions(transport: BaseTransport) -> int | None:
+    """Return how many segments of a connection were sent again; None if the system does not say.
+
+    Args:
+        transport: The transport of the connection. It must not be closing: the descriptor may be another connection's then.
+    """
+    sock = transport.get_extra_info("socket")
+    if sys.platform != "linux" or sock is None:
+        return None
+    try:
+        return _read(sock, _RETRANSMISSIONS)
+    except (OSError, struct.error):  # the connection has just ended, or the kernel has a shorter struct
+        return None
+
+
+def _read(sock: _Options, field: struct.Struct) -> int:
+    (value,) = field.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, field.size))
+    return int(value)
