@@ -28,6 +28,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """``SERVING`` if it is to be given work; ``SERVICE_UNKNOWN`` of a cluster that the node has no part in."""
     reasons: tuple[str, ...] = ()
     """Why it is to be given none, each as a sentence without its full stop."""
+    notes: tuple[str, ...] = ()
+    """Things that do not work and are no reason to give it no work, likewise: of a gateway, clouds that it does not reach."""
 
     @property
     def is_ready(self) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import iris_py
     from iris_py.cli.settings import Settings
 
-__all__ = ["LINES", "ask_gateways", "explain", "status"]
+__all__ = ["LINES", "ask_gateways", "explain", "status", "survey_gateways"]
 
 
 class GatewayLine(Line, tag="gateway"):
@@ -129,16 +129,23 @@ async def explain(settings: Settings, name: str, *, as_json: bool) -> int:
 
 async def ask_gateways(node: iris_py.Node, call: Call) -> list[dict[str, Any]]:
     """Ask all gateways of a cloud something, and return their answers; what is malformed is left out."""
+    return (await survey_gateways(node, call))[0]
+
+
+async def survey_gateways(
+    node: iris_py.Node, call: Call, timeout_s: float = SURVEY_TIMEOUT_S
+) -> tuple[list[dict[str, Any]], int]:
+    """Do the same, and return how many gateways have not answered, too."""
     try:
-        answers = await node._survey(gateway_cluster(), encode_call(call), SURVEY_TIMEOUT_S, None, NO_HEADERS)
+        answers = await node._survey(gateway_cluster(), encode_call(call), timeout_s, None, NO_HEADERS)
     except NoMembers:
-        return []
+        return [], 0
     found = []
     for reply in answers.replies:
         content = decode_outcome(reply.payload, "", 0.0)
         if not isinstance(content, IrisError):
             found.append(msgspec.msgpack.decode(content, type=dict[str, Any]))
-    return sorted(found, key=lambda gateway: str(gateway.get("node")))
+    return sorted(found, key=lambda gateway: str(gateway.get("node"))), answers.missing_count
 
 
 def _as_line(kind: type[Line], gateway: dict[str, Any]) -> Line:

@@ -102,7 +102,7 @@ async def serve(settings: Settings, file: Path, *, http: str | None = None, as_j
         start_gateway(node, federation, key, folder=file.parent) as gateway,
     ):
         if status is not None:
-            status.show(node, gateway.collector, reasons=gateway.reasons)
+            status.show(node, gateway.collector, reasons=gateway.reasons, notes=gateway.unreached)
         gateway.on_changed = _tell
         run_on_hangup(lambda: _reload(gateway, file))
         service_manager().ready(lambda: describe_service(node, f"is the gateway of {gateway.settings.gateway.name!r}"))

@@ -49,6 +49,8 @@ class Op(enum.IntEnum):
     REQUEST = 1
     STATUS = 2
     EXPLAIN = 3
+    PROBE = 4
+    """Send an echo over the lines, and answer at once like ``EXPLAIN``, or like ``STATUS`` without a name."""
 
 
 class Status(enum.IntEnum):

@@ -226,6 +226,10 @@ class FederationCore:
         table = self._imports.get((alias, frames.TOPIC))
         return [] if table is None else table.find_overlapping(pattern)
 
+    def unusable(self, now: float) -> list[Neighbour]:
+        """Return the neighbours that nothing new may be sent to."""
+        return [neighbour for neighbour in self.lines.neighbours.values() if not neighbour.is_usable(now)]
+
     def is_usable(self, alias: str, now: float) -> bool:
         """Tell whether something may be sent to a neighbour."""
         neighbour = self.lines.neighbours.get(alias)
@@ -284,6 +288,14 @@ class FederationCore:
         bundle.send_control(frames.Watch(entry.rule, name, is_on), now)
         self._touch(bundle)
         return True
+
+    def probe(self, alias: str, now: float) -> None:
+        """Send an echo over each line to a neighbour that has none to answer yet, so a dead line is suspect within seconds."""
+        neighbour = self.lines.neighbours.get(alias)
+        for bundle in () if neighbour is None else list(neighbour.bundles.values()):
+            if bundle.is_up and not bundle.health.is_probed:
+                self._probe(bundle, now)
+                self._schedule_check(bundle, now)
 
     def tell_count(self, bundle: Bundle, name: str, members: int, now: float) -> None:
         """Tell a neighbour how many members a cluster here has, by its name outside."""

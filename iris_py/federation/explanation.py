@@ -13,6 +13,8 @@ from iris_py.federation.frames import CLUSTER
 from iris_py.federation.rules import USES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.catalogue import Offer
     from iris_py.federation.core import FederationCore
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 _MEANT: Final = {"cluster": frozenset(("request",)), "topic": frozenset(("subscribe", "publish"))}
 
 
-def explain(core: FederationCore, alias: str, name: str, now: float) -> dict[str, Any]:
+def explain(core: FederationCore, alias: str, name: str, now: float, members: Mapping[Bundle, int | None]) -> dict[str, Any]:
     """Return what would become of a use, as plain values.
 
     Args:
@@ -31,6 +33,7 @@ def explain(core: FederationCore, alias: str, name: str, now: float) -> dict[str
         alias: The cloud.
         name: The cluster or topic there.
         now: The time.
+        members: How many members the cluster has, as the lines that were asked have told; None before they did.
 
     Returns:
         ``goes``: whether it would go now; ``reason``: why not, empty otherwise; ``imports``: the rules of the own file;
@@ -52,7 +55,9 @@ def explain(core: FederationCore, alias: str, name: str, now: float) -> dict[str
     ]
     kinds = [kind for kind, _rule in rules] or ["cluster"]
     for kind in kinds:
-        found["ways"] += [_way(neighbour, bundle, kind, name, now) for bundle in neighbour.bundles.values()]
+        found["ways"] += [
+            _way(neighbour, bundle, kind, name, now) | {"members": members.get(bundle)} for bundle in neighbour.bundles.values()
+        ]
     if not rules:
         found["reason"] = f'no [[import]] from "{alias}" is for this name: write one into the file of this gateway'
     else:
@@ -83,6 +88,7 @@ def _way(neighbour: Neighbour, bundle: Bundle, kind: str, name: str, now: float)
         "requests_per_s": 0.0 if entry is None else entry.requests_per_s,
         "in_flight": 0 if entry is None else entry.in_flight,
         "under_way": len(bundle.calls),
+        "heard_s_ago": now - bundle.health.heard_at,
         "round_trip_s": bundle.health.round_trip_s,
         "obstacle": obstacle,
     }

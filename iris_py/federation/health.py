@@ -120,6 +120,11 @@ class Health:
         self._probed_at = None
 
     @property
+    def is_probed(self) -> bool:
+        """Whether the other side has a probe to answer."""
+        return self._probed_at is not None
+
+    @property
     def _suspect_s(self) -> float:
         return min(BROKEN_S, max(SUSPECT_S, SUSPECT_ROUND_TRIPS * (self.round_trip_s or 0.0)))
 

@@ -193,6 +193,13 @@ class Neighbour:
         """Tell whether there is one."""
         return any(bundle.is_usable(now) for bundle in self.bundles.values())
 
+    def why_unusable(self) -> str:
+        """Return why there is none, for people: what is wrong with each line, or with each dial that came to nothing."""
+        bad = [f"{bundle.address or bundle.host} {_doubt(bundle)}" for bundle in self.bundles.values()]
+        errors = {slot.address or slot.tried: slot.error for slot in self.dials.slots if slot.bundle is None and slot.error}
+        bad += [f"{address}: {error}" for address, error in errors.items()]
+        return "; ".join(bad) or ("it is being dialled" if self.dials.slots else "nobody there has dialled this gateway")
+
     def with_gateway(self, gateway: bytes) -> Iterator[Bundle]:
         """Return the bundles to one process of it."""
         return (bundle for bundle in self.bundles.values() if bundle.gateway == gateway)
@@ -267,3 +274,12 @@ class Neighbour:
                 for bundle in self.bundles.values()
             ],
         }
+
+
+def _doubt(bundle: Bundle) -> str:
+    """Return why a line gets nothing new, of one that is not usable."""
+    if bundle.is_going:
+        return "leaves"
+    if not bundle.is_up:
+        return "has not said yet what it exports"
+    return "is silent" if bundle.health.is_suspect else "was silent, and has to prove itself"

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from iris_py.errors import ConfigurationError
+from iris_py.files.room import free_bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,14 +24,19 @@ class AuditFile:
     Args:
         path: The file; it is made if it is not there.
 
+    Attributes:
+        path: The same.
+        free_bytes: Room on its disk when it was written last.
+
     Raises:
         ConfigurationError: It cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         try:
             self._descriptor = self._open()
+            self.free_bytes = free_bytes_of(os.fstatvfs(self._descriptor))
         except OSError as exc:
             raise ConfigurationError(
                 f"audit_file: {path} cannot be opened: {exc.strerror}. Correct the path in [gateway] or its permissions."
@@ -42,6 +48,7 @@ class AuditFile:
         Raises:
             OSError: They could not be written, or not all of them: the disk is full, for example.
         """
+        self.free_bytes = free_bytes_of(os.fstatvfs(self._descriptor))
         left = memoryview("".join(f"{line}\n" for line in lines).encode())
         while left:
             left = left[os.write(self._descriptor, left) :]
@@ -60,4 +67,4 @@ class AuditFile:
         os.close(self._descriptor)
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
+        return os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)

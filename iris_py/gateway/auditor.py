@@ -51,6 +51,7 @@ class Auditor:
     Attributes:
         refused_handshakes: How many there were, by reason.
         unwritten: Records that could not be written to the file.
+        problem: Why the file cannot be written now; empty if it can.
     """
 
     def __init__(self, core: FederationCore, file: AuditFile | None = None, clock: Callable[[], float] = time.time) -> None:
@@ -62,7 +63,7 @@ class Auditor:
         self._loop = asyncio.get_running_loop()
         self._versions: dict[Bundle, int] = {}  # the catalogue that was told last
         self._writing: asyncio.Task[None] | None = None
-        self._is_complaining = False
+        self.problem = ""
         self._is_closed = False
         self._timer = self._loop.call_later(TOTALS_S, self._tell_totals)
 
@@ -106,6 +107,17 @@ class Auditor:
         """Tell that settings were loaded anew, or why they were not."""
         self._audit.reload(changes, error)
         self._schedule()
+
+    def status(self) -> dict[str, object]:
+        """Return the state of the file, as plain values."""
+        if self._file is None:
+            return {"file": ""}
+        return {
+            "file": str(self._file.path),
+            "problem": self.problem,
+            "unwritten": self.unwritten,
+            "free_bytes": self._file.free_bytes,
+        }
 
     # -- the file
 
@@ -209,20 +221,20 @@ class Auditor:
             await self._loop.run_in_executor(None, use)
         except OSError as exc:
             self.unwritten += records
-            if not self._is_complaining:
+            if not self.problem:
                 _own_logger.error(
                     "audit_unwritten", "the audit cannot be written: %s. The gateway goes on without it.", exc.strerror or exc
                 )
-            self._is_complaining = True
+            self.problem = exc.strerror or str(exc) or type(exc).__name__
         else:
-            if self._is_complaining:
+            if self.problem:
                 _own_logger.warning(
                     "audit_written",
                     "the audit is written again; %d records are missing",
                     self.unwritten,
                     missing=self.unwritten,
                 )
-            self._is_complaining = False
+            self.problem = ""
 
 
 def _level_of(line: str) -> int:

@@ -46,6 +46,7 @@ from iris_py.gateway.auditor import Auditor
 from iris_py.gateway.counts import Counts
 from iris_py.gateway.exports import Exports, Pseudonyms
 from iris_py.gateway.metrics import GatewayCollector
+from iris_py.gateway.probing import Probing
 from iris_py.gateway.publishing import Publishing
 from iris_py.gateway.relay import CONCURRENCY, TUNNELS_MAX, RelayServer
 from iris_py.gateway.republishing import Republishing
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from iris_py.api.node import Node
     from iris_py.api.tunnel import Tunnel
     from iris_py.federation.events import FederationEvent
+    from iris_py.federation.neighbour import Neighbour
     from iris_py.federation.settings import FederationSettings
     from iris_py.net.network import Network
     from iris_py.patterns.messages import Request
@@ -155,6 +157,7 @@ class Gateway(LoopBound, Closable):
         Surveys(node, self.core, self.streams, self.pseudonym_of)
         self.stand_ins: StandIns = StandIns(node, self.core, self.requests, self.streams)
         self.counts: Counts = Counts(node, self.core, self._driver)
+        self.probing: Probing = Probing(self.core, self.stand_ins, self._driver)
         pseudonyms = Pseudonyms(self.pseudonym_of, self._origin_key)
         self.subscriptions: Subscriptions = Subscriptions(node, self.core, self.streams)
         self.republishing: Republishing = Republishing(node, self.subscriptions)
@@ -187,7 +190,7 @@ class Gateway(LoopBound, Closable):
             self.address = f"{host}:{port}"
         if self.metrics is not None and self.settings.gateway.metrics is not None:
             await self.metrics.listen(self.settings.gateway.metrics)
-            self.metrics.show(self.node, self.collector, reasons=self.reasons)
+            self.metrics.show(self.node, self.collector, reasons=self.reasons, notes=self.unreached)
         await self._join("")
         self.stand_ins.load(self.settings)
         self.republishing.load(self.settings)
@@ -231,6 +234,7 @@ class Gateway(LoopBound, Closable):
         self.publishing.close()
         await self.streams.close()
         self.counts.abort()
+        self.probing.abort()
         await self.exports.close()
         await self._driver.close(CLOSE_TIMEOUT_S)
         if self.metrics is not None:
@@ -244,6 +248,7 @@ class Gateway(LoopBound, Closable):
         self.stand_ins.abort()
         self.republishing.close()
         self.counts.abort()
+        self.probing.abort()
         self.subscriptions.close()
         self.publishing.close()
         self.streams.abort()
@@ -388,8 +393,9 @@ class Gateway(LoopBound, Closable):
                 self.auditor.handle(event)
                 if event.reason:
                     self.counts.forget(event.bundle)
+                    self.probing.forget(event.bundle)
             elif isinstance(event, CountTold):
-                self.stand_ins.handle_count(event)
+                self._handle_count(event)
             elif isinstance(event, WatchChanged):
                 self.counts.handle_watch(event)
             elif isinstance(event, HandshakeRefused):
@@ -484,6 +490,11 @@ class Gateway(LoopBound, Closable):
                 )
         self._unmatched[alias] = {(rule.kind, rule.outside) for rule in rules}
 
+    def _handle_count(self, event: CountTold) -> None:
+        taken = self.stand_ins.handle_count(event), self.probing.handle_count(event)
+        if not any(taken):
+            self.core.count_drop("unwanted_count")
+
     def _handle_dial_failed(self, address: str, error: OSError | IrisError) -> None:
         why = describe_dial_error(error)
         if self._dial_failures.admit((address, why), self._loop.time()) is not None:
@@ -500,12 +511,28 @@ class Gateway(LoopBound, Closable):
     # -- the state
 
     def reasons(self) -> tuple[str, ...]:
-        """Return why the gateway is to be given no work, besides what its node says."""
+        """Return why the gateway is to be given no work, besides what its node says.
+
+        A gateway without a usable line to any cloud can serve nobody. One that a cloud is to dial stays ready all the same: a
+        balancer that took it out would keep the lines away that make it ready.
+        """
         self._check_loop()
-        return () if self._closing is None else ("the gateway is leaving",)
+        if self._closing is not None:
+            return ("the gateway is leaving",)
+        down = self.core.unusable(self._loop.time())
+        if len(down) < len(self.core.lines.neighbours) or not all(neighbour.dials.slots for neighbour in down):
+            return ()
+        return tuple(_describe_down(neighbour) for neighbour in down)
+
+    def unreached(self) -> tuple[str, ...]:
+        """Return the clouds that it has no usable line to, each as a sentence that says why."""
+        self._check_loop()
+        return tuple(_describe_down(neighbour) for neighbour in self.core.unusable(self._loop.time()))
 
     def _describe(self, op: Op, name: str) -> bytes:
-        found = self.explain(name) if op == Op.EXPLAIN else self.status()
+        if op == Op.PROBE:
+            self.probing.probe(name)
+        found = self.explain(name) if op == Op.EXPLAIN or name else self.status()
         return encode_outcome(msgspec.msgpack.encode(found))
 
     def explain(self, name: str) -> dict[str, object]:
@@ -517,7 +544,7 @@ class Gateway(LoopBound, Closable):
         self._check_loop()
         there, _, alias = name.rpartition("@")
         about = {"node": self.node.id, "name": self.settings.gateway.name, "file": self.settings.path, "asked": name}
-        return about | explain(self.core, alias, there, self._loop.time())
+        return about | explain(self.core, alias, there, self._loop.time(), self.probing.members(alias, there))
 
     def status(self) -> dict[str, object]:
         """Return the state of the gateway and its lines as plain values, as `iris federation status` shows it."""
@@ -536,6 +563,7 @@ class Gateway(LoopBound, Closable):
             "drops": dict(self.core.drops),
             "metrics": "" if self.metrics is None else self.metrics.address,
             "audit_unwritten": self.auditor.unwritten,
+            "audit": self.auditor.status(),
         }
 
     def _clouds(self) -> dict[str, dict[str, Any]]:
@@ -576,6 +604,10 @@ class GatewayHandler(Handler):
         """Tell the state of the gateway, or what would become of a use."""
         call = decode_call(request.payload)
         return self._gateway._describe(*((Op.STATUS, "") if call is None else (Op(call.op), call.name)))
+
+
+def _describe_down(neighbour: Neighbour) -> str:
+    return f"no line to the cloud {neighbour.alias!r} is usable: {neighbour.why_unusable()}"
 
 
 def start_gateway(

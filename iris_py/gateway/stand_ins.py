@@ -344,14 +344,23 @@ class StandIns:
         self._requests.wake()
         self._look(alias)
 
-    def handle_count(self, event: CountTold) -> None:
-        """A gateway of a neighbour has said how many members a cluster has."""
-        told = self._told.get(event.bundle)
-        if told is None or event.name not in told.members:
-            self._core.count_drop("unwanted_count")
-            return
-        told.members[event.name] = event.members
+    def handle_count(self, event: CountTold) -> bool:
+        """A gateway of a neighbour has said how many members a cluster has; returns whether it was asked for that."""
+        if not self.watches(event.bundle, event.name):
+            return False
+        self._told[event.bundle].members[event.name] = event.members
         self._look(event.alias)
+        return True
+
+    def watches(self, bundle: Bundle, name: str) -> bool:
+        """Tell whether a gateway of a neighbour was asked how many members a cluster has."""
+        told = self._told.get(bundle)
+        return told is not None and name in told.members
+
+    def members_told(self, bundle: Bundle, name: str) -> int | None:
+        """Return how many members a cluster has, as a gateway of a neighbour has told; None if it has not."""
+        told = self._told.get(bundle)
+        return None if told is None else told.members.get(name)
 
     async def close(self, timeout: float) -> None:
         """Leave all clusters."""

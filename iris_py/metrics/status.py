@@ -41,6 +41,7 @@ class StatusServer(Closable):
         self.registry: CollectorRegistry = self._endpoint.registry
         self._node: Node | None = None
         self._reasons: Callable[[], Iterable[str]] = tuple
+        self._notes: Callable[[], Iterable[str]] = tuple
         self._collectors: list[Collector] = []
 
     @property
@@ -60,16 +61,23 @@ class StatusServer(Closable):
         self._check_loop()
         await self._endpoint.listen(listen)
 
-    def show(self, node: Node, *collectors: Collector, reasons: Callable[[], Iterable[str]] = tuple) -> None:
+    def show(
+        self,
+        node: Node,
+        *collectors: Collector,
+        reasons: Callable[[], Iterable[str]] = tuple,
+        notes: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
         """Serve the status of a node from now on.
 
         Args:
             node: The node.
             collectors: Further metrics.
             reasons: Returns why the process is to be given no work, besides what the node says itself.
+            notes: Returns what does not work and is no such reason.
         """
         node._check_loop()
-        self._node, self._reasons = node, reasons
+        self._node, self._reasons, self._notes = node, reasons, notes
         for collector in (NodeCollector(node), *collectors):
             self.registry.register(collector)
             self._collectors.append(collector)
@@ -99,8 +107,11 @@ class StatusServer(Closable):
         if self._node is None:
             return Health(status="NOT_SERVING", reasons=("the node is starting",))
         health = self._node.health(cluster)
+        if not health.is_ready:
+            return health
         reasons = tuple(self._reasons())
-        return Health(status="NOT_SERVING", reasons=(*reasons, *health.reasons)) if reasons and health.is_ready else health
+        notes = tuple(note for note in self._notes() if note not in reasons)
+        return Health(status="NOT_SERVING" if reasons else "SERVING", reasons=reasons, notes=notes)
 
     # --
 

@@ -180,9 +180,15 @@ class Cloud:
         own = str(self._directory)
         return kept | {"HOME": own, "XDG_CONFIG_HOME": own, "XDG_STATE_HOME": own}
 
-    def begin(self, *seeds: str) -> GatewayProcess:
-        """Start a gateway without waiting for it."""
-        gateway = GatewayProcess([str(self.file), *self.options(*seeds)], self.environment())
+    @property
+    def started(self) -> tuple[GatewayProcess, ...]:
+        """Its gateways, also those that have ended."""
+        return tuple(self._started)
+
+    def begin(self, *seeds: str, http: str = "") -> GatewayProcess:
+        """Start a gateway without waiting for it; it serves its status at an address if one is given."""
+        status = ["--http", http] if http else []
+        gateway = GatewayProcess([str(self.file), *status, *self.options(*seeds)], self.environment())
         self._started.append(gateway)
         return gateway
 

@@ -361,7 +361,7 @@ def test_a_version_that_is_too_far_away() -> None:
 
 def test_an_event_loop_that_a_handler_holds() -> None:
     def hold(_request: iris_py.Request) -> bytes:
-        time.sleep(0.6)
+        time.sleep(1.2)
         return b""
 
     def serve() -> None:

@@ -234,9 +234,15 @@ def test_a_full_disk_stops_no_gateway(
                 lost = pair.eu.auditor.unwritten
                 await pair.caller.request("databases@eu", b"while it is full", timeout=PATIENCE_S)
                 await until(lambda lost=lost: pair.eu.auditor.unwritten > lost)  # type: ignore[misc]
+            [told] = await command.ask_gateways(pair.member, Call(op=Op.STATUS))
+            assert told["audit"]["file"] == str(tmp_path / "audit.jsonl")
+            assert told["audit"]["problem"] == "No space left on device"
+            assert told["audit"]["unwritten"] == pair.eu.auditor.unwritten
+            assert told["audit"]["free_bytes"] > 0
             monkeypatch.undo()
             await pair.caller.request("databases@eu", b"after", timeout=PATIENCE_S)
             await until(lambda: any("written again" in record.message for record in caplog.records))
+            assert pair.eu.auditor.status()["problem"] == ""
         said = [record.message for record in caplog.records if "cannot be written" in record.message]
         assert said == ["the audit cannot be written: No space left on device. The gateway goes on without it."]
 

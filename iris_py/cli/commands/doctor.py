@@ -16,7 +16,8 @@ app = typer.Typer()
 def doctor(
     settings: Settings,
     cluster: Annotated[
-        str | None, typer.Argument(metavar="[CLUSTER]", help="A cluster to look at, too.", show_default=False)
+        str | None,
+        typer.Argument(metavar="[CLUSTER]", help="A cluster to look at, too; with @CLOUD the way to it.", show_default=False),
     ] = None,
     only: Annotated[
         list[str] | None,

@@ -10,14 +10,19 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
+import msgspec
+
 import iris_py
-from iris_py.cli.doctor.host import Host, look_at_state
+from iris_py.cli.doctor.host import Host, look_at_disks, look_at_state
 from iris_py.cli.doctor.prober import Prober, start_prober
 from iris_py.cli.doctor.surroundings import (
     Cluster,
     ClusterMember,
     Dialled,
+    Disk,
     Echoes,
+    Gateways,
+    GatewayStatus,
     Limits,
     Listening,
     NodeStatus,
@@ -29,9 +34,13 @@ from iris_py.cli.doctor.surroundings import (
     SeedOutcome,
     State,
     Statuses,
+    WayOut,
+    Ways,
 )
+from iris_py.cli.federation import survey_gateways
 from iris_py.config import Config, load_config, make_keyring, secret_paths
 from iris_py.errors import ConfigurationError
+from iris_py.federation.calling import Call, Op
 from iris_py.files.secrets import is_present, read_exposed
 from iris_py.net.addresses import format_address, is_loopback, parse_address
 from iris_py.net.interfaces import ThisMachine, find_interfaces
@@ -60,12 +69,18 @@ ANSWERS_S: Final = 4.0
 #: How long a cluster is watched for what grows (seconds), and how long its members may take to be found.
 WATCHED_S: Final = 1.0
 VIEW_S: Final = 5.0
+#: How long probes of the lines to other clouds are waited for (seconds): a gateway takes a line that is silent for 3 s for
+#: suspect. Too small: a line that is dead counts as well; too large: whoever looks waits for it.
+LINES_PROBED_S: Final = 4.0
+#: How often gateways are asked meanwhile.
+LINES_LOOK_S: Final = 0.2
 #: Requests that a handler must have answered before its times say something.
 TIMED_MIN: Final = 5
 #: How often the event loop here is looked at.
 LATENESS_LOOK_S: Final = 0.05
 
 _Result = TypeVar("_Result")
+_Answer = TypeVar("_Answer", GatewayStatus, WayOut)
 
 
 class Actual:
@@ -170,6 +185,15 @@ class Actual:
         config = self.settings()
         return await look_at_state(config.state_directory, (await self._keyring()).primary.key_id.hex())
 
+    async def disks(self) -> tuple[Disk, ...]:
+        config = self.settings()
+        uses = {} if config.state_directory is None else {config.state_directory: "the state directory"}
+        for path in secret_paths(**self._options.connect_arguments()):
+            uses.setdefault(path.parent, "secrets, which a rotation writes anew")
+        if config.config_directory is not None:
+            uses.setdefault(config.config_directory, "secrets of this user")
+        return await asyncio.to_thread(look_at_disks, uses)
+
     async def port(self) -> Port:
         return await self._once("port", self._look_at_port)
 
@@ -263,6 +287,43 @@ class Actual:
         found = [member_of(report, first.get(report.node.id)) for report in after.reports]
         answered = tuple(member for member in found if member is not None)
         return Cluster(name, members.total, answered, len(nodes) - len(answered))
+
+    # -- other clouds
+
+    async def gateways(self) -> Gateways:
+        return await self._once("gateways", self._probe_lines)
+
+    async def _probe_lines(self) -> Gateways:
+        def is_heard(gateways: tuple[GatewayStatus, ...], since_s: float) -> bool:
+            lines = [line for gateway in gateways for cloud in gateway.clouds.values() for line in cloud.bundles]
+            return all(line.heard_s_ago <= since_s for line in lines if not line.is_going)
+
+        return Gateways(*await self._probe("", Call(op=Op.STATUS), GatewayStatus, is_heard))
+
+    async def ways(self, name: str) -> Ways:
+        def is_told(gateways: tuple[WayOut, ...], since_s: float) -> bool:
+            steps = [step for gateway in gateways for step in gateway.ways if not step.obstacle]
+            return all(step.heard_s_ago <= since_s and step.members is not None for step in steps)
+
+        there, _, alias = name.rpartition("@")
+        call = Call(op=Op.EXPLAIN, name=f"{there}@{alias}")
+        return Ways(*await self._probe(call.name, call, WayOut, is_told))
+
+    async def _probe(
+        self, name: str, call: Call, kind: type[_Answer], is_done: Callable[[tuple[_Answer, ...], float], bool]
+    ) -> tuple[tuple[_Answer, ...], int]:
+        """Have gateways probe their lines, and ask until it is known what came of it; return the answers, and how many lack."""
+        prober = await self._once("prober", self._start)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await survey_gateways(prober, Call(op=Op.PROBE, name=name), ANSWERS_S)
+        while True:
+            found, missing = await survey_gateways(prober, call, ANSWERS_S)
+            since_s = loop.time() - began
+            answers = tuple(msgspec.convert(gateway, kind, strict=False) for gateway in found)
+            if not answers or since_s >= LINES_PROBED_S or is_done(answers, since_s):
+                return answers, missing
+            await asyncio.sleep(LINES_LOOK_S)
 
     # --
 

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 #: A clock that differs by more is wrong: logs of two nodes cannot be laid side by side, and tokens are refused.
 CLOCK_OFFSET_MAX_S: Final = 30.0
-#: An event loop that stands still for longer makes its callers wait; beyond the second one its node looks at links and requests
-#: again for what was held up. A full machine delays a healthy node by a tenth of a second.
-STALL_WARNING_S: Final = 0.2
-STALL_FAULT_S: Final = 0.4
+#: An event loop that stands still for so long leaves pings unanswered, and its node logs a warning (seconds). Too small: each
+#: full machine is warned of; too large: callers wait, and nobody is told why.
+STALL_WARNING_S: Final = 0.5
+#: And for so long: a check of a node that does not answer takes hardly longer (1.05 s), so others may take it for dead. Too
+#: small: a node that nobody misses is a fault; too large: one that comes and goes is none.
+STALL_FAULT_S: Final = 1.0
 #: The part of its descriptors that a node may have in use.
 DESCRIPTORS_USED_MAX: Final = 0.9
 #: Nodes that are named in one line.
@@ -119,9 +121,10 @@ async def stalls(subject: Subject) -> Finding:
     worst_s = max(late.values(), default=0.0)
     if late:
         shown = ", ".join(f"{name} for {late_s:.2f} s" for name, late_s in _first(late).items())
-        causes.append(f"within the last minute the event loop stood still at {shown}{_more(late)}")
+        meaning = "so others may take it for dead" if worst_s >= STALL_FAULT_S else "so its callers waited as long"
+        causes.append(f"within the last minute the event loop stood still at {shown}{_more(late)}, {meaning}")
         hints.append("py-spy dump --pid PID")
-    if answers.own_lateness_s >= STALL_FAULT_S:
+    if answers.own_lateness_s >= STALL_WARNING_S:
         causes.append(f"the event loop here, which has nothing to do, stood still for {answers.own_lateness_s:.2f} s")
         hints.append("uptime")
     if full:

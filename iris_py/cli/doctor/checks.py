@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from iris_py.cli.doctor import answered, configured, connected, machine, serving
+from iris_py.cli.doctor import answered, clouds, configured, connected, disks, machine, serving
 from iris_py.cli.doctor.check import Check
 
 #: What has to be well before a node can be started to look at the network.
@@ -22,6 +22,7 @@ CHECKS: Final = (
     Check("discovery", "ways to find others", configured.discovery, ("config",)),
     Check("limits", "descriptors and threads", machine.limits),
     Check("processor", "processor time that is withheld", machine.processor),
+    Check("disk", "room on disks", disks.disk, ("config",)),
     Check("seeds", "dialling the seeds", connected.seeds, _START, limit_s=15.0),
     Check("seed-secret", "the secret that seeds hold", connected.seed_secret, _START, limit_s=15.0),
     Check("other-network", "other networks on this segment", connected.other_network, (*_START, "seed-secret"), 15.0),
@@ -33,6 +34,7 @@ CHECKS: Final = (
     Check("generations", "the secrets that nodes seal with", answered.generations, _PEERS),
     Check("stalls", "event loops that stand still", answered.stalls, _PEERS),
     Check("ring", "the ring", answered.ring, _PEERS, limit_s=15.0),
+    Check("clouds", "the lines to other clouds", clouds.clouds, _PEERS, limit_s=15.0),
     Check("cluster", "the members of the cluster", serving.cluster, _PEERS, limit_s=15.0),
 )
 

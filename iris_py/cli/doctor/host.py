@@ -12,13 +12,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.doctor.surroundings import Limits, Processor, State
+from iris_py.cli.doctor.surroundings import Disk, Limits, Processor, State
 from iris_py.files.remembered import RememberedPeers
+from iris_py.files.room import free_bytes_of
 from iris_py.net.descriptors import DESCRIPTORS_MAX
 from iris_py.net.soundings import is_refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["Host", "PeersRead", "look_at_state"]
 
@@ -134,6 +135,27 @@ class PeersRead(RememberedPeers):
 
     def forget(self, address: str) -> None:
         """Forget nothing."""
+
+
+def look_at_disks(uses: Mapping[Path, str]) -> tuple[Disk, ...]:
+    """Return the room on the disks of directories; of those that share a disk the first stands for all. It blocks.
+
+    Args:
+        uses: What is written, by the directory; of one that is not there its parent counts.
+    """
+    found: dict[int, Disk] = {}
+    for directory, use in uses.items():
+        for path in (directory, *directory.parents):
+            try:
+                device, system = path.stat().st_dev, os.statvfs(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                break  # the check of the state directory, or of the secret, says why
+            files = (system.f_ffree if os.geteuid() == 0 else system.f_favail) if system.f_files else None
+            found.setdefault(device, Disk(str(path), use, free_bytes_of(system), files))
+            break
+    return tuple(found.values())
 
 
 async def look_at_state(directory: Path | None, network_tag: str) -> State:

@@ -7,6 +7,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.doctor.check import Finding, Status, fault, ok, skipped
+from iris_py.cli.doctor.clouds import way
+from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:
     from iris_py.cli.doctor.check import Subject
@@ -31,6 +33,8 @@ async def cluster(subject: Subject) -> Finding:
     name = subject.cluster
     if name is None:
         return skipped("no cluster was named: `iris doctor NAME` looks at one")
+    if CLOUD_MARK in name:
+        return await way(subject, name)
     found = await subject.surroundings.cluster(name)
     if not found.total:
         return fault(

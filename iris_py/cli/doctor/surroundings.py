@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +85,19 @@ class Processor:
     stolen: float
     """Processor time that the hypervisor gave to others."""
     window_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The room on a disk that something is written to."""
+
+    path: str
+    """The directory, or the next one above it that is there."""
+    use: str
+    """The files that are written there, in words."""
+    free_bytes: int
+    free_files: int | None = None
+    """Files that can still be made; None where the file system has no such bound."""
 
 
 class SeedOutcome(enum.Enum):
@@ -240,6 +255,114 @@ class Cluster:
     """Those that were asked and have not."""
 
 
+class FarLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a gateway to a gateway of another cloud."""
+
+    gateway: str
+    """The id of the gateway there."""
+    address: str = ""
+    is_suspect: bool = False
+    """Whether nothing is heard over it, so that it gets nothing new."""
+    is_going: bool = False
+    """Whether the gateway there leaves."""
+    heard_s_ago: float = 0.0
+    catalogue_digest: str = ""
+    """The digest of the catalogue that the gateway there has sent; empty before it has."""
+
+
+class FarDial(msgspec.Struct, frozen=True, kw_only=True):
+    """The dials for one line."""
+
+    address: str = ""
+    error: str = ""
+    """The failure of the last dial; empty if nothing is wrong."""
+    is_up: bool = False
+    failures: int = 0
+
+
+class UnmatchedImport(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that imports what the other cloud does not export."""
+
+    kind: str
+    outside: str
+    line: int = 0
+
+
+class CloudStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Another cloud, as one gateway sees it."""
+
+    is_up: bool = False
+    round_trip_s: float | None = None
+    dials: tuple[FarDial, ...] = ()
+    bundles: tuple[FarLine, ...] = ()
+    unmatched_imports: tuple[UnmatchedImport, ...] = ()
+
+
+class AuditStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The file of a gateway's audit."""
+
+    file: str = ""
+    """Empty if there is none."""
+    problem: str = ""
+    """The reason why it cannot be written now; empty if it can."""
+    unwritten: int = 0
+    """Records that are missing in it."""
+    free_bytes: int | None = None
+    """Room on its disk; None if that is not known."""
+
+
+class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A gateway of this cloud, as it says; what an older one does not say has its default."""
+
+    node: str
+    clouds: dict[str, CloudStatus] = {}
+    audit: AuditStatus = AuditStatus()
+
+
+@dataclass(frozen=True, slots=True)
+class Gateways:
+    """The gateways of this cloud, after an echo was sent over each of their lines."""
+
+    gateways: tuple[GatewayStatus, ...] = ()
+    missing: int = 0
+    """Gateways that did not answer."""
+
+
+class WayStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that a request might take."""
+
+    gateway: str
+    address: str = ""
+    obstacle: str = ""
+    """The reason why it would carry none; empty if it would."""
+    heard_s_ago: float = 0.0
+    round_trip_s: float | None = None
+    members: int | None = None
+    """The members of the cluster there, as the gateway there counts them; None if it has not said."""
+
+
+class WayOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The way to a name of another cloud by one gateway of this one."""
+
+    node: str
+    file: str = ""
+    imports: tuple[dict[str, Any], ...] = ()
+    """The rules of its file that are for the name."""
+    goes: bool = False
+    reason: str = ""
+    """The reason why it would carry no request; empty if it would."""
+    ways: tuple[WayStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """The ways to a name of another cloud."""
+
+    gateways: tuple[WayOut, ...] = ()
+    missing: int = 0
+    """Gateways that did not answer."""
+
+
 class Surroundings(Protocol):
     """The files, sockets, interfaces, clocks and other nodes around a node."""
 
@@ -291,6 +414,9 @@ class Surroundings(Protocol):
     async def processor(self) -> Processor | None:
         """Return the processor time that is withheld; None where the system does not say."""
 
+    async def disks(self) -> tuple[Disk, ...]:
+        """Return the room where nodes and commands with these settings write; nothing is written."""
+
     async def reached(self) -> Reached:
         """Start a node if that was not done yet, and return the network as it sees it."""
 
@@ -308,3 +434,9 @@ class Surroundings(Protocol):
 
     async def cluster(self, name: str) -> Cluster:
         """Look at a cluster and its members for a moment."""
+
+    async def gateways(self) -> Gateways:
+        """Ask the gateways of this cloud to probe their lines, and for their state."""
+
+    async def ways(self, name: str) -> Ways:
+        """Ask the gateways of this cloud to probe the way to a name of another cloud. Nothing is executed there."""

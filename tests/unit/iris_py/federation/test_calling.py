@@ -75,7 +75,7 @@ def test_any_bytes_are_a_call_or_none(data: bytes) -> None:
     [
         (2, 1, 0, 0, 0, 0),  # another version
         (1, 0, 0, 0, 0, 0),  # no such op
-        (1, 4, 0, 0, 0, 0),
+        (1, 5, 0, 0, 0, 0),
         (1, 1, 32, 0, 0, 0),  # no such flag
         (1, 1, ANCHORED, 0, 0, 0),  # by what?
         (1, 1, IDENTIFIED, 0, 0, 0),  # cut off

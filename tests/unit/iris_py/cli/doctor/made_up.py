@@ -8,12 +8,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from iris_overlay.events import DialOutcome
 from iris_py.cli.doctor.surroundings import (
+    AuditStatus,
+    CloudStatus,
     Cluster,
     ClusterMember,
     Dialled,
+    Disk,
     Echoes,
+    FarDial,
+    FarLine,
+    Gateways,
+    GatewayStatus,
     Limits,
     Listening,
     NodeStatus,
@@ -28,6 +37,9 @@ from iris_py.cli.doctor.surroundings import (
     SeedOutcome,
     State,
     Statuses,
+    WayOut,
+    Ways,
+    WayStep,
 )
 from iris_py.config import Config
 from iris_py.errors import ConfigurationError
@@ -46,6 +58,32 @@ NODES: Final = tuple(NodeStatus(peer.id, peer.address, "0.1.0", 0.2, 0.01, 40, 1
 SEED: Final = PEERS[0].address
 SECRET: Final = Secret.generate(os.urandom)
 OWN: Final = "10.0.0.1"
+
+
+#: Gateways of the cloud eu, and where they are dialled.
+FAR: Final = {"aa" * 16: "gw1.eu:7450", "bb" * 16: "gw2.eu:7450"}
+EU: Final = CloudStatus(
+    is_up=True,
+    round_trip_s=0.0812,
+    dials=tuple(FarDial(address=address, is_up=True) for address in FAR.values()),
+    bundles=tuple(FarLine(gateway=id_, address=address, catalogue_digest="d1") for id_, address in FAR.items()),
+)
+DOWN: Final = CloudStatus(
+    dials=tuple(FarDial(address=address, error="nobody answers there", failures=3) for address in FAR.values())
+)
+#: Two gateways of this cloud, each with two lines to eu.
+GATEWAYS: Final = tuple(GatewayStatus(node=peer.id, clouds={"eu": EU}) for peer in PEERS[:2])
+#: The way to a cluster of eu.
+WAYS: Final = tuple(
+    WayOut(
+        node=peer.id,
+        file="federation.toml",
+        imports=({"kind": "cluster", "outside": "db", "local": "", "line": 7},),
+        goes=True,
+        ways=tuple(WayStep(gateway=id_, address=address, round_trip_s=0.0812, members=3) for id_, address in FAR.items()),
+    )
+    for peer in PEERS[:2]
+)
 
 
 def ring_of(*ids: str) -> tuple[RingNode, ...]:
@@ -80,6 +118,9 @@ class MadeUp:
     state_found: State = field(default_factory=lambda: State(Path("/state"), remembered=2))
     limits_found: Limits = field(default_factory=lambda: Limits(20, 65536, 30, 4096, "this user"))
     processor_found: Processor | None = field(default_factory=lambda: Processor(0.0, 0.01, 2.0))
+    disks_found: tuple[Disk, ...] = (Disk("/state", "the state directory", 1 << 30, 100_000),)
+    gateways_found: Gateways = field(default_factory=lambda: Gateways(GATEWAYS))
+    ways_found: Ways = field(default_factory=lambda: Ways(WAYS))
     seeds: tuple[Seed, ...] = (Seed(SEED, SeedOutcome.REACHED),)
     peers: tuple[Peer, ...] = PEERS
     strangers: tuple[str, ...] = ()
@@ -135,6 +176,16 @@ class MadeUp:
     async def processor(self) -> Processor | None:
         return self.processor_found
 
+    async def disks(self) -> tuple[Disk, ...]:
+        return self.disks_found
+
+    async def gateways(self) -> Gateways:
+        return self.gateways_found
+
+    async def ways(self, name: str) -> Ways:
+        assert name.endswith("@eu")
+        return self.ways_found
+
     async def reached(self) -> Reached:
         is_anybody = not self.seeds or any(seed.outcome is SeedOutcome.REACHED for seed in self.seeds)
         peers = self.peers if is_anybody else ()
@@ -179,6 +230,16 @@ def each_member(made_up: MadeUp, **values: object) -> None:
 
 def member(made_up: MadeUp, **values: object) -> None:
     made_up.members = (replace(made_up.members[0], **values), *made_up.members[1:])  # type: ignore[arg-type]
+
+
+def each_gateway(made_up: MadeUp, eu: CloudStatus) -> None:
+    """Let each gateway of this cloud say the same of eu."""
+    made_up.gateways_found = Gateways(tuple(structs.replace(each, clouds={"eu": eu}) for each in GATEWAYS))
+
+
+def gateway(made_up: MadeUp, **values: object) -> None:
+    """Let the first gateway of this cloud say something else."""
+    made_up.gateways_found = Gateways((structs.replace(GATEWAYS[0], **values), *GATEWAYS[1:]))
 
 
 def seed(made_up: MadeUp, outcome: SeedOutcome) -> None:
@@ -240,6 +301,10 @@ FAULTS: Final[dict[str, dict[str, Inject]]] = {
         "throttled": lambda it: change(it, processor_found=Processor(0.6, 0.0, 2.0)),
         "stolen": lambda it: change(it, processor_found=Processor(0.0, 0.4, 2.0)),
     },
+    "disk": {
+        "full": lambda it: change(it, disks_found=(Disk("/state", "the state directory", 4096, 100),)),
+        "no files": lambda it: change(it, disks_found=(Disk("/state", "the state directory", 1 << 30, 0),)),
+    },
     "seeds": {
         "silent": lambda it: seed(it, SeedOutcome.SILENT),
         "refused": lambda it: seed(it, SeedOutcome.REFUSED),
@@ -262,10 +327,15 @@ FAULTS: Final[dict[str, dict[str, Inject]]] = {
         "put out": lambda it: node(it, seals=NEW_SEALS),
         "settings": lambda it: change(it, statuses_found=replace(it.statuses_found, own_seals=NEW_SEALS)),
     },
-    "stalls": {"a member": lambda it: node(it, lateness_s=0.5), "descriptors": lambda it: node(it, descriptors=1000)},
+    "stalls": {"a member": lambda it: node(it, lateness_s=1.0), "descriptors": lambda it: node(it, descriptors=1000)},
     "ring": {
         "two": lambda it: change(it, ring_found=Ring(ring_of(*IDS[:2]), elsewhere=IDS[2:])),
         "not closed": lambda it: change(it, ring_found=Ring((*ring_of(*IDS)[:3], RingNode(IDS[3], IDS[1], IDS[0])))),
+    },
+    "clouds": {
+        "down": lambda it: each_gateway(it, DOWN),
+        "mute": lambda it: change(it, gateways_found=Gateways((), missing=2)),
+        "audit": lambda it: gateway(it, audit=AuditStatus(file="/audit", problem="No space left on device", unwritten=7)),
     },
     "cluster": {
         "nobody": lambda it: change(it, cluster_total=0),

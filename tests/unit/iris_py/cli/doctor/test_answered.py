@@ -101,7 +101,7 @@ def test_a_clock_that_differs_from_all_is_the_one_here() -> None:
 
 def test_lateness_between_the_bounds_is_a_warning() -> None:
     made_up = MadeUp()
-    node(made_up, lateness_s=0.3)
+    node(made_up, lateness_s=0.99)
     assert see(made_up, stalls).status is Status.WARNING
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iris_py.cli.doctor import answered, machine, prober, serving
+from iris_py.cli.doctor import actual, answered, disks, machine, prober, serving
 from iris_py.cli.doctor.checks import CHECKS
 from iris_py.cli.outcome import ExitCode
 
@@ -50,7 +50,9 @@ def test_the_numbers_are_those_of_the_code() -> None:
         "udp": (f"up to {prober.ECHOED_MAX} nodes",),
         "dial-back": (f"up to {prober.DIALLERS_MAX} do it",),
         "clock": (f"{answered.CLOCK_OFFSET_MAX_S:g} s",),
+        "disk": (f"{disks.FREE_FAULT_BYTES >> 10} KiB", f"{disks.FREE_WARNING_BYTES >> 20} MiB"),
         "stalls": (f"for {answered.STALL_FAULT_S:g} s", f"for {answered.STALL_WARNING_S:g} s"),
+        "clouds": (f"up to {actual.LINES_PROBED_S:g} s", f"{disks.FREE_WARNING_BYTES >> 20} MiB"),
         "ring": (f"after {prober.RING_AGAIN_S:g} s", f"Up to {prober.RING_MAX} nodes"),
         "cluster": (f"{serving.SLOW_S * 1000:g} ms",),
     }.items():

@@ -1,0 +1,214 @@
+"""The checks of other clouds: whether gateways reach them, and the way to a name over there."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from iris_py.cli.doctor.check import Finding, Status, fault, ok, skipped
+from iris_py.cli.doctor.connected import NOBODY
+from iris_py.cli.doctor.disks import describe_room, is_short
+from iris_py.errors import IrisError
+from iris_py.federation.names import split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from iris_py.cli.doctor.check import Subject
+    from iris_py.cli.doctor.surroundings import CloudStatus, FarDial, FarLine, GatewayStatus, WayOut, WayStep
+
+#: Lines, dials and rules that one line of output names.
+NAMED_MAX: Final = 3
+
+_STATUS: Final = "iris federation status"
+_REACH: Final = "Look whether the gateways there run, and whether a firewall lets TCP pass to those addresses."
+_RULES: Final = "Ask the operators of that cloud for an export, or correct or remove the import."
+_FILES: Final = "Give all gateways of a cloud the same rules, and have each read them again (SIGHUP)."
+_AUDIT: Final = "Make room on the disk of the audit; the gateway goes on without it meanwhile."
+_GATEWAY: Final = "Look at those gateways and their logs."
+
+
+class _Found:
+    """Faults and warnings of one check, the faults first.
+
+    Attributes:
+        status: The worst.
+    """
+
+    def __init__(self) -> None:
+        self.status = Status.OK
+        self._texts: dict[Status, list[str]] = {Status.FAULT: [], Status.WARNING: []}
+        self._advice: dict[Status, dict[str, None]] = {Status.FAULT: {}, Status.WARNING: {}}
+
+    def add(self, status: Status, cause: str, advice: str) -> None:
+        self._texts[status].append(cause)
+        self._advice[status][advice] = None
+        if self.status is not Status.FAULT:
+            self.status = status
+
+    def finding(self, *hints: str) -> Finding:
+        texts, advice = ([each for part in parts.values() for each in part] for parts in (self._texts, self._advice))
+        return Finding(self.status, "; ".join(texts), " ".join(advice), hints)
+
+
+async def clouds(subject: Subject) -> Finding:
+    """Look whether the gateways of this cloud reach each cloud that they know, by all lines that they are to have."""
+    reached = await subject.surroundings.reached()
+    if not reached.peers:
+        return skipped(NOBODY)
+    try:
+        asked = await subject.surroundings.gateways()
+    except IrisError as exc:
+        return skipped(f"the gateways could not be asked: {exc}")
+    if not asked.gateways:
+        if asked.missing:
+            return Finding(Status.FAULT, f"none of {_count(asked.missing, 'gateway')} has answered", _GATEWAY, (_STATUS,))
+        return ok("no gateway runs in this network")
+    names = {peer.id: peer.address or peer.id[:8] for peer in reached.peers}
+    found, up = _Found(), []
+    for alias in sorted({alias for gateway in asked.gateways for alias in gateway.clouds}):
+        up += _look_at_cloud(found, alias, asked.gateways, names)
+    if asked.missing:
+        found.add(Status.WARNING, f"{_count(asked.missing, 'gateway')} did not answer", _GATEWAY)
+    for gateway in asked.gateways:
+        _look_at_audit(found, gateway, names)
+    if found.status is not Status.OK:
+        return found.finding(_STATUS, *_dialling(asked.gateways))
+    return ok("; ".join([_count(len(asked.gateways), "gateway"), *up]))
+
+
+def _look_at_cloud(found: _Found, alias: str, gateways: Iterable[GatewayStatus], names: dict[str, str]) -> list[str]:
+    """Note what is wrong with one cloud; return a description if it is reached."""
+    views = {_name(gateway.node, names): gateway.clouds[alias] for gateway in gateways if alias in gateway.clouds}
+    ignorant = [_name(gateway.node, names) for gateway in gateways if alias not in gateway.clouds]
+    up = {name: cloud for name, cloud in views.items() if cloud.is_up}
+    if ignorant:
+        found.add(Status.WARNING, f"{_some(ignorant)} has no [cloud.{alias}], and other gateways have", _FILES)
+    if not up:
+        why = _some(dict.fromkeys(reason for cloud in views.values() for reason in _obstacles(cloud)), "; ")
+        where = "the only gateway" if len(views) == 1 else f"any of {len(views)} gateways"
+        found.add(Status.FAULT, f"the cloud {alias!r} cannot be reached from {where}: {why}", _REACH)
+        return []
+    for name, cloud in views.items():
+        bad = _lost(cloud)
+        if name not in up:
+            found.add(Status.WARNING, f"{name} has no line to {alias!r} ({_some(_obstacles(cloud), '; ')})", _REACH)
+        elif bad:
+            good = sum(_is_good(line) for line in cloud.bundles)
+            what = f"{name} has {good} of {_count(good + len(bad), 'line')} to {alias!r}"
+            found.add(Status.WARNING, f"{what}: {_some(bad, '; ')}", _REACH)
+    unmatched = {(each.kind, each.outside): each.line for cloud in up.values() for each in cloud.unmatched_imports}
+    if unmatched:
+        rules = [f"the {kind} {outside!r} (line {line})" for (kind, outside), line in unmatched.items()]
+        found.add(Status.WARNING, f"{alias!r} exports nothing for the imports of {_some(rules)}", _RULES)
+    lines = [line for cloud in up.values() for line in cloud.bundles if _is_good(line)]
+    if len({line.catalogue_digest for line in lines if line.catalogue_digest}) > 1:
+        found.add(Status.WARNING, f"the gateways of {alias!r} export different things to this cloud", _DIFFERENT)
+    trips = [cloud.round_trip_s for cloud in up.values() if cloud.round_trip_s is not None]
+    trip = f", round trip {min(trips) * 1000:.1f} ms" if trips else ""
+    return [f"{alias!r} by {_count(len(lines), 'line')}{trip}"]
+
+
+_DIFFERENT: Final = "Tell the operators there: one of their gateways may have an old file."
+
+
+def _look_at_audit(found: _Found, gateway: GatewayStatus, names: dict[str, str]) -> None:
+    audit = gateway.audit
+    what = f"{_name(gateway.node, names)} cannot write its audit {audit.file}"
+    if audit.problem:
+        found.add(Status.FAULT, f"{what} ({audit.problem}): {_count(audit.unwritten, 'record')} missing", _AUDIT)
+    elif audit.file and audit.free_bytes is not None and is_short(audit.free_bytes):
+        room = describe_room(audit.free_bytes)
+        found.add(Status.WARNING, f"{_name(gateway.node, names)} has {room} left for its audit {audit.file}", _AUDIT)
+
+
+async def way(subject: Subject, name: str) -> Finding:
+    """Look at the way to a name of another cloud: import, gateways, lines, exports there, and members, as they are counted."""
+    try:
+        there, alias = split(name)
+    except ValueError as exc:
+        return Finding(Status.FAULT, f"{exc}".rstrip("."), "Correct the name.")
+    try:
+        asked = await subject.surroundings.ways(name)
+    except IrisError as exc:
+        return skipped(f"the gateways could not be asked: {exc}")
+    hint = f"iris federation explain {shlex.quote(name)}"
+    if not asked.gateways:
+        what = f"none of {_count(asked.missing, 'gateway')} has answered" if asked.missing else "no gateway runs here"
+        return fault(f"nothing goes to {name!r}: {what}", "Start a gateway, with its settings.", "iris gateway federation.toml")
+    names = {peer.id: peer.address or peer.id[:8] for peer in (await subject.surroundings.reached()).peers}
+    going = [gateway for gateway in asked.gateways if gateway.goes]
+    found = _Found()
+    for gateway in asked.gateways:
+        if not gateway.goes:
+            status = Status.WARNING if going else Status.FAULT
+            found.add(status, f"by {_name(gateway.node, names)} nothing goes to {name!r}: {gateway.reason}", _advise(gateway))
+    steps = [step for gateway in going for step in gateway.ways]
+    bad = dict.fromkeys(f"{step.address}: {step.obstacle}" for step in steps if step.obstacle)
+    if bad:
+        found.add(Status.WARNING, f"{len(bad)} of {_count(len(steps), 'line')} would carry nothing: {_some(bad, '; ')}", _REACH)
+    told = [step.members for step in steps if step.members is not None]
+    if told and not max(told):
+        found.add(Status.FAULT, f"{alias!r} exports {there!r}, and nobody serves it there", "Ask its operators for a member.")
+    if asked.missing:
+        found.add(Status.WARNING, f"{_count(asked.missing, 'gateway')} did not answer", _GATEWAY)
+    return ok(_describe_way(going, steps, told)) if found.status is Status.OK else found.finding(hint, _STATUS)
+
+
+def _describe_way(going: list[WayOut], steps: list[WayStep], told: list[int]) -> str:
+    trips = [step.round_trip_s for step in steps if step.round_trip_s is not None]
+    trip = f", round trip {min(trips) * 1000:.1f} ms" if trips else ""
+    members = f"{_count(max(told), 'member')} there" if told else "how many serve it there is not told"
+    goes = f"{_count(len(going), 'gateway')} would hand a request on, by {_count(len(steps), 'line')}{trip}"
+    return f"{goes}; {members}; nothing was executed"
+
+
+def _advise(gateway: WayOut) -> str:
+    if not gateway.imports:
+        return "Correct the file of that gateway."
+    return _RULES if any("export" in step.obstacle or "rule" in step.obstacle for step in gateway.ways) else _REACH
+
+
+def _is_good(line: FarLine) -> bool:
+    return not line.is_suspect and not line.is_going
+
+
+def _failing(cloud: CloudStatus) -> list[FarDial]:
+    """Return the dials that fail; those to an address that a line works to only look for a second gateway there."""
+    working = {line.address for line in cloud.bundles if _is_good(line)}
+    return [dial for dial in cloud.dials if dial.error and not dial.is_up and dial.address not in working]
+
+
+def _lost(cloud: CloudStatus) -> list[str]:
+    """Return the lines that ought to be there, each with what is wrong with it."""
+    silent = [f"{line.address} is silent for {line.heard_s_ago:.0f} s" for line in cloud.bundles if line.is_suspect]
+    errors = {dial.address: dial.error for dial in _failing(cloud)}
+    return [*silent, *(f"{address}: {error}" for address, error in errors.items())]
+
+
+def _obstacles(cloud: CloudStatus) -> list[str]:
+    """Return why a gateway does not reach a cloud."""
+    going = [f"{line.address} leaves" for line in cloud.bundles if line.is_going and not line.is_suspect]
+    waiting = "it is being dialled" if cloud.dials else "nobody there has dialled this cloud"
+    return [*_lost(cloud), *going] or [waiting]
+
+
+def _dialling(gateways: Iterable[GatewayStatus]) -> list[str]:
+    """Return commands that try the addresses where dials fail."""
+    dials = [dial for gateway in gateways for cloud in gateway.clouds.values() for dial in _failing(cloud)]
+    addresses = [dial.address.rpartition(":") for dial in dials]
+    return list(dict.fromkeys(f"nc -vz {shlex.quote(host.strip('[]'))} {port}" for host, _, port in addresses))[:NAMED_MAX]
+
+
+def _some(things: Iterable[str], separator: str = ", ") -> str:
+    listed = list(things)
+    more = f"{separator}{len(listed) - NAMED_MAX} more" if len(listed) > NAMED_MAX else ""
+    return separator.join(listed[:NAMED_MAX]) + more
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _name(node: str, names: dict[str, str]) -> str:
+    return names.get(node, node[:8])

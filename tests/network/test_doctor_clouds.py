@@ -1,0 +1,91 @@
+"""`iris doctor` names what becomes of the lines to another cloud: cut in silence, one of two lost, and the way to a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.network.gateways import CLUSTER, LINE_PORT, Federation
+from tests.network.test_doctor import examine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.network.clouds import Clouds
+
+THERE = f"{CLUSTER}@eu"
+
+
+@pytest.fixture
+def joined(clouds: Clouds) -> Federation:
+    """The clouds us and eu with two gateways each: us dials, and both have a member."""
+    federation = Federation(clouds, {"us": ["eu"]})
+    federation.start()
+    return federation
+
+
+def look(federation: Federation, *arguments: str) -> dict[str, dict[str, Any]]:
+    """Run the doctor in us, beside the member there."""
+    host = federation.clouds.hosts["us3"]
+    return examine(federation.clouds, "us3", *arguments, IRIS_LISTEN=f"{host.address}:0", **federation._seeds("us3"))
+
+
+def until_found(
+    federation: Federation, is_right: Callable[[dict[str, dict[str, Any]]], bool], *arguments: str
+) -> dict[str, dict[str, Any]]:
+    """Run the doctor until it finds something: gateways notice one by one."""
+    for _attempt in range(5):
+        lines = look(federation, *arguments)
+        if is_right(lines):
+            return lines
+    raise AssertionError(lines)
+
+
+def test_all_is_well_and_the_way_is_examined_without_executing_anything(joined: Federation) -> None:
+    lines = look(joined, "--only", "clouds,cluster", THERE)
+    assert lines["clouds"]["status"] == "ok", lines
+    assert "2 gateways; 'eu' by 4 lines, round trip " in lines["clouds"]["cause"]
+    assert lines["cluster"]["status"] == "ok", lines
+    assert "2 gateways would hand a request on, by 4 lines" in lines["cluster"]["cause"]
+    assert "1 member there" in lines["cluster"]["cause"]
+    assert joined.executed("eu") == []
+
+
+def test_a_cloud_that_is_cut_off_in_silence(joined: Federation) -> None:
+    joined.clouds.cut("us", "eu")
+    lines = look(joined, "--only", "clouds,cluster", THERE)
+    assert lines["clouds"]["status"] == "FAULT", lines
+    assert "the cloud 'eu' cannot be reached from any of 2 gateways" in lines["clouds"]["cause"]
+    assert "is silent" in lines["clouds"]["cause"]
+    assert lines["cluster"]["status"] == "FAULT", lines
+    assert THERE in lines["cluster"]["cause"]
+    # When the lines are given up, dials say the same.
+    joined.clouds.until(lambda: not list(joined.bundles("us", "eu")), "the lines are given up")
+    lines = until_found(joined, lambda said: "nobody answers there" in said["clouds"]["cause"], "--only", "clouds")
+    assert lines["clouds"]["status"] == "FAULT"
+    joined.clouds.heal("us", "eu")
+    joined.wait_for_bundles("us", "eu", 4)
+    until_found(joined, lambda said: said["clouds"]["status"] == "ok", "--only", "clouds")
+
+
+def test_one_gateway_of_two_that_falls_silent(joined: Federation) -> None:
+    joined.clouds.silence("eu2", "us")
+    lines = look(joined, "--only", "clouds,cluster", THERE)
+    assert lines["clouds"]["status"] == "warning", lines
+    address = f"{joined.clouds.hosts['eu2'].address}:{LINE_PORT}"
+    assert "has 1 of 2 lines to 'eu'" in lines["clouds"]["cause"]
+    assert f"{address} is silent" in lines["clouds"]["cause"]
+    assert lines["cluster"]["status"] == "warning", lines
+    assert f"2 of 4 lines would carry nothing: {address}" in lines["cluster"]["cause"]
+
+
+def test_one_gateway_of_two_that_was_killed(joined: Federation) -> None:
+    joined.gateways["eu2"].kill()
+    address = f"{joined.clouds.hosts['eu2'].address}:{LINE_PORT}"
+
+    def is_named(lines: dict[str, dict[str, Any]]) -> bool:
+        return lines["clouds"]["status"] == "warning" and f"{address}: nobody listens there" in lines["clouds"]["cause"]
+
+    until_found(joined, is_named, "--only", "clouds")
+    assert look(joined, "--only", "cluster", THERE)["cluster"]["status"] == "ok", "the other line carries everything"

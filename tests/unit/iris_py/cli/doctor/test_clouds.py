@@ -1,0 +1,247 @@
+"""The checks of other clouds: lines that are lost, rules that match nothing, gateways that differ, and the way to a name."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from iris_py.cli.doctor.check import Finding, Status, Subject
+from iris_py.cli.doctor.clouds import clouds
+from iris_py.cli.doctor.serving import cluster
+from iris_py.cli.doctor.surroundings import (
+    AuditStatus,
+    CloudStatus,
+    FarDial,
+    FarLine,
+    Gateways,
+    GatewayStatus,
+    UnmatchedImport,
+    WayOut,
+    Ways,
+    WayStep,
+)
+from iris_py.errors import IrisError
+from tests.unit.iris_py.cli.doctor.made_up import DOWN, EU, GATEWAYS, WAYS, MadeUp
+
+ONE, OTHER = EU.bundles
+HERE, BESIDE = "10.0.0.2:7400", "10.0.0.3:7400"
+
+
+def look(*gateways: GatewayStatus, missing: int = 0) -> Finding:
+    return asyncio.run(clouds(Subject(MadeUp(gateways_found=Gateways(gateways, missing)))))
+
+
+def look_at(*views: CloudStatus) -> Finding:
+    """Look at the cloud eu, which each of the gateways here sees so."""
+    return look(*(structs.replace(gateway, clouds={"eu": eu}) for gateway, eu in zip(GATEWAYS, views, strict=False)))
+
+
+def eu(**values: Any) -> CloudStatus:
+    return structs.replace(EU, **values)
+
+
+def test_all_lines_work() -> None:
+    found = look(*GATEWAYS)
+    assert found.status is Status.OK
+    assert found.cause == "2 gateways; 'eu' by 4 lines, round trip 81.2 ms"
+
+
+def test_a_network_without_gateways_is_well() -> None:
+    assert look().status is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("view", "says"),
+    [
+        (DOWN, "gw1.eu:7450: nobody answers there; gw2.eu:7450: nobody answers there"),
+        (eu(is_up=False, bundles=(structs.replace(ONE, is_suspect=True, heard_s_ago=4.2),)), "gw1.eu:7450 is silent for 4 s"),
+        (eu(is_up=False, bundles=(structs.replace(ONE, is_going=True),)), "gw1.eu:7450 leaves"),
+        (CloudStatus(), "nobody there has dialled this cloud"),
+        (CloudStatus(dials=(FarDial(address="gw1.eu:7450"),)), "it is being dialled"),
+    ],
+    ids=["dials fail", "silent", "leaves", "not dialled", "being dialled"],
+)
+def test_a_cloud_that_no_gateway_reaches_is_a_fault_with_its_reason(view: CloudStatus, says: str) -> None:
+    found = look_at(view, view)
+    assert found.status is Status.FAULT
+    assert found.cause == f"the cloud 'eu' cannot be reached from any of 2 gateways: {says}"
+    assert "firewall" in found.advice
+    assert "iris federation status" in found.hints
+
+
+def test_one_cloud_of_two_that_is_down_is_a_fault_and_the_other_is_not_named() -> None:
+    found = look(*(structs.replace(each, clouds={"asia": DOWN, "eu": EU}) for each in GATEWAYS))
+    assert found.status is Status.FAULT
+    assert "'asia'" in found.cause
+    assert "'eu'" not in found.cause
+
+
+@pytest.mark.parametrize(
+    ("view", "says"),
+    [
+        (
+            eu(bundles=(ONE,), dials=(EU.dials[0], FarDial(address="gw2.eu:7450", error="nobody listens there"))),
+            f"{HERE} has 1 of 2 lines to 'eu': gw2.eu:7450: nobody listens there",
+        ),
+        (
+            eu(bundles=(ONE, structs.replace(OTHER, is_suspect=True, heard_s_ago=3.5))),
+            f"{HERE} has 1 of 2 lines to 'eu': gw2.eu:7450 is silent for 4 s",
+        ),
+        (DOWN, f"{HERE} has no line to 'eu' (gw1.eu:7450: nobody answers there"),
+    ],
+    ids=["dial fails", "silent", "no line of one gateway"],
+)
+def test_one_of_two_lines_that_is_gone_is_a_warning(view: CloudStatus, says: str) -> None:
+    found = look_at(view, EU)
+    assert found.status is Status.WARNING
+    assert says in found.cause
+
+
+def test_a_second_dial_to_a_gateway_that_a_line_works_to_is_no_lost_line() -> None:
+    dials = (EU.dials[0], FarDial(address="gw1.eu:7450", error="nobody listens there", failures=2))
+    assert look_at(eu(bundles=(ONE,), dials=dials)).status is Status.OK
+
+
+def test_an_import_that_matches_nothing_is_named_with_its_line() -> None:
+    rules = (UnmatchedImport(kind="cluster", outside="db", line=7), UnmatchedImport(kind="topic", outside="news.>", line=9))
+    found = look_at(eu(unmatched_imports=rules), eu(unmatched_imports=rules))
+    assert found.status is Status.WARNING
+    assert found.cause == "'eu' exports nothing for the imports of the cluster 'db' (line 7), the topic 'news.>' (line 9)"
+
+
+@pytest.mark.parametrize("is_between_gateways", [True, False])
+def test_gateways_of_another_cloud_that_export_different_things(is_between_gateways: bool) -> None:
+    other = structs.replace(OTHER, catalogue_digest="d2")
+    views = (eu(bundles=(ONE,)), eu(bundles=(other,))) if is_between_gateways else (eu(bundles=(ONE, other)), EU)
+    found = look_at(*views)
+    assert found.status is Status.WARNING
+    assert "the gateways of 'eu' export different things" in found.cause
+
+
+def test_a_gateway_that_does_not_know_a_cloud_which_others_know() -> None:
+    found = look(GATEWAYS[0], structs.replace(GATEWAYS[1], clouds={}))
+    assert found.status is Status.WARNING
+    assert f"{BESIDE} has no [cloud.eu]" in found.cause
+
+
+def test_gateways_that_do_not_answer() -> None:
+    found = look(GATEWAYS[0], missing=1)
+    assert found.status is Status.WARNING
+    assert "1 gateway did not answer" in found.cause
+    assert look(missing=2).status is Status.FAULT
+
+
+@pytest.mark.parametrize(
+    ("audit", "status", "says"),
+    [
+        (
+            AuditStatus(file="/audit", problem="No space left on device", unwritten=7),
+            Status.FAULT,
+            f"{HERE} cannot write its audit /audit (No space left on device): 7 records missing",
+        ),
+        (AuditStatus(file="/audit", free_bytes=3 << 20), Status.WARNING, f"{HERE} has 3.0 MiB left for its audit /audit"),
+        (AuditStatus(file="/audit", free_bytes=1 << 30, unwritten=7), Status.OK, "2 gateways"),
+        (AuditStatus(), Status.OK, "2 gateways"),
+    ],
+)
+def test_an_audit_that_cannot_be_written(audit: AuditStatus, status: Status, says: str) -> None:
+    found = look(structs.replace(GATEWAYS[0], audit=audit), GATEWAYS[1])
+    assert found.status is status
+    assert says in found.cause
+
+
+def test_gateways_that_cannot_be_asked_leave_the_check_undone() -> None:
+    class Mute(MadeUp):
+        async def gateways(self) -> Gateways:
+            raise IrisError("too late")
+
+        async def ways(self, name: str) -> Ways:
+            raise IrisError("too late")
+
+    assert asyncio.run(clouds(Subject(Mute()))).status is Status.SKIPPED
+    assert asyncio.run(cluster(Subject(Mute(), "db@eu"))).status is Status.SKIPPED
+
+
+# -- the way to a name
+
+
+def look_at_way(*gateways: WayOut, missing: int = 0, name: str = "db@eu") -> Finding:
+    return asyncio.run(cluster(Subject(MadeUp(ways_found=Ways(gateways, missing)), name)))
+
+
+def steps(**values: Any) -> tuple[WayStep, ...]:
+    return tuple(structs.replace(step, **values) for step in WAYS[0].ways)
+
+
+def stopped(reason: str, *ways: WayStep) -> WayOut:
+    imports = () if "[" in reason else WAYS[0].imports
+    return structs.replace(WAYS[0], goes=False, reason=reason, ways=ways, imports=imports)
+
+
+def test_a_way_that_works_is_described() -> None:
+    found = look_at_way(*WAYS)
+    assert found.status is Status.OK
+    assert found.cause == (
+        "2 gateways would hand a request on, by 4 lines, round trip 81.2 ms; 3 members there; nothing was executed"
+    )
+
+
+def test_a_way_whose_members_are_not_told_is_well_and_says_so() -> None:
+    found = look_at_way(*(structs.replace(gateway, ways=steps(members=None)) for gateway in WAYS))
+    assert found.status is Status.OK
+    assert "how many serve it there is not told" in found.cause
+
+
+@pytest.mark.parametrize(
+    ("gateways", "says", "advises"),
+    [
+        ((), "no gateway runs here", "Start a gateway"),
+        ((stopped('no [[import]] from "eu" is for this name'),), "no [[import]]", "Correct the file"),
+        (
+            (stopped("gateway aa: it does not export this name to us", *steps(obstacle="it does not export this name to us")),),
+            "it does not export this name",
+            "export",
+        ),
+        (
+            (stopped("there is no connection to the cloud 'eu': gw1.eu:7450: nobody answers there"),),
+            "gw1.eu:7450: nobody answers",
+            "firewall",
+        ),
+        ((structs.replace(WAYS[0], ways=steps(members=0)),), "nobody serves it there", "operators"),
+    ],
+    ids=["no gateway", "no import", "no export", "no line", "no member"],
+)
+def test_what_stops_a_request_on_its_way_is_a_fault(gateways: tuple[WayOut, ...], says: str, advises: str) -> None:
+    found = look_at_way(*gateways)
+    assert found.status is Status.FAULT
+    assert says in found.cause
+    assert advises in found.advice
+
+
+def test_gateways_and_lines_that_carry_nothing_beside_others_are_a_warning() -> None:
+    obstacle = "nothing was heard of it for 4.0 s, and it gets nothing new"
+    one_line = structs.replace(WAYS[0], ways=(structs.replace(WAYS[0].ways[0], obstacle=obstacle), WAYS[0].ways[1]))
+    found = look_at_way(one_line)
+    assert found.status is Status.WARNING
+    assert f"1 of 2 lines would carry nothing: gw1.eu:7450: {obstacle}" in found.cause
+    found = look_at_way(WAYS[1], stopped("this gateway has no [cloud.eu]; it knows: none"))
+    assert found.status is Status.WARNING
+    assert f"by {HERE} nothing goes to 'db@eu'" in found.cause
+    assert look_at_way(*WAYS, missing=1).status is Status.WARNING
+
+
+def test_a_name_that_is_none_is_a_fault() -> None:
+    found = look_at_way(*WAYS, name="@eu")
+    assert found.status is Status.FAULT
+    assert "lacks a name" in found.cause
+
+
+def test_no_line_is_named_twice() -> None:
+    line = FarLine(gateway="cc" * 16, address="gw3.eu:7450", is_suspect=True, heard_s_ago=5.0)
+    dials = (FarDial(address="gw4.eu:7450", error="nothing heard for 10 s"), FarDial(address="gw4.eu:7450", error="gone"))
+    found = look_at(structs.replace(EU, bundles=(ONE, line), dials=dials))
+    assert found.cause.count("gw4.eu:7450") == 1
+    assert "1 of 3 lines" in found.cause
