@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from asyncio import _get_running_loop
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
@@ -75,7 +74,7 @@ class NodeBase(LoopBound, Closable):
             ConfigurationError: The event loop or the process is another one.
             NodeClosed: The node was closed.
         """
-        if _get_running_loop() is not self._loop:
+        if not (self._own_thread._is_owned() and self._loop.is_running()):  # as _check_loop(), for requests are many
             self._check_loop()
         if self._closing is None:
             return
@@ -88,7 +87,7 @@ class NodeBase(LoopBound, Closable):
 
     def _check_loop(self) -> None:
         # In a fork nothing moves any more, and the error of _check_open() says why.
-        if _get_running_loop() is not self._loop and not self._is_inherited:
+        if not self._is_inherited:
             super()._check_loop()
 
     def _disown(self) -> None:

@@ -205,12 +205,11 @@ class Requesting(NodeBase):
             placement = Placement(check_zone(prefer, "prefer"), check_zone(require, "require"))
         if on_full != "wait":
             check_on_full(on_full)
-        if idempotent is not False:
+        if idempotent is not False or retry_failed is not False:
             check_flag("idempotent", idempotent)
-        if retry_failed is not False:
             check_flag("retry_failed", retry_failed)
-        if retry is None:
-            retry = retry_of(idempotent=idempotent, retry_failed=retry_failed)
+            if retry is None:
+                retry = retry_of(idempotent=idempotent, retry_failed=retry_failed)
         content = payload if type(payload) is bytes else packets.as_bytes(payload)
         sent = NO_HEADERS if headers is None else encode_headers(headers)
         call = None

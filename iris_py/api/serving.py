@@ -8,6 +8,7 @@ import sys
 from contextlib import ExitStack, nullcontext
 from contextvars import copy_context
 from functools import partial
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from iris_py.api.broadcasts import BroadcastQueue
@@ -286,11 +287,13 @@ class Server:
         try:
             if self._tracing is None and hook.threads is None:  # the hot path
                 result = hook.function(request)
-                if is_awaitable(result):
+                if type(result) is CoroutineType or is_awaitable(result):
                     result = await result
             else:
                 result = await self._call(execution, request, hook)
-            call.end()
+            call.is_over = True
+            if call.waits:
+                call.end()
             reply = self._check_reply(result, execution)
             while not execution.peer.has_room_for(len(reply or b"")):
                 await self._wait_for_room()

@@ -218,9 +218,20 @@ class NodeCore:
         elif retry is not None:
             identity = identity_of_request(self.info.id, self.requester.last_id)
         group = self.group_to_ask(cluster, payload, now)
-        how, anchored = (timeout_s, retry, token, now, identity, placement, headers), key is not None
         pending = new_request(
-            group, payload, *how, is_anchored=anchored, waits=waits, members_wait_s=members_wait_s, is_exclusive=is_exclusive
+            group,
+            payload,
+            timeout_s,
+            retry,
+            token,
+            now,
+            identity,
+            placement,
+            headers,
+            is_anchored=key is not None,
+            waits=waits,
+            members_wait_s=members_wait_s,
+            is_exclusive=is_exclusive,
         )
         return self.requester.begin(pending, now)
 
@@ -542,14 +553,8 @@ class NodeCore:
 
     def has_events(self) -> bool:
         """Tell whether :meth:`outcomes_received` or :meth:`events_received` would return something."""
-        return bool(
-            self.requester.outcomes
-            or self._events
-            or self.service.events
-            or self.pubsub.events
-            or self.surveyor.events
-            or (self.tunnels.is_used and self.tunnels.has_events)
-        )
+        usual = self.requester.outcomes or self._events or self.service.events or self.pubsub.events or self.surveyor.events
+        return bool(usual or (self.tunnels.is_used and self.tunnels.has_events))
 
     def events_received(self) -> list[NodeEvent]:
         """Take what happened, in order."""
