@@ -89,6 +89,8 @@ class ChannelEnd(StreamEnd):
             is at most :data:`QUEUED_BYTES_MAX`.
     """
 
+    __slots__ = ("_growth", "_left", "_measured_at", "_taken_then", "is_opened", "turns")
+
     def __init__(
         self,
         number: int,

@@ -36,6 +36,8 @@ class TunnelEnd(StreamEnd):
         is_confirmed: Whether the peer has shown that it holds the keys. Until then the member sends nothing.
     """
 
+    __slots__ = ("_opener", "group", "is_confirmed", "peer", "registration")
+
     def __init__(
         self,
         id: int,  # noqa: A002

@@ -140,6 +140,43 @@ class StreamEnd:
         allowance: How many bytes it may still send in its turn; for who gives the turns.
     """
 
+    __slots__ = (  # a dictionary of so many attributes is as large as all else that a tunnel keeps
+        "_allowed",
+        "_changed",
+        "_full",
+        "_granted",
+        "_is_credit_due",
+        "_is_done",
+        "_is_done_due",
+        "_is_end_due",
+        "_is_in_message",
+        "_is_passed_on",
+        "_is_peer_in_message",
+        "_parts",
+        "_parts_bytes",
+        "_pieces",
+        "_reset",
+        "_seal",
+        "_taken",
+        "_window",
+        "allowance",
+        "credit",
+        "credit_waits",
+        "failure",
+        "headers",
+        "holds_done",
+        "id",
+        "is_ended",
+        "is_peer_ended",
+        "is_ready",
+        "is_refused",
+        "is_taken",
+        "on_changed",
+        "received",
+        "way",
+        "written",
+    )
+
     def __init__(
         self,
         id: int,  # noqa: A002
