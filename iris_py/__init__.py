@@ -51,7 +51,8 @@ if typing.TYPE_CHECKING:
         TunnelClosed,
     )
     from iris_py.observe.journal import EventRecord
-    from iris_py.observe.reports import NodeName, NodeReport, NodeReports, Route, Trace
+    from iris_py.observe.node_name import NodeName
+    from iris_py.observe.reports import NodeReport, NodeReports, Route, Trace
     from iris_py.observe.statistics import Statistics
     from iris_py.patterns.messages import Message, Request
     from iris_py.patterns.request.retry import HedgeAfter, Retry, RetryReason
@@ -150,7 +151,7 @@ _MODULES = {
     "NoMembers": "errors",
     "Node": "api.node",
     "NodeClosed": "errors",
-    "NodeName": "observe.reports",
+    "NodeName": "observe.node_name",
     "NodeReport": "observe.reports",
     "NodeReports": "observe.reports",
     "NotConnected": "errors",

@@ -13,6 +13,7 @@ argument           environment                           key of the file
 ``advertise``      ``IRIS_ADVERTISE`` (separated by commas)  ``advertise`` (a list)
 ``seeds``          ``IRIS_SEEDS`` (separated by commas)  ``seeds`` (a list)
 ``zone``           ``IRIS_ZONE``                         ``zone``
+``name``           ``IRIS_NAME``                         ``name``
 ``discovery``      ``IRIS_DISCOVERY``                    ``discovery``
 ``max_message_bytes``  ``IRIS_MAX_MESSAGE_BYTES``        ``max_message_bytes`` (a number)
 ``tracing``        ``IRIS_TRACING``                      ``tracing``
@@ -60,6 +61,7 @@ from iris_py.settings.layers import (
     first_value,
     state_directory,
 )
+from iris_py.settings.program import default_name
 from iris_py.settings.table import ARGUMENTS, FILE_KEYS, KEYS_CHOICE, SETTINGS, variable_of
 from iris_py.settings.values import (
     looks_secret,
@@ -68,6 +70,7 @@ from iris_py.settings.values import (
     parse_boolean,
     parse_message_bytes,
     parse_name,
+    parse_node_name,
     parse_observe,
     parse_seeds,
     parse_text,
@@ -128,6 +131,9 @@ class Config:
     """``host:port`` of nodes to dial at the start, besides those that are discovered."""
     zone: str = ""
     """Where the node is, from large to small, for example ``eu-west/a``."""
+    name: str = field(default_factory=default_name)
+    """The name that the node tells, for people: at most 64 printable characters of ASCII; by default host and program, as in
+    ``web-1/orders.py``. Empty: it tells nobody."""
     discovery: bool = True
     """Whether to send and hear beacons and to remember peers."""
     max_message_bytes: int = MAX_MESSAGE_BYTES
@@ -427,6 +433,7 @@ def _settle(layers: list[Layer], state: Path | None, configuration: Path | None)
         advertise=parse_advertise(*first_value(layers, "advertise", ()), listen),
         seeds=parse_seeds(*first_value(layers, "seeds", ())),
         zone=parse_zone(*first_value(layers, "zone", "")),
+        name=parse_node_name(*first_value(layers, "name", default_name())),
         discovery=parse_boolean(*first_value(layers, "discovery", True)),
         max_message_bytes=parse_message_bytes(*first_value(layers, "max_message_bytes", MAX_MESSAGE_BYTES)),
         tracing=parse_tracing(*first_value(layers, "tracing", None)),

@@ -51,6 +51,9 @@ class Network:
     port is that of ``listen``. One for all nodes: where hosts differ, set ``IRIS_ADVERTISE`` on each and leave this out."""
     zone: str | None = None
     """Where the executors are, as ``eu-west/a``."""
+    node_name: str | None = None
+    """The name that each node tells, for lists, logs and errors, as ``etl-nightly``: at most 64 printable characters of ASCII.
+    By default the executor's host and the program; empty for none."""
     discovery: bool | None = None
     """Whether to find nodes by beacons and remembered peers."""
     administrator: str | None = None
@@ -115,6 +118,7 @@ class Network:
             "advertise": self.advertise or None,
             "seeds": self.seeds or None,
             "zone": self.zone,
+            "name": self.node_name,
             "discovery": self.discovery,
             "administrator": self.administrator,
             "max_message_bytes": self.max_message_bytes,

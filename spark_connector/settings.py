@@ -20,6 +20,7 @@ _TEXTS: Final = {
     "clusters.directory": "clusters_directory",
     "listen": "listen",
     "zone": "zone",
+    "node.name": "node_name",
     "administrator": "administrator",
 }
 _LISTS: Final = {"seeds": "seeds", "advertise": "advertise"}

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from iris_overlay.ids import ID_BYTES, NodeId
 from iris_overlay.messages import NodeInfo, check_info
 from iris_overlay.peers.reachability import ECHO_BYTES_MIN
@@ -20,7 +22,8 @@ from iris_py.node.refusals import refusals
 from iris_py.observe.answers import PARTS, Pages, Question, decode_answer, encode_question
 from iris_py.observe.desk import BUSY, Desk
 from iris_py.observe.estimates import Size
-from iris_py.observe.reports import Hop, NodeName, NodeReport, NodeReports, Route
+from iris_py.observe.node_name import NodeName
+from iris_py.observe.reports import Hop, NodeReport, NodeReports, Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -170,7 +173,9 @@ class Asking(NodeBase):
         import iris_py  # the package itself is above all of its modules
 
         self._read_unix_s = read_unix_s
-        self._desk = Desk(self._config.observe, take_statistics, self._core.journal, self._hide, iris_py.__version__)
+        self._desk = Desk(
+            self._config.observe, take_statistics, self._core.journal, self._hide, iris_py.__version__, self._core.name
+        )
         self._clock = clock
         self._core.overlay.use_clock(clock)
 
@@ -280,13 +285,13 @@ class Asking(NodeBase):
         located, round_trip_s = found
         held = located.held if len(located.held) == len(located.path) else (None,) * len(located.path)
         way = zip(located.path, held, strict=True) if located.root.id != self._core.info.id else ()
-        known = {info.id: name_of(info) for info in (self._core.info, *self._core.overlay.peers())}
+        known = {info.id: self._named(info) for info in (self._core.info, *self._core.overlay.peers())}
         return Route(
             key=key.hex(),
-            root=name_of(located.root),
+            root=self._named(located.root),
             hops=tuple(Hop(known.get(node, NodeName(node.hex())), held_us) for node, held_us in way),
             round_trip_s=round_trip_s,
-            neighbours=tuple(map(name_of, located.leaves)),
+            neighbours=tuple(map(self._named, located.leaves)),
             members=located.member_count,
             watchers=located.watcher_count,
         )
@@ -314,7 +319,7 @@ class Asking(NodeBase):
         if statistics is None or events is None:
             return _MISSING
         return NodeReport(
-            node=name_of(info),
+            node=msgspec.structs.replace(self._named(info), name=pages.about.name),
             about=pages.about,
             statistics=statistics,
             round_trip_s=round_trip_s,
@@ -323,6 +328,11 @@ class Asking(NodeBase):
             left_out=pages.left_out,
             pages=pages.taken,
         )
+
+    def _named(self, info: NodeInfo) -> NodeName:
+        """Return a node as reports have it, with its name if this node has heard it."""
+        name = self._core.name if info.id == self._core.info.id else self._core.peers.known_nodes.find(info.id).name
+        return NodeName(info.id.hex(), info.addresses[0] if info.addresses else "", info.zone, name)
 
     def _send_question(self, info: NodeInfo, content: bytes, number: int) -> None:
         self._core.questions.ask(info, number, content, self._loop.time())
@@ -343,8 +353,8 @@ class Asking(NodeBase):
         pairs = list(zip(chosen, told, strict=True))
         return NodeReports(
             reports=tuple(each for each in told if isinstance(each, NodeReport)),
-            missing=tuple(name_of(info) for info, each in pairs if each == _MISSING),
-            refused=tuple(name_of(info) for info, each in pairs if each == _REFUSED),
+            missing=tuple(self._named(info) for info, each in pairs if each == _MISSING),
+            refused=tuple(self._named(info) for info, each in pairs if each == _REFUSED),
             size=Size(float(len(chosen))) if size is None else size,
             is_sample=is_sample,
             is_whole=is_whole,
@@ -353,10 +363,6 @@ class Asking(NodeBase):
 
 _MISSING: Final = "missing"
 _REFUSED: Final = "refused"
-
-
-def name_of(info: NodeInfo) -> NodeName:
-    return NodeName(info.id.hex(), info.addresses[0] if info.addresses else "", info.zone)
 
 
 def _info_of(node: NodeName) -> NodeInfo:

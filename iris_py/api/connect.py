@@ -35,6 +35,7 @@ def connect(
     advertise: Sequence[str] | None = None,
     seeds: Sequence[str] | None = None,
     zone: str | None = None,
+    name: str | None = None,
     discovery: bool | None = None,
     max_message_bytes: int | None = None,
     tracing: TracingSetting = None,
@@ -75,6 +76,9 @@ def connect(
             the first address that is numeric, and to none if all are names.
         seeds: ``host:port`` of nodes to dial, besides those that are discovered.
         zone: Where this node is, for example ``eu-west/a``.
+        name: What this node calls itself in lists, logs, errors and events of all nodes: at most 64 printable characters of
+            ASCII. By default host and program, for example ``web-1/orders.py``; ``""`` tells nobody. It is a label, and never
+            identity: two nodes may have the same name, and any node can take any.
         discovery: Whether to find nodes by beacons and remembered peers.
         max_message_bytes: The largest payload of a request, reply or other message that this node sends: 16 MiB by default,
             at most 64 MiB. Of others it takes up to 64 MiB.
@@ -108,6 +112,7 @@ def connect(
             advertise=advertise,
             seeds=seeds,
             zone=zone,
+            name=name,
             discovery=discovery,
             max_message_bytes=max_message_bytes,
             tracing=tracing,

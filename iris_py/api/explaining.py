@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from iris_py.api.asking import Asking, name_of
+from iris_py.api.asking import Asking
 from iris_py.api.request import check_timeout
 from iris_py.defaults import ASK_TIMEOUT_S
 from iris_py.observe.reports import Candidate, Trace
@@ -63,12 +63,12 @@ class Explaining(Asking):
         if not peer.is_local and not _is_linked(peer):
             is_open = await self._open_link(peer, min(timeout, LINK_S))
             way, dial_s = ("dialled", self._clock() - started) if is_open else ("ring", None)
-        found = await self.ask_nodes(nodes=[name_of(peer.info)], timeout=timeout)
+        found = await self.ask_nodes(nodes=[peer.described], timeout=timeout)
         return Trace(
             cluster=cluster,
             route=route,
             candidates=candidates,
-            chosen=name_of(peer.info),
+            chosen=peer.described,
             way=way,
             dial_s=dial_s,
             answer_s=found.reports[0].round_trip_s if found.reports else None,
@@ -154,7 +154,7 @@ def _reason_left_out(member: Member, placement: Placement | None) -> str:
 def _describe(member: Member, reason: str) -> Candidate:
     expected_s = (member.in_flight * member.cost + 1) * member.service_time_s if member.service_time_s else None
     return Candidate(
-        node=name_of(member.peer.info),
+        node=member.peer.described,
         distance=member.distance,
         in_flight=member.in_flight,
         expected_s=expected_s,

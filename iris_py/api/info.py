@@ -25,6 +25,9 @@ class Member:
     """The first ``host:port`` where it listens."""
     zone: str
     """Where it says it is."""
+    name: str = field(default="", compare=False)
+    """Its name; empty if it tells none. A label for people: two nodes may have the same name, and any node can
+    take any."""
     failed: float = field(default=0.0, compare=False)
     """The share of this node's requests that its handler failed of late, 0 to 1, in the view of a cluster. A member that fails
     much more often than others is asked rarely, until a try shows that it answers again."""
@@ -102,12 +105,13 @@ class Members(Unpicklable, Collection[Member]):
         return self._look()
 
 
-def describe(info: NodeInfo, failed: float = 0.0, *, is_stand_in: bool = False) -> Member:
+def describe(info: NodeInfo, failed: float = 0.0, *, is_stand_in: bool = False, name: str = "") -> Member:
     """Show a node as others see it."""
     return Member(
         id=info.id.hex(),
         address=info.addresses[0] if info.addresses else "",
         zone=info.zone,
+        name=name,
         failed=failed,
         is_stand_in=is_stand_in,
     )

@@ -140,6 +140,11 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         return self._core.info.id.hex()
 
     @property
+    def name(self) -> str:
+        """The name that it tells people: by default host and program, as ``web-1/orders.py``; empty if it tells none."""
+        return self._core.name
+
+    @property
     def address(self) -> str:
         """The ``host:port`` that others dial: the first of what is advertised."""
         return self._core.info.addresses[0]
@@ -170,7 +175,9 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         :attr:`network_size` says of how many.
         """
         self._check_loop()
-        return tuple(describe(info) for info in (self._core.info, *self._core.overlay.peers()))
+        known = self._core.peers.known_nodes
+        others = (describe(info, name=known.find(info.id).name) for info in self._core.overlay.peers())
+        return (describe(self._core.info, name=self.name), *others)
 
     def unreached_seeds(self) -> dict[str, str]:
         """Return the seeds where no node of the network answers, each with what is known of it, as in "is silent".
@@ -422,6 +429,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
             link_config=None if self._is_simulated else LinkConfig(offer=Offer(preferred=fastest_suite())),
             overlay_config=OverlayConfig(groups=GroupConfig(tells_counts=config.observe != "none")),
             max_message_bytes=max_message_bytes,
+            name=config.name,
         )
         if self._tracing is None and max_message_bytes >= BODY_BYTES:
             self._runs = self._core.pubsub.publisher.runs
@@ -590,7 +598,9 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         if self._closing is not None:
             return ()
         members = self._group(cluster).members or ()
-        return tuple(describe(member.peer.info, member.failed, is_stand_in=member.rank > 0) for member in members)
+        return tuple(
+            describe(member.peer.info, member.failed, is_stand_in=member.rank > 0, name=member.peer.label) for member in members
+        )
 
     def _count_members(self, cluster: str) -> int:
         self._check_loop()

@@ -192,9 +192,11 @@ class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
     def handle_event(self, event: SurveyEvent) -> None:
         """Take what happened."""
         if isinstance(event, SurveyAsked):
-            self._handle_asked(event.count, [describe(peer.info) for peer in event.members or ()])
+            self._handle_asked(event.count, [describe(peer.info, name=peer.label) for peer in event.members or ()])
         elif isinstance(event, SurveyAnswered):
-            self._handle_answer(describe(event.peer.info), event.kind, event.payload, is_last=event.is_last)
+            self._handle_answer(
+                describe(event.peer.info, name=event.peer.label), event.kind, event.payload, is_last=event.is_last
+            )
         else:
             self._end(event.error)
 

@@ -13,6 +13,7 @@ from iris_py.config import check_file, config_path, find_origins
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import is_present
 from iris_py.settings.values import MESSAGE_BYTES_MIN, SEEDS_MAX
+from iris_py.wire.facts import NAME_LENGTH_MAX
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 
 if TYPE_CHECKING:
@@ -104,6 +105,13 @@ class ConfigurationFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     ] = []
     seeds: Annotated[list[_Address], Meta(max_length=SEEDS_MAX, description="Nodes to dial at the start.")] = []
     zone: Annotated[str, Meta(description="Where the node is, from large to small: eu-west/a.")] = ""
+    name: Annotated[
+        str,
+        Meta(
+            max_length=NAME_LENGTH_MAX,
+            description="What the node is called, for people: host and program if left out, nothing if empty.",
+        ),
+    ] = ""
     discovery: Annotated[bool, Meta(description="Whether to look for nodes that are no seeds.")] = True
     max_message_bytes: Annotated[
         int, Meta(ge=MESSAGE_BYTES_MIN, le=MESSAGE_BYTES_LIMIT, description="The largest payload that the node sends.")

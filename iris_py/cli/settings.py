@@ -29,6 +29,7 @@ class ConnectArguments(TypedDict):
     advertise: list[str] | None
     seeds: list[str] | None
     zone: str | None
+    name: str | None
     discovery: bool | None
     config: Path | None
 
@@ -87,6 +88,12 @@ class Settings:
         str | None,
         typer.Option(metavar="ZONE", help="Where this node is, such as eu-west/a. [IRIS_ZONE]", rich_help_panel=PANEL),
     ] = None
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="What this node is called; host/program by default. [IRIS_NAME]", rich_help_panel=PANEL
+        ),
+    ] = None
     no_discovery: Annotated[
         bool,
         typer.Option(
@@ -138,6 +145,7 @@ class Settings:
             advertise=self.advertise or None,
             seeds=self.seed or None,
             zone=self.zone,
+            name=self.name,
             discovery=False if self.no_discovery else None,
             config=self.config_file(),
         )

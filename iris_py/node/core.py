@@ -55,6 +55,7 @@ from iris_py.peers.peer import Peer
 from iris_py.peers.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
 from iris_py.peers.rotation import GenerationsSigned, RotationHeard, RotationMissed
 from iris_py.wire import packets
+from iris_py.wire.facts import named
 from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:
@@ -93,11 +94,13 @@ class NodeCore:
         link_config: Times and bounds of links.
         overlay_config: Times and bounds of the overlay.
         max_message_bytes: The largest payload that this node sends.
+        name: What the node calls itself; empty to tell nobody.
 
     Raises:
         ValueError: The id of the node is another one than that of its identity.
 
     Attributes:
+        name: What the node calls itself.
         journal: Counts what is dropped, by reason in ``drops``, and keeps the last events.
         datagrams: Seals and opens what travels without a link.
     """
@@ -113,15 +116,17 @@ class NodeCore:
         link_config: LinkConfig | None = None,
         overlay_config: OverlayConfig | None = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
+        name: str = "",
     ) -> None:
         if info.id != identity.node_id:
             raise ValueError("a node has the id of its identity")
-        self.info = info
+        self.info, self.name = info, name
+        facts = named(name)
         self.max_message_bytes = max_message_bytes
         self.journal = Journal()
         self.drops, self.count_drop = self.journal.drops, self.journal.count_drop
         self.datagrams = Datagrams(identity, keyring, self.count_drop)
-        self.peers = Peers(info, identity, keyring, entropy, link_config or LinkConfig(), rng, self.journal)
+        self.peers = Peers(info, identity, keyring, entropy, link_config or LinkConfig(), rng, self.journal, facts)
         self.groups = Groups(info.id, keyring)
         with refusals:
             signer = OverlaySigner(identity, self.groups.by_id)
@@ -131,12 +136,12 @@ class NodeCore:
         self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
         self.service = Service(losses)
         self._spare_links = SpareLinks(self.peers, self.overlay, self.service)
-        self._memberships = Memberships(info.id, self.groups, self.overlay, self.service)
+        self._memberships = Memberships(info.id, self.groups, self.overlay, self.service, facts)
         self.tunnels = Tunnels(info, entropy, self.requester, self.service, self.count_drop)
         self.questions = Questions(
             info.id, keyring, self.overlay, self._advance, lambda event: self._events.append(event), self.count_drop
         )
-        self._local = Peer(info, None, is_local=True)
+        self._local = Peer(info, None, is_local=True, label=name)
         self._outbound = outbound = Outbound(self._local, self.count_drop)
         self.pubsub = PubSub(
             self.groups, self.overlay, outbound, self._local, self.count_drop, lambda now: self._idle_groups.forget_one(now)
@@ -714,7 +719,7 @@ class NodeCore:
             if (released := self._spare_links.release(event.peer, now)) is not None:
                 self._handle_link(released, now)
         elif isinstance(event, PeerSuspected):
-            self.journal.note_at(now, "suspected", event.peer.hex(), node=event.peer.hex())
+            self.journal.note_at(now, "suspected", event.peer.hex(), node=self.peers.known_nodes.find(event.peer))
         elif isinstance(event, PeerDied):
             self._handle_death(event.peer, now)
         elif isinstance(event, ProtocolViolated):
@@ -767,7 +772,7 @@ class NodeCore:
         self._make_room(now)  # who was congested is not any more
 
     def _handle_death(self, peer_id: NodeId, now: float) -> None:
-        self.journal.note_at(now, "died", peer_id.hex(), node=peer_id.hex())
+        self.journal.note_at(now, "died", peer_id.hex(), node=self.peers.known_nodes.find(peer_id))
         if (peer := self.peers.known(peer_id)) is None:
             return
         self._outbound.peer_died(peer)

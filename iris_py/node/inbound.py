@@ -403,8 +403,8 @@ class Inbound:
         elif not self._pubsub.publisher.receive_pause(message.group, message.peer, now):
             self._count_drop("too_many_pauses")
         else:
-            peer = message.peer.name
-            self._journal.note_at(now, "paused", peer, node=peer, name=message.group.name)
+            peer = message.peer
+            self._journal.note_at(now, "paused", peer.name, node=peer.described, name=message.group.name)
 
     def _receive_resume(self, message: PeerMessage, now: float) -> None:
         self._pubsub.publisher.receive_resume(message.group, message.peer)

@@ -30,13 +30,15 @@ class Memberships:
         groups: The groups in use.
         overlay: Told of memberships.
         service: Serves.
+        facts: What this node says of itself to the users of its clusters.
     """
 
-    def __init__(self, local: NodeId, groups: Groups, overlay: Overlay, service: Service) -> None:
+    def __init__(self, local: NodeId, groups: Groups, overlay: Overlay, service: Service, facts: bytes = b"") -> None:
         self._local = local
         self._groups = groups
         self._overlay = overlay
         self._service = service
+        self._facts = facts
         self._joined: set[GroupId] = set()
 
     def join(self, registration: Registration, now: float) -> bool:
@@ -107,6 +109,7 @@ class Memberships:
                             registration.weight,
                             registration.rank,
                             takes_overflow=registration.takes_overflow,
+                            facts=self._facts,
                         )
                         self._overlay.join_group(group.id, attributes, now)
                         self._joined.add(group.id)

@@ -94,6 +94,6 @@ class Views:
         told = f"#{group.id.hex()}" if group.is_own else ""
         for member in group.members or ():
             if member.peer.id not in before:
-                self._journal.note("joined", member.peer.name, node=member.peer.name, name=group.name, told_name=told)
+                self._journal.note("joined", member.peer.name, node=member.peer.described, name=group.name, told_name=told)
         for member in gone:
-            self._journal.note("left", member.peer.name, node=member.peer.name, name=group.name, told_name=told)
+            self._journal.note("left", member.peer.name, node=member.peer.described, name=group.name, told_name=told)

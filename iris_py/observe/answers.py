@@ -83,6 +83,8 @@ class About(msgspec.Struct, frozen=True):
     """How long ago it was started when it answered, in seconds; ``uptime_s`` is that of its numbers, which may be older."""
     last_event: int = 0
     """The number of its last event; 0 before the first, and if it does not say."""
+    name: Annotated[str, Meta(max_length=64, pattern=r"\A[ -~]*\Z")] = ""
+    """Its name; empty if it tells none. A label: any node can take any name."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):

@@ -52,6 +52,7 @@ class Desk:
         journal: Has its events.
         hide: Returns what to call a cluster: its name, or what stands for it if that is not to be told.
         version: The version of Iris.
+        name: What the node calls itself; empty to tell nobody.
 
     Attributes:
         answered: Questions that were answered.
@@ -65,6 +66,7 @@ class Desk:
         journal: Journal,
         hide: Callable[[str], str],
         version: str,
+        name: str = "",
     ) -> None:
         self.answered = 0
         self.refused: dict[str, int] = {}
@@ -73,6 +75,7 @@ class Desk:
         self._journal = journal
         self._hide = hide
         self._version = version
+        self._name = name
         self._statistics = Statistics()
         self._taken_at = -inf
         self._second_began = -inf
@@ -112,6 +115,7 @@ class Desk:
             network_size=statistics.overlay.size_estimate,
             now_s=now - self._journal.started_at,
             last_event=self._journal.last,
+            name=self._name,
         )
         after = events_after(question)
         events = () if after is None else self._journal.told_since(after)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from iris_py.observe.node_name import NodeName
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -23,6 +25,8 @@ EVENTS_MAX: Final = 512
 BURST_S: Final = 10.0
 #: Kinds and subjects of which it is known when they were noted last. Beyond it the oldest is forgotten, and noted anew.
 BURSTS_MAX: Final = 1024
+
+NOBODY: Final = NodeName("")
 
 #: Each kind of event, and what it says.
 KINDS: Final = {
@@ -52,6 +56,12 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``dropped``, ``paused`` and ``stalled``."""
     node: str = ""
     """The node that it is about: 32 hexadecimal digits; empty for this one, and where nobody is known."""
+    node_name: str = ""
+    """The name of that node; empty if it tells none."""
+    node_address: str = ""
+    """The ``host:port`` where that node listens, as far as it is known."""
+    node_zone: str = ""
+    """Where that node says it is."""
     name: str = ""
     """The cluster or topic that it is about."""
     detail: str = ""
@@ -91,7 +101,7 @@ class Journal:
         kind: str,
         subject: str = "",
         *,
-        node: str = "",
+        node: NodeName | None = None,
         name: str = "",
         told_name: str = "",
         detail: str = "",
@@ -120,14 +130,26 @@ class Journal:
         times = int(burst[1])
         burst[0], burst[1] = now, 0
         self.last += 1
+        about = NOBODY if node is None else node
         event = EventRecord(
-            number=self.last, at_s=now - self.started_at, kind=kind, node=node, name=name, detail=detail, times=times
+            number=self.last,
+            at_s=now - self.started_at,
+            kind=kind,
+            node=about.id,
+            node_name=about.name,
+            node_address=about.address,
+            node_zone=about.zone,
+            name=name,
+            detail=detail,
+            times=times,
         )
         self._events.append((event, msgspec.structs.replace(event, name=told_name) if told_name else event))
         if self.on_noted is not None:
             self.on_noted()
 
-    def note_at(self, now: float, kind: str, subject: str = "", *, node: str = "", name: str = "", detail: str = "") -> None:
+    def note_at(
+        self, now: float, kind: str, subject: str = "", *, node: NodeName | None = None, name: str = "", detail: str = ""
+    ) -> None:
         """Note an event that happens at a time: see :meth:`note`."""
         self.now = now
         self.note(kind, subject, node=node, name=name, detail=detail)

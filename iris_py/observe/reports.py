@@ -13,21 +13,11 @@ import msgspec
 from iris_py.observe.answers import About
 from iris_py.observe.estimates import Estimate, Size, sum_of
 from iris_py.observe.journal import EventRecord
+from iris_py.observe.node_name import NodeName
 from iris_py.observe.statistics import Statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-class NodeName(msgspec.Struct, frozen=True):
-    """A node, by what others say of it."""
-
-    id: str
-    """The node id: 32 hexadecimal digits."""
-    address: str = ""
-    """Where it listens, ``host:port``; empty if nobody can dial it."""
-    zone: str = ""
-    """Where it says it is."""
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):

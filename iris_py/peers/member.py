@@ -6,6 +6,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from iris_py.peers.balancer import MemberLoad
+from iris_py.wire.facts import name_in
 from iris_security.keyring import PROOF_BYTES
 
 if TYPE_CHECKING:
@@ -59,9 +60,11 @@ class Member(MemberLoad):
         self.attributes = attributes
 
     def register(self, attributes: bytes) -> None:
-        """Take what it registered with, and what that says of its rank."""
+        """Take what it registered with: its rank, and its name unless a link has told that."""
         self.attributes = attributes
         self.rank, self.takes_overflow = rank_of(attributes)
+        if self.peer.link is None and not self.peer.is_local and (name := name_in(facts_of(attributes))):
+            self.peer.label = name
 
     @property
     def is_ready(self) -> bool:
@@ -71,15 +74,16 @@ class Member(MemberLoad):
 
 
 def membership_attributes(
-    keys: GroupKeys, node: NodeId, weight: float, rank: int = 0, *, takes_overflow: bool = False
+    keys: GroupKeys, node: NodeId, weight: float, rank: int = 0, *, takes_overflow: bool = False, facts: bytes = b""
 ) -> bytes:
-    """Return what a node registers with: the proof that it is a member, then what is unusual of its weight and its rank.
+    """Return what a node registers with: the proof that it is a member, then its weight, its rank and its facts.
 
-    The proof covers both, so whoever lacks the key can change neither.
+    The proof covers all of them, so whoever lacks the key can change none. What is as usual at the end is left out.
     """
-    statement = b"" if weight == 1.0 and not rank else WEIGHT.pack(round(weight * 100))
-    if rank:
+    statement = WEIGHT.pack(round(weight * 100)) if weight != 1.0 or rank or facts else b""
+    if rank or facts:
         statement += RANK.pack(rank | TAKES_OVERFLOW if takes_overflow else rank)
+    statement += facts
     return keys.proof(node, statement) + statement
 
 
@@ -99,6 +103,11 @@ def rank_of(attributes: bytes) -> tuple[int, bool]:
     said: int = RANK.unpack_from(attributes, at)[0]
     rank = said & RANK_MAX
     return rank, bool(rank and said & TAKES_OVERFLOW)
+
+
+def facts_of(attributes: bytes) -> bytes:
+    """Return the facts that a member registered with: see :mod:`iris_py.wire.facts`."""
+    return attributes[PROOF_BYTES + WEIGHT.size + RANK.size :]
 
 
 def weigh(members: Sequence[Member]) -> None:

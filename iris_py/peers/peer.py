@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iris_py.observe.node_name import NodeName
+
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import NodeInfo
@@ -20,6 +22,7 @@ class Peer:
     Attributes:
         id: Its node id.
         name: The same in hexadecimal digits, as applications see it.
+        label: What the node calls itself; empty if it tells no name. Any node can take any name, so nothing depends on it.
         info: What it says of itself.
         link: The link to it, maybe closing; None if there is none.
         held: What waits for a link to it; None if nothing does.
@@ -43,13 +46,15 @@ class Peer:
         "is_full",
         "is_local",
         "is_routed",
+        "label",
         "link",
         "name",
     )
 
-    def __init__(self, info: NodeInfo, link: Link | None, *, is_local: bool = False) -> None:
+    def __init__(self, info: NodeInfo, link: Link | None, *, is_local: bool = False, label: str = "") -> None:
         self.id: NodeId = info.id
         self.name: str = info.id.hex()
+        self.label = label
         self.info = info
         self.link = link
         self.held: Held | None = None
@@ -59,6 +64,12 @@ class Peer:
         self.awaited = 0
         self.is_dead = False
         self.is_local = is_local
+
+    @property
+    def described(self) -> NodeName:
+        """The node, as events and reports name it."""
+        info = self.info
+        return NodeName(self.name, info.addresses[0] if info.addresses else "", info.zone, self.label)
 
     @property
     def is_congested(self) -> bool:

@@ -15,7 +15,6 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.vantage import put_first
 from iris_py.link.events import (
     CloseReason,
@@ -33,12 +32,16 @@ from iris_py.observe.counts import count_in
 from iris_py.observe.histogram import Histogram
 from iris_py.observe.journal import Journal
 from iris_py.peers.crowd import Crowd
+from iris_py.peers.known_nodes import KnownNodes
 from iris_py.peers.peer import Peer
 from iris_py.peers.rotation import Rotation, RotationEvent
+from iris_py.wire.facts import name_in
+from iris_py.wire.hello import decode_hello, encode_hello
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from iris_overlay.messages import NodeInfo
     from iris_overlay.rng import Rng
     from iris_py.link.config import LinkConfig
     from iris_py.link.events import LinkEvent
@@ -60,8 +63,6 @@ LEAF_LINKS_SHARE = 0.125
 LOST_LINKS_MAX = 1024
 #: Addresses where dials came to nothing, which are remembered. One that is forgotten is dialled under the primary generation.
 UNANSWERED_MAX = 1024
-
-_decode_info = msgspec.msgpack.Decoder(NodeInfo).decode
 
 
 class PeerOpened(msgspec.Struct):
@@ -180,6 +181,7 @@ class Peers:
         config: Times and bounds of each link.
         rng: The randomness of who makes room.
         journal: Notes links that open and end.
+        facts: What this node says of itself behind its description.
 
     Attributes:
         refused: Accepted connections that ended without an authenticated peer.
@@ -188,6 +190,7 @@ class Peers:
         links_max: Peers that have proven who they are, at most, but for those that the ring needs; likewise.
         rotation: What the administrator of the network has signed.
         keyring: The secrets in use.
+        known_nodes: The nodes that had a link.
     """
 
     def __init__(
@@ -199,8 +202,10 @@ class Peers:
         config: LinkConfig,
         rng: Rng,
         journal: Journal | None = None,
+        facts: bytes = b"",
     ) -> None:
         self._journal = journal or Journal()
+        self.known_nodes = KnownNodes()
         self.refused = 0
         self.counts = LinkCounts()
         self.handshakes_max = HANDSHAKES_MAX
@@ -211,7 +216,7 @@ class Peers:
         self.keyring = keyring
         self._entropy = entropy
         self._config = config
-        self._hello = msgspec.msgpack.encode(local)
+        self._hello = encode_hello(local, facts)
         self._links: dict[Link, Peer | None] = {}
         self._hosts: dict[Link, str] = {}  # the address at the other end
         self._strangers = Crowd(rng)
@@ -219,6 +224,7 @@ class Peers:
         self._dialled: dict[Link, str] = {}  # until it is known what came of the dial
         self._unanswered: dict[str, int] = {}  # by address: dials in a row that somebody took and nobody answered
         self._infos: dict[Link, NodeInfo] = {}  # of identified peers
+        self._facts: dict[Link, bytes] = {}  # likewise, of those that tell any
         self._pending: dict[NodeId, Link] = {}  # our own dials that wait for the peer's confirmation
         self._by_id: dict[NodeId, Peer] = {}  # those with a link
         self._known: WeakValueDictionary[NodeId, Peer] = WeakValueDictionary()
@@ -275,10 +281,15 @@ class Peers:
         """Return the peer that a description is of; who has a link describes itself, and newest is best for others."""
         peer = self._known.get(info.id)
         if peer is None:
-            peer = self._known[info.id] = Peer(info, None)
+            peer = self._known[info.id] = Peer(info, None, label=self.known_nodes.find(info.id).name)
         elif info.addresses and peer.link is None:
             peer.info = info
         return peer
+
+    def learn_name(self, peer: Peer, name: str) -> None:
+        """Take what a node calls itself; empty if it tells no name."""
+        peer.label = name
+        self.known_nodes.learn(peer.id, peer.described)
 
     def peer_of(self, link: Link) -> Peer | None:
         """Return the peer at the other end of an open link."""
@@ -410,16 +421,18 @@ class Peers:
         self._strangers.discard(link)
         if link.state is LinkState.CLOSED:
             return  # it broke right after the hello: nothing may be replaced by it
-        try:
-            info = _decode_info(event.hello)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        hello = decode_hello(event.hello)
+        if hello is None:
             link.abort("a malformed hello")
             return
+        info, facts = hello
         if info.id != event.node_id:
             link.abort("a hello in the name of another node")
             return
         # The address that the connection led to, or came from, is right here; of the others that is not known.
         info = self._infos[link] = put_first(info, self._hosts[link])
+        if facts:
+            self._facts[link] = facts
         if link.initiator:
             if info.id == self._local.id or info.id in self._by_id or info.id in self._pending:
                 self._dial_succeeded(link, info.id)
@@ -461,8 +474,9 @@ class Peers:
         self._dial_succeeded(link, info.id)
         peer = self._links[link] = self._by_id[info.id] = self.peer(info)
         peer.info, peer.link = info, link
+        self.learn_name(peer, name_in(self._facts.pop(link, b"")))
         self.counts.opened += 1
-        self._journal.note_at(now, "link_opened", peer.name, node=peer.name)
+        self._journal.note_at(now, "link_opened", peer.name, node=peer.described)
         self._open.add(link, self._hosts[link])
         self._claim_all(link)
         self.rotation.link_opened(link)
@@ -498,13 +512,14 @@ class Peers:
         self._strangers.discard(link)
         self._open.discard(link)
         self.rotation.link_closed(link)
+        self._facts.pop(link, None)
         info = self._infos.pop(link, None)
         if info is not None and self._pending.get(info.id) is link:
             del self._pending[info.id]
         if peer is not None:
             count_in(self.counts.closed, event.counted_as)
             kind = "link_closed" if event.clean or event.released else "link_lost"
-            self._journal.note(kind, peer.name, node=peer.name, detail=event.reason)
+            self._journal.note(kind, peer.name, node=peer.described, detail=event.reason)
             if self._by_id.get(peer.id) is peer:
                 del self._by_id[peer.id]
             peer.link = None

@@ -29,6 +29,7 @@ SETTINGS: Final = (
     Setting("advertise"),
     Setting("seeds"),
     Setting("zone"),
+    Setting("name"),
     Setting("discovery"),
     Setting("max_message_bytes"),
     Setting("tracing"),

@@ -10,6 +10,7 @@ from iris_py.errors import ConfigurationError
 from iris_py.logs import EventLogger
 from iris_py.net.addresses import LISTENED, is_loopback, parse_address, parse_advertised
 from iris_py.observe.desk import Observe
+from iris_py.wire.facts import NAME_LENGTH_MAX, is_name
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 from iris_security import SecretFormatError, parse_administrator
 from iris_security.keyring import NAME_BYTES_MAX
@@ -28,6 +29,7 @@ __all__ = [
     "parse_boolean",
     "parse_message_bytes",
     "parse_name",
+    "parse_node_name",
     "parse_observe",
     "parse_seeds",
     "parse_text",
@@ -66,6 +68,17 @@ def parse_name(value: object, origin: str, bytes_max: int = NAME_BYTES_MAX, *, m
 def parse_zone(value: object, origin: str) -> str:
     """Return the zone of a node; it may be empty."""
     return parse_name(value, origin, ZONE_BYTES_MAX, may_be_empty=True)
+
+
+def parse_node_name(value: object, origin: str) -> str:
+    """Return the name of a node; it may be empty."""
+    text = parse_text(value, origin)
+    if text and not is_name(text):
+        raise ConfigurationError(
+            f"{origin} {text!r} is no name of a node: 1 to {NAME_LENGTH_MAX} printable characters of ASCII, without blanks at "
+            "its ends. Correct it; an empty name tells nobody what the node is called."
+        )
+    return text
 
 
 def check_zone(zone: str | None, origin: str) -> str:

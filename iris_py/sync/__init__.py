@@ -44,7 +44,8 @@ from iris_py.errors import (
     TunnelClosed,
 )
 from iris_py.observe.journal import EventRecord
-from iris_py.observe.reports import NodeName, NodeReport, NodeReports, Route, Trace
+from iris_py.observe.node_name import NodeName
+from iris_py.observe.reports import NodeReport, NodeReports, Route, Trace
 from iris_py.observe.statistics import Statistics
 from iris_py.patterns.messages import Message, Request
 from iris_py.patterns.request.retry import HedgeAfter, Retry, RetryReason

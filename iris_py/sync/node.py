@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     from iris_py.config import Config
     from iris_py.observe.desk import Observe
     from iris_py.observe.journal import EventRecord
-    from iris_py.observe.reports import NodeName, NodeReports, Route, Trace
+    from iris_py.observe.node_name import NodeName
+    from iris_py.observe.reports import NodeReports, Route, Trace
     from iris_py.observe.statistics import Statistics
     from iris_py.patterns.request.retry import Retry
     from iris_py.patterns.topic.queue import OverflowPolicy
@@ -99,6 +100,11 @@ class Node(Closable):
     @documented_as(AsyncNode.id)
     def id(self) -> str:
         return self._inner.id
+
+    @property
+    @documented_as(AsyncNode.name)
+    def name(self) -> str:
+        return self._inner.name
 
     @property
     @documented_as(AsyncNode.address)
@@ -703,6 +709,7 @@ def connect(
     advertise: Sequence[str] | None = None,
     seeds: Sequence[str] | None = None,
     zone: str | None = None,
+    name: str | None = None,
     discovery: bool | None = None,
     max_message_bytes: int | None = None,
     tracing: TracingSetting = None,
@@ -730,6 +737,7 @@ def connect(
             advertise=advertise,
             seeds=seeds,
             zone=zone,
+            name=name,
             discovery=discovery,
             max_message_bytes=max_message_bytes,
             tracing=tracing,

@@ -109,6 +109,7 @@ class NodeSimulation:
         beacons: bool = True,
         on_host_of: Node | None = None,
         zone: str = "",
+        name: str = "",
         keyring: Keyring | None = None,
         tracing: TracingSetting = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
@@ -122,6 +123,7 @@ class NodeSimulation:
             beacons: Whether it sends and hears beacons.
             on_host_of: A node, alive or dead, whose host it shares or takes over. None for a host of its own.
             zone: Where it says it is.
+            name: What it calls itself; by default nothing, so that a run does not depend on the machine.
             keyring: Other secrets than those of the simulation.
             tracing: As for :func:`iris_py.connect`.
             max_message_bytes: As for :func:`iris_py.connect`.
@@ -142,6 +144,7 @@ class NodeSimulation:
             seeds=tuple(seed.address for seed in seeds),
             discovery=beacons,
             zone=zone,
+            name=name,
             tracing=tracing,
             max_message_bytes=max_message_bytes,
             observe=observe,

@@ -75,6 +75,7 @@ class VirtualNetwork:
         self,
         *,
         zone: str = "",
+        name: str = "",
         seeds: Sequence[Node] = (),
         discovery: bool = True,
         keyring: Keyring | None = None,
@@ -84,6 +85,7 @@ class VirtualNetwork:
 
         Args:
             zone: Where it says it is.
+            name: What it calls itself; by default nothing.
             seeds: Nodes whose addresses it is given.
             discovery: Whether it sends and hears beacons. Without them it needs seeds, and reaches no farther than they do.
             keyring: Other secrets than those that the nodes share: for an outsider, or for clusters with a secret of their own.
@@ -92,7 +94,9 @@ class VirtualNetwork:
         Raises:
             HandshakeError: Somebody answers at every seed, and none of them holds its secret.
         """
-        return Opening(self._simulation.start_node(seeds=seeds, beacons=discovery, zone=zone, keyring=keyring, tracing=tracing))
+        return Opening(
+            self._simulation.start_node(seeds=seeds, beacons=discovery, zone=zone, name=name, keyring=keyring, tracing=tracing)
+        )
 
     async def connect_many(self, count: int) -> list[Node]:
         """Start nodes, all at the same time."""

@@ -40,7 +40,18 @@ _NUMBER_MAX: Final = (1 << 63) - 1
 #: By their lower-cased names, as Spark compares and hands them over.
 _COMMON: Final = {
     name.lower(): name
-    for name in ("topic", "network", "secretFile", "administrator", "seeds", "listen", "zone", "discovery", "maxMessageBytes")
+    for name in (
+        "topic",
+        "network",
+        "secretFile",
+        "administrator",
+        "seeds",
+        "listen",
+        "zone",
+        "nodeName",
+        "discovery",
+        "maxMessageBytes",
+    )
 }
 _READ: Final = {
     name.lower(): name
@@ -173,6 +184,7 @@ def _network(given: Mapping[str, str]) -> Network:
         seeds=[seed for seed in seeds if seed],
         listen=given.get("listen"),
         zone=given.get("zone"),
+        node_name=given.get("nodename"),
         discovery=None if discovery is None else _truth("discovery", discovery),
         max_message_bytes=None if bytes_max is None else _whole("maxMessageBytes", bytes_max),
     )

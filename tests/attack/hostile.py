@@ -323,7 +323,10 @@ class Stand:
         self.gateway_id = said["id"]
         enter = self._stack.enter_async_context
         seeds = [said["address"]]
-        self.own = await enter(iris.connect(secret=self.secrets["us"], discovery=False, listen="127.0.0.1:0", seeds=seeds))
+        own = iris.connect(
+            secret=self.secrets["us"], discovery=False, listen="127.0.0.1:0", seeds=seeds, name="own-host/own-program"
+        )
+        self.own = await enter(own)
         self.works, self.hidden = Works("works of us"), Works("hidden of us")
         await self.own.join("works", self.works)
         await self.own.join("hidden", self.hidden)

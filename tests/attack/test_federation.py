@@ -169,7 +169,9 @@ def test_a_gateway_says_nothing_of_its_cloud_to_a_neighbour(loop: Loops, home: P
                 b"works@",
                 b'"works"',
                 b"127.0.0.1",
+                stand.own.name.encode(),
             ]
+            assert stand.own.name == "own-host/own-program"
             assert [mark for mark in marks if mark in data] == []
 
     loop.run(main())

@@ -8,6 +8,7 @@ import struct
 import msgspec
 
 from iris_overlay.ids import GroupId, NodeId
+from iris_overlay.messages import NodeInfo
 from iris_py.errors import ConfigurationError, IrisError, NoMembers
 from iris_py.federation.calling import Call, call_head, decode_call, decode_outcome, encode_call, encode_outcome
 from iris_py.link.handshake import LinkHandshake, ProtocolError
@@ -28,17 +29,21 @@ from iris_py.observe.answers import (
     take_page,
 )
 from iris_py.observe.journal import KINDS, Journal
+from iris_py.observe.node_name import NodeName
 from iris_py.observe.statistics import ClusterStatistics, Statistics
 from iris_py.patterns.topic.names import literal_prefix, parse_pattern, parse_topic
 from iris_py.wire import packets
 from iris_py.wire.cast_pieces import PIECE, CastAssembler, cut
+from iris_py.wire.facts import FACTS_BYTES_MAX, decode_facts, encode_facts, is_name, name_in, named
 from iris_py.wire.headers import HEADERS_BYTES_MAX, HeaderValue, decode_headers, encode_headers
+from iris_py.wire.hello import decode_hello, encode_hello
 from iris_py.wire.imported import NUMBER_MAX, Imported, decode_imported
 from iris_security import AuthenticationError, Identity, Keyring, Secret
 from tests.fuzz.source import Source
 from tests.fuzz.target import Kind, Target
 
 KEYRING = Keyring(Secret(bytes(range(32))), network="test")
+INFO = NodeInfo(NodeId(b"n" * 16), ("127.0.0.1:1",), "eu")
 GIVEN: tuple[dict[str, HeaderValue], ...] = (
     {"name": "value"},
     {"a": 1, "b": 2.5, "c": True, "d": b"bytes"},
@@ -182,13 +187,34 @@ def _preambles() -> tuple[bytes, ...]:
     return bytes((len(first),)) + first, b"\x05" + first
 
 
+def run_facts(data: bytes) -> None:
+    """Read what a node says of itself: facts that can be written again, and a name that harms no terminal."""
+    facts = decode_facts(data)
+    assert sum(2 + len(value) for value in facts.values()) <= len(data)
+    if len(data) <= FACTS_BYTES_MAX:
+        assert decode_facts(encode_facts(facts)) == facts
+    name = name_in(data)
+    assert not name or (is_name(name) and name.isprintable() and name_in(named(name)) == name)
+
+
+def run_link_hello(data: bytes) -> None:
+    """Read the hello of a link: what is taken can be said again."""
+    hello = decode_hello(data)
+    if hello is None:
+        return
+    assert len(hello[1]) <= FACTS_BYTES_MAX
+    assert decode_hello(encode_hello(*hello)) == hello
+
+
 STATISTICS = Statistics(requests=1, drops={"late_reply": 1}, clusters={"a": ClusterStatistics(members=2)})
 
 
 def _journal() -> Journal:
     journal = Journal()
     for number, kind in enumerate(KINDS):
-        journal.note_at(float(number), kind, node=f"{number:032x}", name="a", detail="b" * 40 * number)
+        journal.note_at(
+            float(number), kind, node=NodeName(f"{number:032x}", "h:1", "z", "n"), name="a", detail="b" * 40 * number
+        )
     return journal
 
 
@@ -239,6 +265,8 @@ TARGETS = (
         (encode_answer(take_page(Question(PARTS), STATISTICS, About(), JOURNAL.told_since(0))), encode_answer(Answer("busy"))),
         600,
     ),
+    Target("facts", run_facts, Kind.DECODER, (named("web-1/orders.py"), encode_facts({2: bytes(16), 1: b"a"})), 300),
+    Target("link-hello", run_link_hello, Kind.DECODER, (encode_hello(INFO), encode_hello(INFO, named("web"))), 400),
     Target("headers", run_headers, Kind.DECODER, HEADERS, HEADERS_BYTES_MAX + 100),
     Target(
         "packets",

@@ -28,6 +28,7 @@ def test_everything_can_be_set_whatever_the_case_of_its_name() -> None:
         "seeds": "a:1, b:2,",
         "listen": "0.0.0.0:0",
         "zone": "eu",
+        "nodeName": "etl",
         "administrator": "irispublic1.abc",
         "discovery": "False",
         "maxMessageBytes": "1000",
@@ -46,6 +47,7 @@ def test_everything_can_be_set_whatever_the_case_of_its_name() -> None:
         seeds=["a:1", "b:2"],
         listen="0.0.0.0:0",
         zone="eu",
+        node_name="etl",
         discovery=False,
         max_message_bytes=1000,
     )

@@ -186,10 +186,17 @@ class WireClient:
         network: Its name.
         suites: The ciphers that it offers, by number.
         proves: Whether it proves the keys of groups, so that the records alone seal what is for them.
+        facts: What it says of itself in its hello and its registrations, in the typed form.
     """
 
     def __init__(
-        self, secret: bytes, network: str = "default", suites: tuple[int, ...] = (1, 2), *, proves: bool = False
+        self,
+        secret: bytes,
+        network: str = "default",
+        suites: tuple[int, ...] = (1, 2),
+        *,
+        proves: bool = False,
+        facts: bytes = b"",
     ) -> None:
         self.proves = proves
         self.secret = secret
@@ -199,6 +206,7 @@ class WireClient:
         self.signer = Signer(os.urandom(32))
         self.id = hashlib.sha256(b"iris node id" + self.signer.public).digest()[:16]
         self.hello: list[Any] = [self.id, [], ""]  # nobody can dial it
+        self.facts = facts
         self.peer: list[Any] = []
         self.groups: dict[bytes, Group] = {}
         self.handshake_hash = b""
@@ -244,7 +252,12 @@ class WireClient:
         cipher = {1: AESGCM, 2: ChaCha20Poly1305}[self.suite]
         state = noise.noise_protocol
         self._seal, self._open = (cipher(bytes(each.k)) for each in (state.cipher_state_encrypt, state.cipher_state_decrypt))
-        self.send_frame(HELLO, bytes(8) + self.signer.sign(b"link initiator", final) + pack(self.hello))
+        self.send_frame(
+            HELLO,
+            bytes(8)
+            + self.signer.sign(b"link initiator", final)
+            + pack([*self.hello, self.facts] if self.facts else self.hello),
+        )
         kind, body = await self.next_frame()
         if kind == CLOSE:
             raise ConnectionRefusedError(f"the peer does not want this link, for reason {body[0]}")
@@ -318,7 +331,8 @@ class WireClient:
 
     async def register(self, group: Group) -> None:
         """Become a member; return when the root says that everybody knows."""
-        stamp, since, attributes = 1 << 32, int(time.time() * 1000), group.proof(self.id)
+        statement = struct.pack(">HB", 100, 0) + self.facts if self.facts else b""
+        stamp, since, attributes = 1 << 32, int(time.time() * 1000), group.proof(self.id, statement) + statement
         permit = group.permits.sign(b"permit", pack_permit([1, self.id, stamp, since, attributes]))
         self.send_to_root([REGISTER, self.hello, [[group.id, attributes, stamp, permit, since]]])
         await self.wait_for(lambda message: message[0] == APPLIED and [item[:2] for item in message[2]] == [[group.id, stamp]])

@@ -22,8 +22,8 @@ async def echo(request: iris.Request) -> bytes:
     return b"echo of " + request.payload
 
 
-def connect() -> Opening[iris.Node]:
-    return iris.connect(secret=SECRET, discovery=False, listen="127.0.0.1:0")
+def connect(name: str = "web-1/orders.py") -> Opening[iris.Node]:
+    return iris.connect(secret=SECRET, discovery=False, listen="127.0.0.1:0", name=name)
 
 
 @pytest.mark.parametrize("proves", [False, True], ids=["sealed", "proves"])
@@ -37,7 +37,7 @@ def test_it_registers_is_asked_asks_and_reads_a_publication(
             host, port = node.address.split(":")
             await client.connect(host, int(port))
             assert client.suite == chosen
-            assert client.peer == [bytes.fromhex(node.id), [node.address], ""]
+            assert client.peer == [bytes.fromhex(node.id), [node.address], "", b"\x01\x0fweb-1/orders.py"]
 
             await client.register(client.group("cluster", "stranger"))
             asking = asyncio.create_task(node.request("stranger", b"who are you?", timeout=60.0))
@@ -62,6 +62,30 @@ def test_it_registers_is_asked_asks_and_reads_a_publication(
             assert await node.publish("numbers.one", b"2") == 1
             assert (await client.next_body())[0] == PUBLICATION
             assert len(client.shared) == (3 if proves else 0)
+            await client.close()
+
+    loop.run(main())
+
+
+@pytest.mark.parametrize(
+    ("facts", "name"),
+    [
+        (b"\x07\x10" + bytes(16) + b"\x01\x08stranger\x08\x01x", "stranger"),  # types that no version knows are skipped
+        (b"\x01\x05\x1b[31m", ""),
+        (b"\x01\x40" + b"x" * 10, ""),
+        (b"", ""),
+    ],
+)
+def test_its_name_is_known_by_its_link_and_by_its_registration(loop: Loops, facts: bytes, name: str) -> None:
+    async def main() -> None:
+        async with connect(name="") as node:
+            client = WireClient(SECRET, facts=facts)
+            host, port = node.address.split(":")
+            await client.connect(host, int(port))
+            assert client.peer == [bytes.fromhex(node.id), [node.address], ""], "a node without a name tells none"
+            assert [(each.id, each.name) for each in node.nodes()[1:]] == [(client.id.hex(), name)]
+            await client.register(client.group("cluster", "stranger"))
+            assert [(each.id, each.name) for each in await node.members("stranger")] == [(client.id.hex(), name)]
             await client.close()
 
     loop.run(main())

@@ -46,7 +46,9 @@ from iris_py.peers.group import CAST_LABEL
 from iris_py.peers.member import membership_attributes
 from iris_py.wire import imported, packets
 from iris_py.wire.cast_pieces import PIECE
+from iris_py.wire.facts import named
 from iris_py.wire.headers import HEADERS_BYTES_MAX
+from iris_py.wire.hello import encode_hello
 from iris_security import (
     AdministrationKey,
     CloudKey,
@@ -122,6 +124,9 @@ def vectors() -> dict[str, bytes]:
         "attributes of A in `echo`, with rank 2 and for overflow": membership_attributes(
             ECHO, node, 1.0, 2, takes_overflow=True
         ),
+        "facts of a node named `web-1/orders.py`": named("web-1/orders.py"),
+        "hello of A with that name": encode_hello(NodeInfo(node, ("127.0.0.1:1",)), named("web-1/orders.py")),
+        "attributes of A in `echo` with that name": membership_attributes(ECHO, node, 1.0, facts=named("web-1/orders.py")),
         "what the permit of A in `echo` with the stamp 2^32 at 1,700,000,000,000 ms is for": statement,
         "that permit": ECHO.permit(statement),
         "what the permit of A to watch is for": user_part(node),

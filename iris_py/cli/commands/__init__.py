@@ -11,7 +11,7 @@ To add a command, write `iris_py/cli/commands/NAME.py` and enter NAME below. The
 
     @app.command(epilog=end_of_help("iris request upper hello"))
     @with_settings
-    def request(settings: Settings, name: Cluster, json: Json = False) -> int:
+    def request(settings: Settings, cluster: Cluster, json: Json = False) -> int:
         from iris_py.cli import calling
 
         return execute(lambda: calling.request(...), verbosity=settings.verbose, options=settings.options, is_short=True)

@@ -13,7 +13,7 @@ app = typer.Typer()
 @with_settings
 def broadcast(
     settings: Settings,
-    name: Cluster,
+    cluster: Cluster,
     text: TextOrLines = None,
     header: Header = None,
     lines: LinesOption = False,
@@ -28,7 +28,7 @@ def broadcast(
     from iris_py.cli import broadcasts
 
     return execute(
-        lambda: broadcasts.broadcast(settings, name, text, header=header, has_lines=lines, count=count, as_json=json),
+        lambda: broadcasts.broadcast(settings, cluster, text, header=header, has_lines=lines, count=count, as_json=json),
         verbosity=settings.verbose,
         options=settings.options,
         is_short=True,

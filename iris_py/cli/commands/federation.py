@@ -26,7 +26,9 @@ def status(settings: Settings, json: Json = False) -> int:
 @with_settings
 def explain(
     settings: Settings,
-    name: Annotated[str, typer.Argument(metavar="NAME@CLOUD", help="A cluster or topic of another cloud.", show_default=False)],
+    target: Annotated[
+        str, typer.Argument(metavar="NAME@CLOUD", help="A cluster or topic of another cloud.", show_default=False)
+    ],
     json: Json = False,
 ) -> int:
     """Say what would become of a request to another cloud: which rules, gateways and lines it takes, or why it cannot go.
@@ -36,7 +38,7 @@ def explain(
     from iris_py.cli import federation as command
 
     return execute(
-        lambda: command.explain(settings, name, as_json=json),
+        lambda: command.explain(settings, target, as_json=json),
         verbosity=settings.verbose,
         options=settings.options,
         is_short=True,

@@ -15,7 +15,7 @@ app = typer.Typer()
 @with_settings
 def join(
     settings: Settings,
-    name: Cluster,
+    cluster: Cluster,
     exec_: Annotated[
         str,
         typer.Option("--exec", metavar="COMMAND", help="Run for each request: its input is the request, its output the reply."),
@@ -43,7 +43,7 @@ def join(
     return execute(
         lambda: serving.join(
             settings,
-            name,
+            cluster,
             exec_,
             use_shell=shell,
             concurrency=concurrency,

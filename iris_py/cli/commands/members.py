@@ -16,7 +16,7 @@ app = typer.Typer()
 @with_settings
 def members(
     settings: Settings,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the cluster.", show_default=False)] = None,
+    cluster: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the cluster.", show_default=False)] = None,
     stats: Annotated[
         bool, typer.Option("--stats", metavar="", help="With NAME: ask each what it does there, and how fast.")
     ] = False,
@@ -31,13 +31,13 @@ def members(
     A node sees up to 32 members of a cluster, and of a large network a part. What is missing is said on standard error.
     """
     if stats:
-        if name is None:
+        if cluster is None:
             raise typer.BadParameter("it is for the members of a cluster: name it", param_hint="'--stats'")
         from iris_py.cli import lists
 
         return execute(
             lambda: lists.member_stats(
-                settings, name, interval_s=1.0 if interval is None else interval, timeout_s=ASK_TIMEOUT_S, as_json=json
+                settings, cluster, interval_s=1.0 if interval is None else interval, timeout_s=ASK_TIMEOUT_S, as_json=json
             ),
             verbosity=settings.verbose,
             options=settings.options,
@@ -48,7 +48,7 @@ def members(
     from iris_py.cli import calling
 
     return execute(
-        lambda: calling.members(settings, name, as_json=json),
+        lambda: calling.members(settings, cluster, as_json=json),
         verbosity=settings.verbose,
         options=settings.options,
         is_short=True,

@@ -21,7 +21,7 @@ app = typer.Typer()
 @with_settings
 def request(
     settings: Settings,
-    name: Cluster,
+    cluster: Cluster,
     text: TextOrLines = None,
     timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long to wait for the reply.")] = 5.0,
     idempotent: Annotated[
@@ -79,7 +79,7 @@ def request(
     return execute(
         lambda: calling.request(
             settings,
-            name,
+            cluster,
             text,
             timeout_s=timeout,
             is_idempotent=idempotent,

@@ -15,7 +15,7 @@ app = typer.Typer()
 @with_settings
 def survey(
     settings: Settings,
-    name: Cluster,
+    cluster: Cluster,
     text: TextOrLines = None,
     timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long to wait for replies.")] = 1.0,
     stop_after: Annotated[
@@ -44,7 +44,7 @@ def survey(
     return execute(
         lambda: surveys.survey(
             settings,
-            name,
+            cluster,
             text,
             timeout_s=timeout,
             stop_after=stop_after,

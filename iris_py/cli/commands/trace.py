@@ -15,7 +15,7 @@ app = typer.Typer()
 @with_settings
 def trace(
     settings: Settings,
-    name: Cluster,
+    cluster: Cluster,
     execute_: Annotated[
         str | None,
         typer.Option(
@@ -39,7 +39,7 @@ def trace(
 
     return execute(
         lambda: tracing.trace(
-            settings, name, text=execute_, key=key, prefer=prefer, require=require, timeout_s=timeout, as_json=json
+            settings, cluster, text=execute_, key=key, prefer=prefer, require=require, timeout_s=timeout, as_json=json
         ),
         verbosity=settings.verbose,
         options=settings.options,

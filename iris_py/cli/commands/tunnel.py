@@ -15,7 +15,7 @@ app = typer.Typer()
 @with_settings
 def tunnel(
     settings: Settings,
-    name: Cluster,
+    cluster: Cluster,
     timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long opening may take.")] = 5.0,
     header: Header = None,
     json: Annotated[bool, typer.Option("--json", metavar="", help="Say in JSON, on standard error, what has passed.")] = False,
@@ -27,7 +27,7 @@ def tunnel(
     from iris_py.cli import tunnelling
 
     return execute(
-        lambda: tunnelling.tunnel(settings, name, timeout_s=timeout, header=header, as_json=json),
+        lambda: tunnelling.tunnel(settings, cluster, timeout_s=timeout, header=header, as_json=json),
         verbosity=settings.verbose,
         options=settings.options,
         is_short=True,

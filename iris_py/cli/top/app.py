@@ -19,7 +19,7 @@ from iris_py.cli.top.sheets import TABS, Order, Place, arrange, next_place, part
 from iris_py.cli.top.table import LiveTable
 from iris_py.cli.top.terminal import HUNG_UP, TerminalDriver, is_hung_up, let_go_of_terminal, log_to, on_signals
 from iris_py.observe.answers import PARTS
-from iris_py.observe.reports import NodeName
+from iris_py.observe.node_name import NodeName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

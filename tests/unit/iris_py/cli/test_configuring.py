@@ -99,6 +99,7 @@ def test_an_option_counts_before_the_variable_that_it_names(
         "advertise": ("advertise", "127.0.0.1", "127.0.0.2"),
         "seed": ("seeds", "a:1", "b:2"),
         "zone": ("zone", "option", "variable"),
+        "name": ("name", "option", "variable"),
         "no_discovery": ("discovery", None, "yes"),
         "config": ("zone", *files),
     }

@@ -20,6 +20,7 @@ from iris_py.observe.answers import (
 from iris_py.observe.desk import ANSWERS_PER_S_MAX, BUSY, CLOSED, SNAPSHOT_S, Desk, Observe
 from iris_py.observe.histogram import HistogramStatistics
 from iris_py.observe.journal import EVENTS_MAX, Journal
+from iris_py.observe.node_name import NodeName
 from iris_py.observe.statistics import (
     ClusterStatistics,
     LinksStatistics,
@@ -69,7 +70,7 @@ def note_many(count: int) -> Journal:
     journal = Journal()
     journal.started_at = 5.0
     for number in range(count):
-        journal.note_at(5.0 + number, "died", str(number), node=f"{number:032x}")
+        journal.note_at(5.0 + number, "died", str(number), node=NodeName(f"{number:032x}"))
     return journal
 
 

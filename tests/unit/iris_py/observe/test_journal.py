@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from iris_py.observe.journal import BURST_S, BURSTS_MAX, EVENTS_MAX, KINDS, EventRecord, Journal
+from iris_py.observe.node_name import NodeName
 
 
 def test_events_are_numbered_and_those_since_a_number_are_returned() -> None:
     journal = Journal()
     journal.started_at = 5.0
     for second, kind in enumerate(("died", "suspected", "stalled")):
-        journal.note_at(6.0 + second, kind, node="ab")
+        journal.note_at(6.0 + second, kind, node=NodeName("ab"))
     events = journal.since(0)
     assert [(event.number, event.kind, event.at_s) for event in events] == [
         (1, "died", 1.0),
@@ -19,6 +20,15 @@ def test_events_are_numbered_and_those_since_a_number_are_returned() -> None:
     assert journal.since(1) == events[1:]
     assert journal.since(3) == journal.since(100) == ()
     assert journal.since(-1) == events
+
+
+def test_an_event_has_what_its_node_has_said_of_itself() -> None:
+    journal = Journal()
+    journal.note("died", "ab", node=NodeName("ab", "10.0.0.1:1", "eu/a", "web-1/orders.py"))
+    (event,) = journal.since(0)
+    assert (event.node, event.node_name, event.node_address, event.node_zone) == ("ab", "web-1/orders.py", "10.0.0.1:1", "eu/a")
+    journal.note("stalled")
+    assert journal.since(1)[0].node == ""
 
 
 def test_only_the_last_events_are_kept_and_the_numbers_show_what_is_missing() -> None:
@@ -54,8 +64,8 @@ def test_a_peer_with_ever_new_ids_fills_neither_the_memory_nor_the_events_of_oth
 
 def test_others_are_told_no_name_that_they_may_not_know() -> None:
     journal = Journal()
-    journal.note("joined", "ab", node="ab", name="plans", told_name="#12")
-    journal.note("joined", "ab", node="ab", name="echo")
+    journal.note("joined", "ab", node=NodeName("ab"), name="plans", told_name="#12")
+    journal.note("joined", "ab", node=NodeName("ab"), name="echo")
     assert [event.name for event in journal.since(0)] == ["plans", "echo"]
     assert [event.name for event in journal.told_since(0)] == ["#12", "echo"]
     assert journal.told_since(1) == journal.since(1)

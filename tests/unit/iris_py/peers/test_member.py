@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_py.peers.member import RANK_MAX, WEIGHT, membership_attributes, rank_of, weight_of
+from iris_overlay.messages import NodeInfo
+from iris_py.peers.member import RANK_MAX, WEIGHT, Member, facts_of, membership_attributes, rank_of, weight_of
+from iris_py.peers.peer import Peer
+from iris_py.wire.facts import NAME, encode_facts, named
 from iris_security import Keyring, Secret
 from iris_security.keyring import PROOF_BYTES
 
@@ -28,6 +31,27 @@ def test_a_rank_stands_behind_the_weight_and_the_proof_covers_it(rank: int, weig
         assert attributes == KEYS.proof(NODE, statement) + statement
         assert (rank_of(attributes), weight_of(attributes)) == ((rank, takes_overflow), weight)
         assert rank_of(attributes + b"of a newer version") == (rank, takes_overflow)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("weight", [1.0, 2.5])
+def test_facts_stand_behind_the_rank_and_the_proof_covers_them(rank: int, weight: float) -> None:
+    facts = encode_facts({200: b"of a newer version", NAME: b"web-1/orders.py"})
+    attributes = membership_attributes(KEYS, NODE, weight, rank, facts=facts)
+    statement = WEIGHT.pack(round(weight * 100)) + bytes([rank]) + facts
+    assert attributes == KEYS.proof(NODE, statement) + statement
+    assert (rank_of(attributes), weight_of(attributes)) == ((rank, False), weight)
+    assert facts_of(attributes) == facts
+    assert facts_of(membership_attributes(KEYS, NODE, weight, rank)) == b""
+
+
+def test_a_member_without_a_link_is_called_as_it_has_registered() -> None:
+    member = Member(Peer(NodeInfo(NODE, ()), None))
+    member.register(membership_attributes(KEYS, NODE, 1.0, facts=named("web-1/orders.py")))
+    assert member.peer.label == "web-1/orders.py"
+    local = Member(Peer(NodeInfo(NODE, ()), None, is_local=True, label="own"))
+    local.register(membership_attributes(KEYS, NODE, 1.0, facts=named("of an older registration")))
+    assert local.peer.label == "own"
 
 
 @pytest.mark.parametrize(

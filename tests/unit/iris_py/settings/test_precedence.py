@@ -85,6 +85,7 @@ VALUES: Final[dict[str, dict[str, Callable[[Path], tuple[Any, Any]]]]] = {
     "advertise": {"": plain(["127.0.0.5"], ["127.0.0.6"])},
     "seeds": {"": plain(["127.0.0.1:1"], ["127.0.0.1:2"]), "-none": plain([], ["127.0.0.1:2"])},
     "zone": {"": plain("upper", "lower"), "-none": plain("", "lower")},
+    "name": {"": plain("upper/a.py", "lower/b.py"), "-none": plain("", "lower/b.py")},
     "discovery": {"": plain(True, False), "-no": plain(False, True)},
     "max_message_bytes": {"": plain(2048, 4096)},
     "tracing": {"": plain(True, False), "-no": plain(False, True)},

@@ -1,0 +1,77 @@
+"""Facts: what a node says of itself in a typed form, behind what every version knows (docs/wire.md).
+
+A fact is a type, a length and a value. They stand behind the zone in the hello of a link, and behind the rank in the
+registration of a member. A receiver skips types that it does not know, so a new one changes nothing for older nodes.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["FACTS_BYTES_MAX", "NAME", "NAME_LENGTH_MAX", "decode_facts", "encode_facts", "is_name", "name_in", "named"]
+
+#: The type of the name of a node: a label for people, in printable ASCII.
+NAME: Final = 1
+
+#: Characters of a name. Too small: host and program do not fit; too large: lists of nodes are wider than a terminal, and every
+#: member costs its watchers as many bytes.
+NAME_LENGTH_MAX: Final = 64
+#: Bytes of all facts of a node. Too small: no room for further ones; too large: they do not fit into the 256 bytes of a
+#: registration beside its proof, weight and rank.
+FACTS_BYTES_MAX: Final = 192
+
+_HEAD: Final = struct.Struct(">BB")
+_VALUE_BYTES_MAX: Final = 0xFF
+_NAME: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+
+
+def encode_facts(facts: Mapping[int, bytes]) -> bytes:
+    """Write facts.
+
+    Args:
+        facts: The values by type, each of at most 255 bytes, and at most ``FACTS_BYTES_MAX`` bytes in all with two for each.
+
+    Raises:
+        ValueError: They are too large.
+    """
+    if any(len(value) > _VALUE_BYTES_MAX for value in facts.values()):
+        raise ValueError(f"the value of a fact is larger than {_VALUE_BYTES_MAX} bytes")
+    data = b"".join(_HEAD.pack(kind, len(value)) + value for kind, value in facts.items())
+    if len(data) > FACTS_BYTES_MAX:
+        raise ValueError(f"facts of {len(data)} bytes are larger than {FACTS_BYTES_MAX}")
+    return data
+
+
+def decode_facts(data: bytes) -> dict[int, bytes]:
+    """Read facts, also of types that this version does not know. The first of a type counts; one that is cut off does not."""
+    found: dict[int, bytes] = {}
+    at = 0
+    while at + _HEAD.size <= len(data):
+        kind, size = _HEAD.unpack_from(data, at)
+        at += _HEAD.size
+        if at + size > len(data):
+            break
+        found.setdefault(kind, data[at : at + size])
+        at += size
+    return found
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a text may be the name of a node: 1 to 64 printable characters of ASCII, without blanks at its ends."""
+    return len(text) <= NAME_LENGTH_MAX and _NAME.fullmatch(text) is not None
+
+
+def named(name: str) -> bytes:
+    """Return the facts of a node that has a name; none for an empty one."""
+    return encode_facts({NAME: name.encode()}) if name else b""
+
+
+def name_in(data: bytes) -> str:
+    """Return the name of a node among its facts; empty if it tells none, or none that could be one."""
+    name = decode_facts(data).get(NAME, b"").decode("ascii", "replace") if data else ""
+    return name if is_name(name) else ""

@@ -1,0 +1,84 @@
+"""Names of nodes: labels that show wherever an id does, and that nothing routes or admits by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iris_py.testing import NodeSimulation, run
+
+if TYPE_CHECKING:
+    import iris_py as iris
+
+
+async def echo(request: iris.Request) -> bytes:
+    return request.payload
+
+
+def test_names_are_known_of_nodes_with_a_link_of_members_and_of_those_that_answer() -> None:
+    async def main() -> None:
+        async with NodeSimulation(1) as simulation:
+            caller = await simulation.start_node(name="web-1/shop.py")
+            member = await simulation.start_node(name="db-1/orders.py", zone="eu/a")
+            hidden = await simulation.start_node()
+            await member.join("orders", echo)
+            await hidden.join("orders", echo)
+            expected = {caller.id: "web-1/shop.py", member.id: "db-1/orders.py", hidden.id: ""}
+            assert {node.id: node.name for node in (caller, member, hidden)} == expected
+            assert {node.id: node.name for node in caller.nodes()} == expected
+            members = await caller.members("orders")
+            assert {each.id: each.name for each in members} == {member.id: "db-1/orders.py", hidden.id: ""}
+            found = await caller.ask_nodes()
+            assert {report.node.id: report.node.name for report in found.reports} == {
+                member.id: "db-1/orders.py",
+                hidden.id: "",
+            }
+            assert {report.about.name for report in found.reports} == {"db-1/orders.py", ""}
+            await caller.request("orders", b"1")
+            trace = await caller.trace("orders")
+            assert {each.node.id: each.node.name for each in trace.candidates} == {each.id: each.name for each in members}
+
+    run(main())
+
+
+def test_events_name_the_node_that_they_are_about() -> None:
+    async def main() -> None:
+        async with NodeSimulation(2) as simulation:
+            witness = await simulation.start_node(name="witness")
+            member = await simulation.start_node(name="db-1/orders.py", zone="eu/a")
+            await member.join("orders", echo)
+            await witness.request("orders", b"1")
+            address = member.address
+            simulation.kill(member)
+            about = []
+            async for event in witness.events(since=0):
+                about += [event] if event.node == member.id else []
+                if event.kind == "died":
+                    break
+            assert {event.kind for event in about} >= {"joined", "link_opened", "link_lost", "died"}
+            assert {(event.node_name, event.node_address, event.node_zone) for event in about} == {
+                ("db-1/orders.py", address, "eu/a")
+            }
+
+    run(main())
+
+
+@pytest.mark.parametrize("taken", ["db-1/orders.py", "x" * 64])
+def test_nodes_with_one_name_are_two_nodes(taken: str) -> None:
+    async def main() -> None:
+        async with NodeSimulation(3) as simulation:
+            caller = await simulation.start_node(name=taken)
+            members = [await simulation.start_node(name=taken) for _ in range(2)]
+            for member in members:
+                await member.join("orders", echo)
+            seen = await caller.members("orders")
+            assert {each.id for each in seen} == {member.id for member in members}
+            assert {each.name for each in seen} == {taken}
+            simulation.kill(members[0])
+            for number in range(20):
+                assert await caller.request("orders", b"%d" % number, idempotent=True) == b"%d" % number
+            left = await caller.members("orders")
+            assert [each.id for each in left] == [members[1].id]
+
+    run(main())
