@@ -93,6 +93,11 @@ def _new_error(kind: type[IrisError], arguments: tuple[Any, ...]) -> IrisError:
     return error
 
 
+def _shown(node_id: str, name: str) -> str:
+    """Return a node for a text: the first digits of its id, and its name if that is known."""
+    return f"{node_id[:8]} ({name})" if name else node_id[:8]
+
+
 class ConfigurationError(IrisError):
     """An argument, environment variable or configuration file is wrong, or a call comes from another event loop or a fork.
 
@@ -284,16 +289,18 @@ class RequestTimeout(_Unserved, TimeoutError):
         member: The id (hex) of the last member that held the request, or None if none did. Of another cloud a pseudonym.
         from_handler: Whether a handler of the cluster itself has asked, and kept its place while it waited.
         gateway: The id (hex) of the gateway that held it, on the way to another cloud; else empty.
+        node_name: The name of the member or gateway, a label for people; empty if it is not known.
     """
 
-    def __init__(self, cluster: str, timeout_s: float, member: str | None, *, gateway: str = "") -> None:
+    def __init__(self, cluster: str, timeout_s: float, member: str | None, *, gateway: str = "", node_name: str = "") -> None:
         self.cluster = cluster
         self.timeout_s = timeout_s
         self.member = member
         self.gateway = gateway
-        where = f"member {member[:8]} held it" if member else "no member took it"
+        self.node_name = node_name
+        where = f"member {_shown(member, node_name)} held it" if member else "no member took it"
         if gateway and not member:
-            where = f"the gateway {gateway[:8]} held it"
+            where = f"the gateway {_shown(gateway, node_name)} held it"
         super().__init__(f"no reply from {cluster!r} within {timeout_s:g} s ({where}). Allow more time with timeout=.")
 
 
@@ -338,15 +345,17 @@ class MemberLost(IrisError):
         cluster: The name of the cluster.
         member: The id (hex) of the lost member; of another cloud a pseudonym. Empty if it was a gateway.
         gateway: The id (hex) of the gateway of this network that was lost on the way to another cloud; else empty.
+        node_name: The name of the member or gateway, a label for people; empty if it is not known.
     """
 
-    def __init__(self, cluster: str, member: str, *, gateway: str = "") -> None:
+    def __init__(self, cluster: str, member: str, *, gateway: str = "", node_name: str = "") -> None:
         self.cluster = cluster
         self.member = member
         self.gateway = gateway
-        who = f"member {member[:8]} of {cluster!r}" if member else f"a gateway on the way to {cluster!r}"
+        self.node_name = node_name
+        who = f"member {_shown(member, node_name)} of {cluster!r}" if member else f"a gateway on the way to {cluster!r}"
         if gateway and not member:
-            who = f"the gateway {gateway[:8]} on the way to {cluster!r}"
+            who = f"the gateway {_shown(gateway, node_name)} on the way to {cluster!r}"
         super().__init__(
             f"{who} went away while it held the request, which may have been executed. "
             "If executing it twice is harmless, pass idempotent=True and it is retried on another member."
@@ -385,14 +394,24 @@ class RemoteError(IrisError):
         member: The id (hex) of the member whose handler failed; of another cloud a pseudonym, or empty.
         type: The name of the exception's class there.
         text: The exception's text there, shortened to ``FAILURE_TEXT_MAX`` characters.
+        node_name: The name of that member, a label for people; empty if it is not known.
     """
 
-    def __init__(self, cluster: str, member: str, type: str, text: str) -> None:  # noqa: A002 - the attribute of DESIGN's error tree
+    def __init__(
+        self,
+        cluster: str,
+        member: str,
+        type: str,  # noqa: A002 - the attribute of DESIGN's error tree
+        text: str,
+        *,
+        node_name: str = "",
+    ) -> None:
         self.cluster = cluster
         self.member = member
         self.type = type
         self.text = text
-        where = f" at member {member[:8]}" if member else ""
+        self.node_name = node_name
+        where = f" at member {_shown(member, node_name)}" if member else ""
         super().__init__(f"the handler of {cluster!r}{where} failed with {type}: {text}")
 
 
@@ -542,15 +561,18 @@ class TunnelClosed(IrisError):
         cluster: The name of the cluster that it was opened to.
         member: The id (hex) of the node at the other end.
         is_ours: Whether this side has ended it, and so can send nothing more.
+        node_name: The name of that node, a label for people; empty if it is not known.
     """
 
-    def __init__(self, cluster: str, member: str, *, is_ours: bool = False) -> None:
+    def __init__(self, cluster: str, member: str, *, is_ours: bool = False, node_name: str = "") -> None:
         self.cluster = cluster
         self.member = member
         self.is_ours = is_ours
+        self.node_name = node_name
         who = "this side" if is_ours else "the other side"
         super().__init__(
-            f"the tunnel of {cluster!r} to {member[:8]} was ended by {who}. Open another one with node.tunnel() to send more."
+            f"the tunnel of {cluster!r} to {_shown(member, node_name)} was ended by {who}. "
+            "Open another one with node.tunnel() to send more."
         )
 
 
@@ -563,18 +585,30 @@ class TunnelBroken(IrisError):
         reason: What broke it.
         type: The name of the exception's class that the other side's program ended with; empty if it was not that.
         text: The text of that exception.
+        node_name: The name of that node, a label for people; empty if it is not known.
     """
 
-    def __init__(self, cluster: str, member: str, reason: str, type: str = "", text: str = "") -> None:  # noqa: A002 - as RemoteError
+    def __init__(
+        self,
+        cluster: str,
+        member: str,
+        reason: str,
+        type: str = "",  # noqa: A002 - as RemoteError
+        text: str = "",
+        *,
+        node_name: str = "",
+    ) -> None:
         self.cluster = cluster
         self.member = member
         self.reason = reason
         self.type = type
         self.text = text
+        self.node_name = node_name
         cause = f" ({type}: {text})" if type else ""
         super().__init__(
-            f"the tunnel of {cluster!r} to {member[:8]} broke: {reason}{cause}. What was under way may be missing: "
-            "open another one with node.tunnel(), and begin again or where the other side says that it stands."
+            f"the tunnel of {cluster!r} to {_shown(member, node_name)} broke: {reason}{cause}. "
+            "What was under way may be missing: open another one with node.tunnel(), and begin again or where the other side "
+            "says that it stands."
         )
 
 
@@ -584,14 +618,19 @@ class RotationIncomplete(IrisError):
     Attributes:
         number: The step that counts at this node.
         missing: The ids of the neighbours that are behind; empty if there are no neighbours.
+        node_names: Their names by id, labels for people, as far as they are known.
         is_begun: Whether the step was taken here that was asked for. It goes on to spread.
     """
 
-    def __init__(self, number: int, missing: Sequence[str], *, is_begun: bool) -> None:
+    def __init__(
+        self, number: int, missing: Sequence[str], *, is_begun: bool, node_names: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.number = number
         self.missing: tuple[str, ...] = tuple(missing)
         self.is_begun = is_begun
-        who = f"neighbours {', '.join(self.missing)}" if self.missing else ""
+        self.node_names = dict(node_names)
+        shown = [f"{node} ({self.node_names[node]})" if self.node_names.get(node) else node for node in self.missing]
+        who = f"neighbours {', '.join(shown)}" if self.missing else ""
         put_out = "Look at those: who never hears of it, or has no administrator, is put out when what it holds is retired."
         if is_begun and self.missing:
             text = f"step {number} was taken here, and not yet by the {who}. It goes on to spread by itself. {put_out}"

@@ -303,9 +303,9 @@ def translate(error: IrisError, cluster: str, timeout_s: float) -> IrisError:
     if isinstance(error, NotConnected):
         return NotConnected(cluster, error.seeds, error.strangers)
     if isinstance(error, MemberLost):
-        return MemberLost(cluster, "", gateway=error.member)
+        return MemberLost(cluster, "", gateway=error.member, node_name=error.node_name)
     if isinstance(error, RequestTimeout):
-        return RequestTimeout(cluster, timeout_s, None, gateway=error.member or "")
+        return RequestTimeout(cluster, timeout_s, None, gateway=error.member or "", node_name=error.node_name)
     if isinstance(error, Overloaded):
         return Overloaded(cluster, error.tried)
     if isinstance(error, RemoteError):

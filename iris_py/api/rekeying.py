@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
+from iris_overlay.ids import NodeId
 from iris_py.api.base import NodeBase
 from iris_py.api.keys import Reloading, open_keyring
 from iris_py.config import make_keyring
@@ -369,7 +370,8 @@ class Rekeying(NodeBase):
         status = self._rotation_status()
         missing = tuple(node for node, number in status.neighbours.items() if number is None or number < status.number)
         if not status.neighbours or (missing and not (may_lag and len(missing) < len(status.neighbours))):
-            raise RotationIncomplete(status.number, missing, is_begun=is_begun)
+            names = {node: self._core.peers.known_nodes.find(NodeId(bytes.fromhex(node))).name for node in missing}
+            raise RotationIncomplete(status.number, missing, is_begun=is_begun, node_names=names)
 
     async def _wait_until(self, is_so: Callable[[], bool], timeout: float) -> bool:
         """Wait until something is so of what the neighbours say, or the time is over; return whether it is.

@@ -147,7 +147,7 @@ class SealedCall:
             failure = self.open_failure(exc.type, exc.text)
             if failure is None:
                 raise
-            raise RemoteError(exc.cluster, exc.member, *failure) from None
+            raise RemoteError(exc.cluster, exc.member, *failure, node_name=exc.node_name) from None
         return self.open_reply(reply)
 
     def open_reply(self, reply: bytes) -> bytes:

@@ -73,6 +73,11 @@ class MessageStream(LoopBound, Closable, Generic[End]):
         """The name of who is at the other end, for errors."""
 
     @property
+    def _other_name(self) -> str:
+        """The label of the node at the other end, for errors; empty if it is not known."""
+        return ""
+
+    @property
     def headers(self) -> Mapping[str, HeaderValue]:
         """The headers that the caller gave with it: values by name, which cannot be changed. Empty if it gave none."""
         return self._core.headers
@@ -323,10 +328,10 @@ class MessageStream(LoopBound, Closable, Generic[End]):
             raise self._broken(end.failure)
         if end.is_ended:
             if self._is_ended_here:
-                raise TunnelClosed(self.cluster, self._other_side, is_ours=True)
+                raise TunnelClosed(self.cluster, self._other_side, is_ours=True, node_name=self._other_name)
             if not end.is_taken:
                 raise self._broken(_NOT_TAKEN)
-            raise TunnelClosed(self.cluster, self._other_side)
+            raise TunnelClosed(self.cluster, self._other_side, node_name=self._other_name)
 
     def _check_receiving(self) -> None:
         """Raise if nothing more can come."""
@@ -334,10 +339,12 @@ class MessageStream(LoopBound, Closable, Generic[End]):
         if end.failure is not None:
             raise self._broken(end.failure)
         if end.is_peer_ended or end.is_stopped:
-            raise TunnelClosed(self.cluster, self._other_side, is_ours=not end.is_peer_ended)
+            is_ours, name = not end.is_peer_ended, self._other_name
+            raise TunnelClosed(self.cluster, self._other_side, is_ours=is_ours, node_name=name)
 
     def _broken(self, failure: Failure) -> TunnelBroken:
-        return TunnelBroken(self.cluster, self._other_side, failure.reason, failure.type, failure.text)
+        reason, name = (failure.reason, failure.type, failure.text), self._other_name
+        return TunnelBroken(self.cluster, self._other_side, *reason, node_name=name)
 
     async def _sent(self, size: int) -> None:
         self._wake()

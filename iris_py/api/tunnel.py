@@ -70,6 +70,10 @@ class Tunnel(MessageStream[TunnelEnd]):
         return self._core.peer.name
 
     @property
+    def _other_name(self) -> str:
+        return self._core.peer.label
+
+    @property
     def headers(self) -> Mapping[str, HeaderValue]:
         """The headers that the caller gave with it: values by name, which cannot be changed. Empty if it gave none."""
         return visible_headers(self._core.headers)
@@ -80,7 +84,7 @@ class Tunnel(MessageStream[TunnelEnd]):
         return cloud_of(self._core.headers)
 
     def __repr__(self) -> str:
-        return f"<Tunnel {self.id} of {self.cluster!r} to {self._core.peer.name[:8]}>"
+        return f"<Tunnel {self.id} of {self.cluster!r} to {self._core.peer.described.short}>"
 
     # -- sending
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import sys
 from typing import Final
@@ -24,7 +23,7 @@ def default_name() -> str:
     The program is the file that was started, or with ``-m`` the module, without its directory and its arguments: arguments
     can hold secrets. Characters other than printable ASCII become underscores.
     """
-    host = _plain(platform.node().partition(".")[0])[:HOST_LENGTH_MAX] or "host"
+    host = _plain(os.uname().nodename.partition(".")[0])[:HOST_LENGTH_MAX] or "host"
     return f"{host}/{_plain(_program())}"[:NAME_LENGTH_MAX]
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import pickle
+import re
 
 import pytest
 
+import iris_py as iris
 from iris_py.testing import NodeSimulation, run
-
-if TYPE_CHECKING:
-    import iris_py as iris
 
 
 async def echo(request: iris.Request) -> bytes:
@@ -80,5 +80,55 @@ def test_nodes_with_one_name_are_two_nodes(taken: str) -> None:
                 assert await caller.request("orders", b"%d" % number, idempotent=True) == b"%d" % number
             left = await caller.members("orders")
             assert [each.id for each in left] == [members[1].id]
+
+    run(main())
+
+
+class Holding(iris.Handler):
+    """Holds each request and tunnel for ever."""
+
+    async def on_request(self, request: iris.Request) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    async def on_tunnel(self, tunnel: iris.Tunnel) -> None:
+        await asyncio.Event().wait()
+
+
+def test_errors_name_the_node_that_they_are_about() -> None:
+    async def main() -> None:
+        async with NodeSimulation(4) as simulation:
+            caller = await simulation.start_node(name="web-1/shop.py")
+            member = await simulation.start_node(name="db-1/orders.py")
+            shown = f"{member.id[:8]} (db-1/orders.py)"
+
+            async def fail(request: iris.Request) -> bytes:
+                raise ValueError("broken")
+
+            await member.join("failing", fail)
+            with pytest.raises(iris.RemoteError, match=re.escape(f"at member {shown} failed")) as failed:
+                await caller.request("failing", b"1")
+            await member.join("held", Holding())
+            with pytest.raises(iris.RequestTimeout, match=re.escape(f"member {shown} held it")) as late:
+                await caller.request("held", b"1", timeout=1.0)
+
+            async def receive() -> None:
+                async with caller.tunnel("held") as tunnel:
+                    assert shown in repr(tunnel)
+                    opened.set()
+                    await tunnel.receive()
+
+            opened = asyncio.Event()
+            receiving = asyncio.create_task(receive())
+            asking = asyncio.create_task(caller.request("held", b"1", timeout=60.0))
+            await opened.wait()
+            simulation.kill(member)
+            with pytest.raises(iris.MemberLost, match=re.escape(f"member {shown} of 'held' went away")) as lost:
+                await asking
+            with pytest.raises(iris.TunnelBroken, match=re.escape(f"to {shown} broke")) as broken:
+                await receiving
+            for found in (failed, late, lost, broken):
+                assert found.value.node_name == "db-1/orders.py"
+                assert pickle.loads(pickle.dumps(found.value)).node_name == "db-1/orders.py"
 
     run(main())

@@ -38,7 +38,7 @@ def of_no_taker(pending: Pending, nodes: int) -> IrisError:
     group = pending.group
     if pending.rejected == packets.Rejection.OVERLOADED:
         if pending.lost is not None:
-            return MemberLost(group.name, pending.lost.peer.id.hex())
+            return _member_lost(group.name, pending.lost.peer)
         return Overloaded(group.name, pending.tried_count)
     if pending.rejected == packets.Rejection.EXPIRED:
         return RequestTimeout(group.name, pending.timeout_s, None)
@@ -52,22 +52,24 @@ def of_loss(pending: Pending) -> MemberLost:
     if pending.retry is not None and not pending.may_lose(1):
         return TooManyMembersLost(pending.group.name, [member.hex() for member in pending.losses])
     assert pending.member is not None
-    lost = pending.member.peer.id.hex()
-    return MemberLost(pending.group.name, "", gateway=lost) if pending.member.rank else MemberLost(pending.group.name, lost)
+    peer = pending.member.peer
+    if pending.member.rank:
+        return MemberLost(pending.group.name, "", gateway=peer.name, node_name=peer.label)
+    return _member_lost(pending.group.name, peer)
 
 
 def of_lost_and_nobody(pending: Pending, nodes: int) -> IrisError:
     """Return the error where no member is left for a request that one may have executed, unless none has had it."""
     if pending.lost is None:
         return of_nobody(pending, nodes)
-    return MemberLost(pending.group.name, pending.lost.peer.id.hex())
+    return _member_lost(pending.group.name, pending.lost.peer)
 
 
 def of_attempts(pending: Pending, now: float) -> RequestTimeout:
     """Return the error where the last member that may have the request has not answered in the time of an attempt."""
     assert pending.member is not None
     waited_s = round(now - pending.deadline + pending.timeout_s, 3)
-    return RequestTimeout(pending.group.name, waited_s, pending.member.peer.id.hex())
+    return RequestTimeout(pending.group.name, waited_s, pending.member.peer.name, node_name=pending.member.peer.label)
 
 
 def of_timeout(pending: Pending, nodes: int) -> IrisError:
@@ -77,7 +79,7 @@ def of_timeout(pending: Pending, nodes: int) -> IrisError:
         return pending.failure
     last = pending.member or pending.lost
     if last is not None:
-        return RequestTimeout(group.name, pending.timeout_s, last.peer.id.hex())
+        return RequestTimeout(group.name, pending.timeout_s, last.peer.name, node_name=last.peer.label)
     if pending.rejected == packets.Rejection.OVERLOADED:
         return Overloaded(group.name, pending.tried_count)
     if (group.members is not None or group.is_doubted) and not group.candidates(pending.placement):
@@ -90,4 +92,8 @@ def of_failure(pending: Pending, peer: Peer, payload: bytes) -> RemoteError | To
     type_, text = packets.decode_failure(payload)
     if pending.member is not None and pending.member.rank and type_ == TooManyMembersLost.__name__:
         return TooManyMembersLost(pending.group.name, text.split(","))
-    return RemoteError(pending.group.name, peer.id.hex(), type_, text)
+    return RemoteError(pending.group.name, peer.name, type_, text, node_name=peer.label)
+
+
+def _member_lost(cluster: str, peer: Peer) -> MemberLost:
+    return MemberLost(cluster, peer.name, node_name=peer.label)

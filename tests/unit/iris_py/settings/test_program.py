@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import platform
+import os
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,7 +54,7 @@ def test_the_program_is_the_file_or_the_module_that_was_started_without_its_argu
     ],
 )
 def test_every_host_and_program_make_a_name(monkeypatch: pytest.MonkeyPatch, host: str, program: str, name: str) -> None:
-    monkeypatch.setattr(platform, "node", lambda: host)
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=host))
     monkeypatch.setattr(sys, "argv", [program])
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
     assert default_name() == name
