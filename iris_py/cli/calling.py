@@ -69,6 +69,8 @@ class MemberLine(Line, tag="member"):
     """A member of a cluster, or a node of the network."""
 
     id: str
+    name: str
+    """Its name, a label for people; empty if it tells none."""
     address: str
     zone: str
     is_stand_in: bool
@@ -196,7 +198,7 @@ async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> 
     for address, reason in seeds.items():
         complain(f"no node of this network answers at the seed {address}: it {reason}")
     output = Output(as_json=as_json)
-    lines = [MemberLine(member.id, member.address, member.zone, member.is_stand_in) for member in found]
+    lines = [MemberLine(member.id, member.name, member.address, member.zone, member.is_stand_in) for member in found]
     output.table(lines, _COLUMNS if any(line.is_stand_in for line in lines) else _COLUMNS[:-1])
     output.line(MembersSummary(network, cluster, len(found), total, dict(seeds)))
     if total > len(found) > 0 and cluster is not None:
@@ -220,6 +222,7 @@ async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> 
 #: Of a table of members; the last one where somebody stands in for others.
 _COLUMNS: Final = (
     Column[MemberLine]("id", lambda line: short_id(line.id)),
+    Column[MemberLine]("name", lambda line: line.name),
     Column[MemberLine]("address", lambda line: line.address),
     Column[MemberLine]("zone", lambda line: line.zone),
     Column[MemberLine]("what", lambda line: "stand-in" if line.is_stand_in else "member"),

@@ -56,6 +56,8 @@ class NodeLine(Line, tag="node", kw_only=True):
 
     id: str
     """The node id: 32 hexadecimal digits."""
+    name: str
+    """Its name, a label for people; empty if it tells none."""
     address: str
     """Where it listens."""
     zone: str
@@ -123,6 +125,8 @@ class MemberStatsLine(Line, tag="member-stats", kw_only=True):
 
     id: str
     """The node id."""
+    name: str
+    """Its name, a label for people; empty if it tells none."""
     address: str
     """Where it listens."""
     zone: str
@@ -157,6 +161,7 @@ LINES: Final[Lines] = {
 
 _NODE_COLUMNS: Final = (
     Column[NodeLine]("id", lambda line: short_id(line.id)),
+    Column[NodeLine]("name", lambda line: line.name),
     Column[NodeLine]("address", lambda line: line.address),
     Column[NodeLine]("zone", lambda line: line.zone),
     Column[NodeLine]("version", lambda line: line.version, rank=1),
@@ -185,6 +190,7 @@ _TOPIC_COLUMNS: Final = (
 )
 _MEMBER_COLUMNS: Final = (
     Column[MemberStatsLine]("member", lambda line: short_id(line.id)),
+    Column[MemberStatsLine]("name", lambda line: line.name),
     Column[MemberStatsLine]("zone", lambda line: line.zone),
     Column[MemberStatsLine]("queued", lambda line: str(line.queued), is_number=True),
     Column[MemberStatsLine]("running", lambda line: f"{line.running}/{line.concurrency}", is_number=True),
@@ -258,7 +264,7 @@ async def member_stats(settings: Settings, cluster: str, *, interval_s: float, t
     """List the members of a cluster with what each does there, as it says itself."""
     async with visit(settings) as node:
         view, network = node.members(cluster), node.network
-        members = [iris_py.NodeName(member.id, member.address, member.zone) for member in await view]
+        members = [iris_py.NodeName(member.id, member.address, member.zone, member.name) for member in await view]
         total = view.total
         pairs, found = await measure(
             node, "clusters", interval_s=interval_s, timeout_s=timeout_s, cluster=cluster, nodes=members
@@ -282,6 +288,7 @@ def node_line(report: NodeReport) -> NodeLine:
     node, about, security = report.node, report.about, report.statistics.security
     return NodeLine(
         id=node.id,
+        name=node.name,
         address=node.address,
         zone=node.zone,
         version=about.version,
@@ -398,6 +405,7 @@ def member_line(pair: Pair, cluster: str = "") -> MemberStatsLine:
     node = pair.last.node
     return MemberStatsLine(
         id=node.id,
+        name=node.name,
         address=node.address,
         zone=node.zone,
         queued=service.queued_messages,

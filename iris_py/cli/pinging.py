@@ -147,7 +147,7 @@ async def find_targets(node: Node, target: str, timeout_s: float) -> list[NodeNa
     if len(target) == _ID_DIGITS and is_id:
         return [iris_py.NodeName(target.lower())]
     if ":" not in target:
-        members = [iris_py.NodeName(each.id, each.address, each.zone) for each in await node.members(target)]
+        members = [iris_py.NodeName(each.id, each.address, each.zone, each.name) for each in await node.members(target)]
         if members:
             return members
         if not is_id:

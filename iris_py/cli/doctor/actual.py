@@ -279,7 +279,7 @@ class Actual:
             known = [member for member in await members if not member.is_stand_in]
         if not known:
             return Cluster(name, 0)
-        nodes = [NodeName(member.id, member.address, member.zone) for member in known]
+        nodes = [NodeName(member.id, member.address, member.zone, member.name) for member in known]
         before = await prober.ask_nodes("clusters", nodes=nodes, cluster=name, timeout=ANSWERS_S)
         await asyncio.sleep(WATCHED_S)
         after = await prober.ask_nodes("clusters", nodes=nodes, cluster=name, timeout=ANSWERS_S)
