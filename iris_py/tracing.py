@@ -131,27 +131,29 @@ class Tracing:
     Args:
         provider: Whose spans they are.
         count_drop: Counts trace contexts that could not be sent.
+        name: The name of the node, which each of its spans has; empty if it tells none.
     """
 
-    def __init__(self, provider: TracerProvider, count_drop: Callable[[str], object]) -> None:
+    def __init__(self, provider: TracerProvider, count_drop: Callable[[str], object], name: str = "") -> None:
         from opentelemetry import propagate, trace
 
         self._trace = trace
         self._propagate = propagate
         self._tracer = provider.get_tracer("iris_py")
         self._count_drop = count_drop
+        self._own: dict[str, str | int] = {"iris.node.name": name} if name else {}
 
     # -- who sends
 
     def call(self, operation: str, cluster: str, headers: Headers) -> Call:
         """Begin the span of who asks: a ``request``, a ``survey``, or for a ``tunnel``."""
         method = f"{cluster}/{operation}"
-        attributes = {"rpc.system.name": _SYSTEM, "rpc.method": method}
+        attributes = {"rpc.system.name": _SYSTEM, "rpc.method": method, **self._own}
         return self._call(self._tracer.start_span(method, kind=self._trace.SpanKind.CLIENT, attributes=attributes), headers)
 
     def send(self, operation: str, name: str, headers: Headers, size: int) -> Call:
         """Begin the span of who tells others: a ``broadcast`` to a cluster, or ``publish`` to a topic."""
-        attributes = _messaging(operation, "send", name, size)
+        attributes = _messaging(operation, "send", name, size) | self._own
         kind = self._trace.SpanKind.PRODUCER
         return self._call(self._tracer.start_span(f"{operation} {name}", kind=kind, attributes=attributes), headers)
 
@@ -172,7 +174,7 @@ class Tracing:
     def serve(self, operation: str, cluster: str, source: str, received: Traced) -> Handling:
         """Make the span of a handler that answers; see :meth:`call`."""
         method = f"{cluster}/{operation}"
-        attributes = {"rpc.system.name": _SYSTEM, "rpc.method": method, "iris.source": source}
+        attributes = {"rpc.system.name": _SYSTEM, "rpc.method": method, "iris.source": source, **self._own}
         context = context_of(received)
         span = self._tracer.start_span(method, context, self._trace.SpanKind.SERVER, attributes)
         return Handling(span, self._trace.set_span_in_context(span, context))
@@ -187,7 +189,7 @@ class Tracing:
             size: The bytes of its payload.
             pattern: What was subscribed to; empty for a broadcast.
         """
-        attributes = _messaging("process", "process", name, size)
+        attributes = _messaging("process", "process", name, size) | self._own
         attributes["iris.source"] = source
         if pattern:
             attributes["messaging.destination.subscription.name"] = pattern
@@ -196,13 +198,14 @@ class Tracing:
         return Handling(span, self._trace.set_span_in_context(span, context))
 
 
-def find_tracing(setting: TracingSetting, count_drop: Callable[[str], object]) -> Tracing | None:
+def find_tracing(setting: TracingSetting, count_drop: Callable[[str], object], name: str = "") -> Tracing | None:
     """Return what a node traces with; None if it does not.
 
     Args:
         setting: A provider of tracers; True for that of the program, whenever it is set up; None for that of the program if
             it is set up; False for none.
         count_drop: Counts trace contexts that could not be sent.
+        name: The name of the node; empty if it tells none.
 
     Raises:
         ConfigurationError: OpenTelemetry is asked for, and not installed.
@@ -214,12 +217,12 @@ def find_tracing(setting: TracingSetting, count_drop: Callable[[str], object]) -
     except ImportError as exc:
         raise ConfigurationError(f"tracing={setting!r} needs OpenTelemetry. Run: {install_command('otel')}") from exc
     if setting is not None and setting is not True:
-        return Tracing(setting, count_drop)
+        return Tracing(setting, count_drop, name)
     provider = trace.get_tracer_provider()
     is_idle = isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider)
     if setting is None and (is_idle or isinstance(provider.get_tracer("iris_py"), trace.NoOpTracer)):
         return None
-    return Tracing(provider, count_drop)
+    return Tracing(provider, count_drop, name)
 
 
 def _messaging(operation: str, type_: str, name: str, size: int) -> dict[str, str | int]:

@@ -62,6 +62,7 @@ from iris_py.net.sockets import SocketNetwork
 from iris_py.node.core import NodeCore
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
 from iris_py.node.questions import NodeAnswered, NodeAsked
+from iris_py.observe.node_name import short_name
 from iris_py.patterns.request.events import BroadcastReceived, RegistrationDrained, RequestCancelled, RequestsStarted
 from iris_py.patterns.request.pending import Ticket
 from iris_py.patterns.request.registration import Registration
@@ -113,7 +114,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         self._reload = lambda: config
         self._is_simulated = network is not None  # so that a run does not depend on the machine
         self._is_remembered = config.discovery and network is None  # the files tell of this machine, and of no other network
-        self._tracing = find_tracing(config.tracing, lambda reason: self._core.count_drop(reason))
+        self._tracing = find_tracing(config.tracing, lambda reason: self._core.count_drop(reason), config.name)
         self._driver = Driver(network or SocketNetwork(), self)
         if config.busy_poll and network is None and busy_poll.is_useful():  # where time is virtual none passes while one looks
             self._busy_poll = busy_poll.BusyPoll(self._loop, busy_poll.BUSY_POLL_S)
@@ -132,7 +133,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         if not hasattr(self, "_core"):
             return "<Node that is not open>"
         state = "" if self._closing is None else ", closed"
-        return f"<Node {self.id[:8]} of {self.network!r} at {self.address}{state}>"
+        return f"<Node {short_name(self.id, self.name)} of {self.network!r} at {self.address}{state}>"
 
     @property
     def id(self) -> str:

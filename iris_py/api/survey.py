@@ -13,6 +13,7 @@ from iris_py.api.info import Member, describe
 from iris_py.api.loops import LoopBound
 from iris_py.api.unpicklable import Unpicklable
 from iris_py.errors import DecodeError, SealError
+from iris_py.observe.node_name import short_name
 from iris_py.patterns.messages import show
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked
 from iris_py.payloads import Payload
@@ -44,7 +45,7 @@ class SurveyReply(Generic[Payload]):
     """The member that sent it."""
 
     def __repr__(self) -> str:
-        return f"<SurveyReply of {show(self.payload)} from {self.member.id[:8]}>"
+        return f"<SurveyReply of {show(self.payload)} from {short_name(self.member.id, self.member.name)}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ class SurveyFailure:
     """The exception's text there."""
 
     def __repr__(self) -> str:
-        return f"<SurveyFailure of {self.member.id[:8]}: {self.type}: {self.text[:SHOWN_MAX]}>"
+        return f"<SurveyFailure of {short_name(self.member.id, self.member.name)}: {self.type}: {self.text[:SHOWN_MAX]}>"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)

@@ -209,5 +209,5 @@ def quantile_between(first: HistogramStatistics, last: HistogramStatistics, shar
 
 
 def _names(nodes: Sequence[NodeName]) -> str:
-    named = ", ".join(node.id[:8] for node in nodes[:NAMED_MAX])
+    named = ", ".join(node.short for node in nodes[:NAMED_MAX])
     return named if len(nodes) <= NAMED_MAX else f"{named}, ... ({len(nodes)} in all)"

@@ -14,6 +14,7 @@ from iris_py.federation.description import RuleRow, describe
 from iris_py.gateway.gateway import start_gateway
 from iris_py.gateway.opening import load, reload_gateway
 from iris_py.net.service_manager import service_manager
+from iris_py.observe.node_name import short_name
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 
 if TYPE_CHECKING:
@@ -139,7 +140,8 @@ def _announce(gateway: Gateway, *, as_json: bool) -> None:
         Output(as_json=True).line(line)
         return
     where = f"listens for other clouds at {gateway.address}" if gateway.address else "only dials"
-    what = f"gateway {gateway.node.id[:8]} of {settings.gateway.name!r} ({gateway.node.network!r} here) {where}"
+    shown = short_name(gateway.node.id, gateway.node.name)
+    what = f"gateway {shown} of {settings.gateway.name!r} ({gateway.node.network!r} here) {where}"
     tell(f"{what}; neighbours: {', '.join(settings.clouds) or 'none'}; Ctrl-C ends it", event="running")
 
 

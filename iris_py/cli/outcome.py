@@ -26,6 +26,7 @@ from iris_py.errors import (
     TooManyMembersLost,
     TunnelBroken,
 )
+from iris_py.observe.node_name import short_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping
@@ -137,7 +138,8 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
     """
     if isinstance(error, TunnelBroken):
         cause = f" ({error.type}: {error.text})" if error.type else ""
-        return f"the tunnel to member {error.member[:8]} of {error.cluster!r} broke: {error.reason}{cause}. Begin again."
+        who = short_name(error.member, error.node_name)
+        return f"the tunnel to member {who} of {error.cluster!r} broke: {error.reason}{cause}. Begin again."
     if isinstance(error, CloudUnavailable):
         wait = " Or wait for a way with --idempotent." if "--idempotent" in options else ""
         return (
@@ -156,9 +158,10 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
             f"Check that a seed runs, has file descriptors left, and lets this host in; then try again{wait}."
         )
     if isinstance(error, RequestTimeout):
-        held = f"member {error.member[:8]} held the request" if error.member else "no member took the request"
+        who = short_name(error.member or error.gateway, error.node_name)
+        held = f"member {who} held the request" if error.member else "no member took the request"
         if error.gateway and not error.member:
-            held = f"the gateway {error.gateway[:8]} held the request"
+            held = f"the gateway {who} held the request"
         advice = "Allow more time with --timeout." if "--timeout" in options else "Try again."
         return f"no reply from {error.cluster!r} within {error.timeout_s:g} s ({held}). {advice}"
     if isinstance(error, Overloaded):
@@ -174,9 +177,9 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
         )
     if isinstance(error, MemberLost):
         advice = "use --idempotent" if "--idempotent" in options else "do it again"
-        who = (
-            f"member {error.member[:8]} of {error.cluster!r}" if error.member else f"a gateway on the way to {error.cluster!r}"
-        )
+        who = f"a gateway on the way to {error.cluster!r}"
+        if error.member:
+            who = f"member {short_name(error.member, error.node_name)} of {error.cluster!r}"
         return (
             f"{who} went away while it held the request, which may have been "
             f"executed. If executing it twice is harmless, {advice}."

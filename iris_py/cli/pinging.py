@@ -40,6 +40,8 @@ class PingLine(Line, tag="ping", kw_only=True):
     """Counts up from 1."""
     id: str
     """The node that was asked."""
+    name: str
+    """Its name, a label for people; empty if it tells none."""
     address: str
     """Where it listens."""
     way: str
@@ -106,7 +108,8 @@ async def ping(
             found = await node.ask_nodes(nodes=[asked], timeout=timeout_s)
             took_s = found.reports[0].round_trip_s if found.reports else None
             taken.append(took_s)
-            line = PingLine(number=number, id=asked.id, address=asked.address, way=way, round_trip_s=rounded(took_s))
+            name = found.reports[0].node.name if found.reports else asked.name
+            line = PingLine(number=number, id=asked.id, name=name, address=asked.address, way=way, round_trip_s=rounded(took_s))
             took = {way: took_s}
             if has_udp:
                 took |= await _compare(node, asked, timeout_s)
@@ -114,7 +117,7 @@ async def ping(
             for each, seconds in took.items():
                 ways.setdefault(each, []).append(seconds)
             shown = "  ".join(f"{each} {_said(took[each])}" for each in _WAYS if each in took)
-            output.line(line, f"{number:>3}  {asked.id[:8]}  {one_line(asked.address) or '-'}  {shown}")
+            output.line(line, f"{number:>3}  {asked.id[:8]}  {name or '-'}  {one_line(asked.address) or '-'}  {shown}")
             if number < count:
                 await asyncio.sleep(max(0.0, started + interval_s - asyncio.get_running_loop().time()))
     if has_udp:

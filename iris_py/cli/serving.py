@@ -24,6 +24,7 @@ from iris_py.cli.sealing import read_sealed
 from iris_py.net.addresses import parse_address
 from iris_py.net.service_manager import service_manager
 from iris_py.net.soundings import try_port
+from iris_py.observe.node_name import short_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -37,6 +38,8 @@ class ReadyLine(Line, tag="ready", kw_only=True):
     """A node that runs, and what it does."""
 
     id: str
+    name: str
+    """Its name, a label for people; empty if it tells none."""
     address: str
     network: str
     zone: str
@@ -280,6 +283,7 @@ def announce(
     if as_json:
         line = ReadyLine(
             id=running.id,
+            name=running.name,
             address=running.address,
             network=running.network,
             zone=running.zone,
@@ -291,7 +295,7 @@ def announce(
         )
         Output(as_json=True).line(line)
         return
-    what = f"node {running.id[:8]} {doing}".rstrip()
+    what = f"node {short_name(running.id, running.name)} {doing}".rstrip()
     where = f"{running.address}, status at http://{http}" if http else running.address
     text = f"{what} in the network {running.network!r} at {where}; Ctrl-C ends it"
     tell(text, event="running")

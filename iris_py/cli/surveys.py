@@ -13,6 +13,7 @@ from iris_py.cli.outcome import ExitCode, complain, exit_code, explain, one_line
 from iris_py.cli.output import Line, Output, PayloadLine, payload_fields
 from iris_py.cli.sealing import read_seal
 from iris_py.cli.visiting import visit
+from iris_py.observe.node_name import short_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Sequence
@@ -180,7 +181,9 @@ async def _print_all(
 
 def _print_reply(output: Output, reply: iris_py.SurveyReply, number: int | None = None) -> None:
     begin = "" if number is None else f"{number}  "
-    text = f"{begin}{reply.member.id[:8]}  {one_line(reply.payload.decode(errors='backslashreplace'))}"
+    text = (
+        f"{begin}{short_name(reply.member.id, reply.member.name)}  {one_line(reply.payload.decode(errors='backslashreplace'))}"
+    )
     counted = UNSET if number is None else number
     output.line(SurveyReplyLine(member=reply.member.id, number=counted, **payload_fields(reply.payload)), text)
 
@@ -267,7 +270,8 @@ def _code_of(replies: int, answers: iris_py.Answers, stop_after: int | None) -> 
 def _complain_of(cluster: str, answers: iris_py.Answers, *, is_stopped: bool, begin: str = "") -> None:
     """Say who did not reply; who was not waited for is of no interest."""
     for failure in answers.failed:
-        complain(f"{begin}the handler at member {failure.member.id[:8]} failed with {failure.type}: {failure.text}")
+        shown = short_name(failure.member.id, failure.member.name)
+        complain(f"{begin}the handler at member {shown} failed with {failure.type}: {failure.text}")
     if answers.rejected:
         complain(f"{begin}{len(answers.rejected)} members of {cluster!r} are full: {_names(answers.rejected)}")
     if answers.missing_count and not is_stopped:
@@ -276,4 +280,4 @@ def _complain_of(cluster: str, answers: iris_py.Answers, *, is_stopped: bool, be
 
 
 def _names(members: Sequence[iris_py.Member]) -> str:
-    return ", ".join(member.id[:8] for member in members)
+    return ", ".join(short_name(member.id, member.name) for member in members)

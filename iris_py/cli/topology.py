@@ -37,6 +37,8 @@ class TopologyNodeLine(Line, tag="node", kw_only=True):
 
     id: str
     """The node id: 32 hexadecimal digits."""
+    name: str
+    """Its name, a label for people; empty if it tells none."""
     address: str
     """Where it listens."""
     zone: str
@@ -75,6 +77,7 @@ class _Row(msgspec.Struct):
 _COLUMNS: Final = (
     Column[_Row]("group", lambda row: row.group),
     Column[_Row]("id", lambda row: short_id(row.node.id)),
+    Column[_Row]("name", lambda row: row.node.name),
     Column[_Row]("address", lambda row: row.node.address),
     Column[_Row]("links", lambda row: _count_of(row.node), is_number=True, rank=1),
     Column[_Row]("clusters", lambda row: ", ".join(row.node.clusters)),
@@ -131,6 +134,7 @@ def _told(report: NodeReport, own: str) -> TopologyNodeLine:
     keeps_names = bool(report.about.links) and not report.statistics.links.each
     return TopologyNodeLine(
         id=report.node.id,
+        name=report.node.name,
         address=report.node.address,
         zone=report.node.zone,
         version=report.about.version,
@@ -141,7 +145,9 @@ def _told(report: NodeReport, own: str) -> TopologyNodeLine:
 
 
 def _untold(node: NodeName, state: Literal["missing", "refused"]) -> TopologyNodeLine:
-    return TopologyNodeLine(id=node.id, address=node.address, zone=node.zone, version="", clusters=[], links=[], state=state)
+    return TopologyNodeLine(
+        id=node.id, name=node.name, address=node.address, zone=node.zone, version="", clusters=[], links=[], state=state
+    )
 
 
 def _summary(nodes: Sequence[TopologyNodeLine], found: NodeReports) -> TopologySummary:
@@ -181,6 +187,7 @@ def _words_of(node: TopologyNodeLine) -> tuple[str, ...]:
     state = {"told": "", "counts": "keeps names to itself", "missing": "did not answer", "refused": "tells nothing"}[node.state]
     words = (
         node.id,
+        node.name,
         node.address,
         f"zone {node.zone}" if node.zone else "",
         f"serves {', '.join(node.clusters)}" if node.clusters else "",
@@ -221,7 +228,8 @@ def show(nodes: Sequence[TopologyNodeLine], output: Output, *, network: str, by:
 def _branch_of(row: _Row, by: By) -> str:
     node = row.node
     clusters = node.clusters if by == "zone" else [f"zone {node.zone}"] if node.zone else []
-    words = [node.id[:8], node.address, f"{_count_of(node)} link{'s' * (_count_of(node) != '1')}", ", ".join(clusters)]
+    links = f"{_count_of(node)} link{'s' * (_count_of(node) != '1')}"
+    words = [node.id[:8], node.name, node.address, links, ", ".join(clusters)]
     return "  ".join(one_line(word) for word in words if word)
 
 

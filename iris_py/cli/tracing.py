@@ -257,10 +257,10 @@ def _fault_of(traced: Trace) -> str:
     if traced.chosen is None:
         return f"nobody serves {traced.cluster!r}, or nobody where the request may go."
     if traced.answer_s is None:
-        return f"the member {traced.chosen.id[:8]} of {traced.cluster!r} did not answer."
+        return f"the member {traced.chosen.short} of {traced.cluster!r} did not answer."
     return ""
 
 
 def _name(node: iris_py.NodeName) -> str:
     """Return a node for people; what it says of itself is made harmless."""
-    return f"{node.id[:8]}  {one_line(node.address) or '-'}  {one_line(node.zone) or '-'}"
+    return f"{node.id[:8]}  {node.name or '-'}  {one_line(node.address) or '-'}  {one_line(node.zone) or '-'}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
 from iris_py.metrics.families import BUCKETS, Families, Histogram
-from iris_py.metrics.reading import NodeReader
+from iris_py.metrics.reading import NodeReader, inner_node
 from iris_py.observe.histogram import upper_s
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class NodeCollector:
         except ImportError as exc:
             raise ConfigurationError(f"metrics for Prometheus need {exc.name}. Run: {install_command('metrics')}") from exc
         self._reader = NodeReader(node)
-        self._families = Families()
+        self._families = Families(inner_node(node).name)
 
     def collect(self) -> Iterator[Metric]:
         """Return the metrics as they are now, one after the other."""

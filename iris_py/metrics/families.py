@@ -77,9 +77,14 @@ class Family(NamedTuple):
 
 
 class Families:
-    """Turns statistics of one node into metrics, again and again: it keeps which names have labels."""
+    """Turns statistics of one node into metrics, again and again: it keeps which names have labels.
 
-    def __init__(self) -> None:
+    Args:
+        name: The name of the node; empty if it tells none.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
         self._cluster_labels = Labels(NAMES_MAX)
         self._topic_labels = Labels(NAMES_MAX)
         self._clusters: Totals[_Key] = Totals(self._cluster_labels)
@@ -93,6 +98,8 @@ class Families:
             statistics: The statistics of the node now.
         """
         yield _one("iris_build_info", "Versions of Iris and of Python; always 1.", 1, version=__version__, python=_PYTHON)
+        text = "The name of this node, a label for people; always 1."
+        yield Family("iris_node_info", "gauge", text, ("name",), [((self._name,), 1.0)])
         # Many names take a while. Whoever rests after each metric is to rest meanwhile, too: so some are gone through with each
         # metric of the node alone.
         taking, tokens = self._clusters.begin(), dict[str, dict[_Key, float]]()

@@ -15,7 +15,7 @@ from iris_py import __version__
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
 from iris_py.metrics.families import BUCKETS, Families, Histogram
-from iris_py.metrics.reading import NodeReader
+from iris_py.metrics.reading import NodeReader, inner_node
 from iris_py.observe.histogram import upper_s
 from iris_py.observe.statistics import Statistics
 
@@ -82,7 +82,7 @@ class _Sheet:
 
     def __init__(self, node: Node | SyncNode) -> None:
         self._reader = NodeReader(node)
-        self._families = Families()
+        self._families = Families(inner_node(node).name)
         self._read_at = float("-inf")
         self._now: Mapping[str, Family] = {}
         self._before: Mapping[str, Family] = {}

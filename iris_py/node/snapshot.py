@@ -299,6 +299,7 @@ def _link(link: Link, peer: Peer | None, received_records: int, sent_records: in
         peer=peer.name,
         address=info.addresses[0] if info.addresses else "",
         zone=info.zone,
+        name=peer.label,
         received_bytes=link.received_bytes,
         sent_bytes=link.sent_bytes,
         received_records=received_records,

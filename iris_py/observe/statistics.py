@@ -210,6 +210,8 @@ class LinkStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where that node listens."""
     zone: str
     """Where it says it is."""
+    name: str = ""
+    """The name of that node, a label for people; empty if it tells none."""
     received_bytes: int = 0
     """Bytes that were read, with all headers."""
     sent_bytes: int = 0

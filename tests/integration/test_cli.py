@@ -192,12 +192,12 @@ def test_secret_and_seed_make_a_network_without_discovery(shell: Shell, other_us
     secret = shell.run("keys", "new")[1].decode().strip()
     for each in (shell, other_user):
         each.environment["IRIS_SECRET"] = secret
-    _, line = shell.serve("join", "upper", "--exec", "tr a-z A-Z", "--no-discovery", "--zone", "eu/a")
+    _, line = shell.serve("join", "upper", "--exec", "tr a-z A-Z", "--no-discovery", "--zone", "eu/a", "--name", "web-1/upper")
     seed = ["--seed", address_of(line), "--no-discovery"]
     assert other_user.run("request", "upper", "hello", *seed)[:2] == (0, b"HELLO")
     code, out, _ = other_user.run("members", *seed)
     assert code == 0
-    assert out.decode().split()[1:] == [address_of(line), "eu/a"]
+    assert out.decode().split()[1:] == ["web-1/upper", address_of(line), "eu/a"]
 
 
 @pytest.mark.parametrize("arguments", [["node"], ["join", "upper", "--exec", "cat"]])
@@ -622,7 +622,8 @@ def test_json(shell: Shell) -> None:
     assert (service["cluster"], service["network"], service["zone"]) == ("upper", "default", "eu/a")
     node = shell.start("node", "--json")
     lone = json.loads(read_line(node.stdout))
-    member = {"kind": "member", "id": service["id"], "address": service["address"], "zone": "eu/a", "is_stand_in": False}
+    assert service["name"].startswith(f"{os.uname().nodename.partition('.')[0]}/iris")
+    member = {each: service[each] for each in ("id", "name", "address", "zone")} | {"kind": "member", "is_stand_in": False}
     summary = {"kind": "summary", "network": "default", "cluster": "upper", "shown": 1, "total": 1, "unreached_seeds": {}}
     assert [json.loads(line) for line in shell.run("members", "upper", "--json")[1].splitlines()] == [member, summary]
     *nodes, summary = map(json.loads, shell.run("members", "--json")[1].splitlines())

@@ -40,7 +40,7 @@ class SupervisorLine:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self._families = Families()
+        self._families: Families | None = None
 
     @classmethod
     async def open(cls) -> SupervisorLine | None:
@@ -81,7 +81,8 @@ class SupervisorLine:
         """
         while (message := await self._read()) is not None:
             if isinstance(message, Ask):
-                metrics = await _gather(self._families.collect(node.statistics())) if message.has_metrics else []
+                families = self._families = self._families or Families(node.name)
+                metrics = await _gather(families.collect(node.statistics())) if message.has_metrics else []
                 of_program = await _gather(program_families()) if message.has_metrics else []
                 self.tell(Told(message.number, node.health(message.cluster), metrics, of_program))
 

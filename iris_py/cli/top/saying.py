@@ -55,7 +55,7 @@ def say_head(gathering: Gathering, network: str, now: float, interval_s: float, 
         head.append(f"{_GAP}{format_seconds(round(age_s))} ago", "yellow")
     silent = [*found.missing, *found.refused]
     if silent:
-        names = ", ".join(node.id[:8] for node in silent[:NAMED_MAX])
+        names = ", ".join(node.short for node in silent[:NAMED_MAX])
         more = f" and {len(silent) - NAMED_MAX} more" if len(silent) > NAMED_MAX else ""
         head.append(f"{_GAP}missing: {names}{more}", "red")
     if not found.is_whole:

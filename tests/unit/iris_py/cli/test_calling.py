@@ -77,12 +77,12 @@ def test_members_says_when_it_shows_a_part_and_of_how_many(
 
 def test_stand_ins_are_shown_where_there_are_some(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     member, stand_in = (
-        Member(id="01", address="host:1", zone="eu"),
+        Member(id="01", address="host:1", zone="eu", name="web-1/a.py"),
         Member(id="02", address="host:2", zone="", is_stand_in=True),
     )
     for found, shown in (
-        ((member,), "01  host:1  eu\n"),
-        ((member, stand_in), "01  host:1  eu  member\n02  host:2  -   stand-in\n"),
+        ((member,), "01  web-1/a.py  host:1  eu\n"),
+        ((member, stand_in), "01  web-1/a.py  host:1  eu  member\n02  -           host:2  -   stand-in\n"),
     ):
         assert run_members(monkeypatch, "work", found, len(found), as_json=False) == ExitCode.OK
         assert capsys.readouterr().out == shown

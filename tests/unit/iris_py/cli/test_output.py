@@ -92,6 +92,7 @@ def test_a_terminal_gets_a_table_as_wide_as_it(monkeypatch: pytest.MonkeyPatch) 
 
 NODE = lists.NodeLine(
     id="0bfe65865dedff8aec3c24b93e7116c3",
+    name="web-1.example/orders.py",
     address="10.20.30.40:47400",
     zone="eu/a",
     version="0.10.12",
@@ -148,13 +149,17 @@ TABLES: Any = {
             round_trip_s=0.0123,
         ),
     ),
-    "members": (calling._COLUMNS, calling.MemberLine(id=NODE.id, address=NODE.address, zone=NODE.zone, is_stand_in=False)),
+    "members": (
+        calling._COLUMNS,
+        calling.MemberLine(id=NODE.id, name=NODE.name, address=NODE.address, zone=NODE.zone, is_stand_in=False),
+    ),
     "topology": (
         topology._COLUMNS,
         topology._Row(
             "eu-west/a",
             topology.TopologyNodeLine(
                 id=NODE.id,
+                name=NODE.name,
                 address=NODE.address,
                 zone=NODE.zone,
                 version=NODE.version,

@@ -185,12 +185,16 @@ def shown(capsys: pytest.CaptureFixture[str], nodes: Sequence[TopologyNodeLine],
 
 
 def test_a_tree_on_a_terminal_and_rows_elsewhere(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    told = found(report(1, "eu", ["a", "b"], [2]), report(2, "us", ["b"], [1]), missing=(NodeName(id_of(3), "10.0.0.3:1"),))
+    told = found(
+        report(1, "eu", ["a", "b"], [2]),
+        report(2, "us", ["b"], [1]),
+        missing=(NodeName(id_of(3), "10.0.0.3:1", name="web-1/a.py"),),
+    )
     nodes = nodes_of(told)
     assert shown(capsys, nodes).splitlines() == [
-        "eu         10000000  10.0.0.1:1  1  a, b",
-        "us         20000000  10.0.0.2:1  1  b",
-        "(no zone)  30000000  10.0.0.3:1  ?  -",
+        "eu         10000000  -           10.0.0.1:1  1  a, b",
+        "us         20000000  -           10.0.0.2:1  1  b",
+        "(no zone)  30000000  web-1/a.py  10.0.0.3:1  ?  -",
     ]
     assert [line.split()[0] for line in shown(capsys, nodes, "cluster").splitlines()] == ["a", "b", "b", "(serves"]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -204,6 +208,6 @@ def test_a_tree_on_a_terminal_and_rows_elsewhere(capsys: pytest.CaptureFixture[s
         "├── us  1 node",
         "│   └── 20000000  10.0.0.2:1  1 link  b",
         "└── (no zone)  1 node",
-        "    └── 30000000  10.0.0.3:1  ? links",
+        "    └── 30000000  web-1/a.py  10.0.0.3:1  ? links",
     ]
     assert shown(capsys, nodes, nodes_max=2).splitlines() == [*tree[:2], tree[3], tree[5]]

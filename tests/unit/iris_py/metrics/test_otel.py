@@ -59,6 +59,7 @@ def test_quantiles_are_of_what_has_passed_since_the_last_look(monkeypatch: pytes
 
     class Node:
         _loop = None
+        name = ""
 
     sheet = otel._Sheet(Node())  # type: ignore[arg-type]
     monkeypatch.setattr(
