@@ -191,10 +191,10 @@ _TOPIC_COLUMNS: Final = (
 _MEMBER_COLUMNS: Final = (
     Column[MemberStatsLine]("member", lambda line: short_id(line.id)),
     Column[MemberStatsLine]("name", lambda line: line.name),
-    Column[MemberStatsLine]("zone", lambda line: line.zone),
+    Column[MemberStatsLine]("zone", lambda line: line.zone, rank=2),
     Column[MemberStatsLine]("queued", lambda line: str(line.queued), is_number=True),
     Column[MemberStatsLine]("running", lambda line: f"{line.running}/{line.concurrency}", is_number=True),
-    Column[MemberStatsLine]("requests/s", lambda line: format_count(line.requests_per_s), is_number=True),
+    Column[MemberStatsLine]("asked/s", lambda line: format_count(line.requests_per_s), is_number=True),
     Column[MemberStatsLine]("p99", lambda line: format_seconds(line.p99_s), is_number=True),
     Column[MemberStatsLine]("failed", lambda line: str(line.failed), is_number=True),
     Column[MemberStatsLine]("rejected", lambda line: str(line.rejected), is_number=True),
