@@ -91,7 +91,7 @@ class ServiceCounts:
         self.broadcasts_dropped = 0
         self.broadcast_lag = Histogram(totals.broadcast_lag)
         self.queue_wait = Histogram(totals.queue_wait)
-        self.handling = Histogram(totals.handling)
+        self.handling = Histogram(totals.handling, keeps_newest=True)
 
     def add(self, other: ServiceCounts) -> None:
         """Count everything that another one has."""

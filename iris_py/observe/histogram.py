@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 #: Buckets that are shown. The last but one ends at 2**23 us, some 8.4 s; the last one holds everything longer. Too few:
 #: requests with usual time-outs are all in the last one; too many: each is a line of every scrape.
 BUCKETS: Final = 25
+#: The newest durations that are kept as they are, where that is wanted. Too small: one that is odd is the middle one; too
+#: large: what has become slow, and is asked for little since then, looks fast for as long.
+NEWEST_MAX: Final = 9
+#: Of so many the median says how long things take of late, of fewer the shortest: the first of all is often slow. Too small:
+#: one that is odd is taken for the rule; too large: what is slow and seldom asked looks fast once it was fast for once.
+MEDIAN_MIN: Final = 5
 #: Recent durations that are not sorted yet. Too small: they are sorted one by one; too large: memory.
 RECENT_MAX: Final = 512
 
@@ -92,18 +98,22 @@ class Histogram:
 
     Args:
         total: Where they are counted, too.
+        keeps_newest: Whether the newest ones are kept as they are.
 
     Attributes:
+        newest: The newest that are sorted, up to ``NEWEST_MAX``, the oldest first; none unless they are kept.
         settled: How many are sorted.
         recent: Those that are not sorted yet (seconds). Hot paths append to it, and call :meth:`settle` once it has
             ``RECENT_MAX``: to sort many at once is cheap.
         at_once: How many things took no time, and are not sorted yet.
     """
 
-    __slots__ = ("_counts", "_shown", "_sum_s", "_total", "at_once", "recent", "settled")
+    __slots__ = ("_counts", "_keeps_newest", "_shown", "_sum_s", "_total", "at_once", "newest", "recent", "settled")
 
-    def __init__(self, total: Histogram | None = None) -> None:
+    def __init__(self, total: Histogram | None = None, *, keeps_newest: bool = False) -> None:
         self.recent: list[float] = []
+        self.newest: tuple[float, ...] = ()
+        self._keeps_newest = keeps_newest
         self.at_once = 0
         self.settled = 0
         self._total = total
@@ -124,6 +134,8 @@ class Histogram:
     def settle(self) -> None:
         """Sort those that are recent."""
         recent, found = self.recent, {0: self.at_once} if self.at_once else {}
+        if self._keeps_newest:
+            self.newest = (*self.newest, *recent[-NEWEST_MAX:])[-NEWEST_MAX:]
         recent.sort()  # then each bucket is one piece, whose end is found by a few comparisons
         start, size = 0, len(recent)
         while start < size:
@@ -154,6 +166,13 @@ class Histogram:
         if self._shown is None:
             self._shown = HistogramStatistics(tuple(self._counts), self._sum_s)
         return self._shown
+
+    def newest_s(self) -> float:
+        """Return how long things take of late (seconds), as far as they are sorted; 0.0 if nothing is kept."""
+        ordered = sorted(self.newest)
+        if not ordered:
+            return 0.0
+        return ordered[len(ordered) // 2] if len(ordered) >= MEDIAN_MIN else ordered[0]
 
     def _take(self, found: Mapping[int, int], sum_s: float) -> None:
         counts = self._counts

@@ -71,12 +71,23 @@ class ServiceStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The bytes of payloads and headers that wait now."""
     queue_bytes: int = 0
     """How many bytes may wait."""
+    tunnels_open: int = 0
+    """Tunnels that handlers serve now."""
+    tunnels_max: int = 0
+    """How many they may serve at once; 0 if they serve none."""
+    tunnel_holders: Mapping[str, int] = {}
+    """The nodes at the other ends, by id, with how many they have; the 8 that have the most."""
     weight: float = 0.0
     """How much of the load this node is to get beside other members."""
     queue_wait: HistogramStatistics = HistogramStatistics()
     """How long requests and surveys waited until a handler was given them; those that began at once are in the first bucket."""
     handling: HistogramStatistics = HistogramStatistics()
     """How long handlers took to answer."""
+    newest: int = 0
+    """How many of the newest requests and surveys ``newest_s`` is of: 9, or fewer if handlers have answered fewer."""
+    newest_s: float = 0.0
+    """How long handlers took to answer the newest ones, in seconds: the median, and of fewer than 5 the shortest. The histogram
+    is of all since the node was started, so it does not show a member that has become slow."""
 
 
 class BroadcastStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):

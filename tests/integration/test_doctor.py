@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -448,6 +449,91 @@ def test_a_cluster_with_a_slow_member() -> None:
             while any(each.statistics().executed < 6 for each in nodes.opened[1:]):
                 await node.request("databases", b"")  # one after the other: of many at once each waits for those before it
             assert "one is slow" in warnings(await look("cluster", cluster="databases"))["cluster"]
+
+    asyncio.run(main())
+
+
+def test_a_member_that_has_become_slow_and_that_callers_avoid() -> None:
+    pause_s = 0.0
+
+    async def fade(_request: iris_py.Request) -> bytes:
+        await asyncio.sleep(pause_s)
+        return b""
+
+    async def main() -> None:
+        nonlocal pause_s
+        async with Nodes([]) as nodes:
+            node = await nodes.start()
+            for handler in (answer, fade):
+                await (await nodes.start()).join("databases", handler)
+            await until(lambda: len(node.members("databases")) == 2)
+            fading = nodes.opened[2]
+            while fading.statistics().executed < 100:
+                await node.request("databases", b"")
+            pause_s = 0.2
+            executed = fading.statistics().executed
+            while fading.statistics().executed < executed + 5:  # the balancer asks it now and then
+                await node.request("databases", b"")
+            said = warnings(await look("cluster", cluster="databases"))["cluster"]
+            assert f"one is slow: {fading.address} takes 2" in said
+
+    asyncio.run(main())
+
+
+def test_a_member_that_never_answers_while_others_do() -> None:
+    async def hang(_request: iris_py.Request) -> bytes:
+        hanging.set()
+        await asyncio.Event().wait()
+        return b""
+
+    async def keep_asking(node: iris_py.Node) -> None:
+        while True:
+            asking.append(asyncio.create_task(node.request("databases", b"")))
+            await asyncio.sleep(0.01)
+
+    async def main() -> None:
+        async with Nodes([]) as nodes:
+            node = await nodes.start()
+            await (await nodes.start()).join("databases", hang)
+            held = asyncio.create_task(node.request("databases", b"", timeout=600))
+            await hanging.wait()
+            await (await nodes.start()).join("databases", answer)
+            await until(lambda: len(node.members("databases")) == 2)
+            other = asyncio.create_task(keep_asking(node))
+            await until(lambda: nodes.opened[2].statistics().executed > 10)
+            # Each look may see a request begin at the member that hangs, until callers leave it alone.
+            async with asyncio.timeout(PATIENCE_S):
+                while "one is stuck" not in warnings(await look("cluster", cluster="databases")).get("cluster", ""):
+                    pass
+            for task in (held, other, *asking):
+                task.cancel()
+            await asyncio.gather(held, other, *asking, return_exceptions=True)
+
+    hanging, asking = asyncio.Event(), list[asyncio.Task[bytes]]()
+    asyncio.run(main())
+
+
+def test_a_cluster_whose_tunnels_are_all_open() -> None:
+    class Keeper(iris_py.Handler):
+        async def on_tunnel(self, tunnel: iris_py.Tunnel) -> None:
+            async for _message in tunnel:
+                pass
+
+    async def main() -> None:
+        async with Nodes([]) as nodes:
+            node = await nodes.start()
+            await (await nodes.start()).join("databases", Keeper(), tunnels=3)
+            async with AsyncExitStack() as opened:
+                for count in range(3):
+                    assert ("cluster" in faults(await look("cluster", cluster="databases"))) is False, count
+                    await opened.enter_async_context(node.tunnel("databases"))
+                said = faults(await look("cluster", cluster="databases"))["cluster"]
+                assert f"3 of 3 tunnels are open at {nodes.opened[1].address} ({node.address} has 3 of them)" in said
+            found: dict[str, Examined] = {}
+            async with asyncio.timeout(PATIENCE_S):
+                while not found or found["cluster"].finding.status is not Status.OK:
+                    found = await look("cluster", cluster="databases")
+            assert "tunnel" not in found["cluster"].finding.cause
 
     asyncio.run(main())
 

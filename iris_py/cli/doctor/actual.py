@@ -15,6 +15,7 @@ import msgspec
 import iris_py
 from iris_py.cli.doctor.host import Host, look_at_disks, look_at_state
 from iris_py.cli.doctor.prober import Prober, start_prober
+from iris_py.cli.doctor.serving import WATCHED_S
 from iris_py.cli.doctor.surroundings import (
     Cluster,
     ClusterMember,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from iris_py.files.secrets import Exposure
     from iris_py.net.interfaces import Interface
     from iris_py.observe.reports import NodeReport
+    from iris_py.observe.statistics import ServiceStatistics
 
 __all__ = ["Actual", "member_of", "status_of"]
 
@@ -66,8 +68,7 @@ __all__ = ["Actual", "member_of", "status_of"]
 SECRETS_BYTES_MAX: Final = 1 << 20
 #: How long nodes have to answer questions about themselves.
 ANSWERS_S: Final = 4.0
-#: How long a cluster is watched for what grows (seconds), and how long its members may take to be found.
-WATCHED_S: Final = 1.0
+#: How long the members of a cluster may take to be found (seconds).
 VIEW_S: Final = 5.0
 #: How long probes of the lines to other clouds are waited for (seconds): a gateway takes a line that is silent for 3 s for
 #: suspect. Too small: a line that is dead counts as well; too large: whoever looks waits for it.
@@ -407,6 +408,8 @@ def member_of(report: NodeReport, before: NodeReport | None) -> ClusterMember | 
     old = None if before is None else next(iter(before.statistics.clusters.values()), None)
     rejected, dropped = sum(service.rejected.values()), cluster.broadcasts.dropped
     old_service = None if old is None else old.service
+    handled = 0 if old_service is None else service.handling.count - old_service.handling.count
+    is_still = old_service is not None and not handled and service.executed == old_service.executed
     return ClusterMember(
         report.node.id,
         report.node.address,
@@ -416,7 +419,19 @@ def member_of(report: NodeReport, before: NodeReport | None) -> ClusterMember | 
         service.concurrency,
         service.executed,
         service.failed,
-        service.handling.quantile_s(0.5) if service.handling.count >= TIMED_MIN else None,
+        _handler_s(service),
+        handled_lately=handled,
+        held_lately=service.running if is_still else 0,
         rejected_lately=0 if old_service is None else rejected - sum(old_service.rejected.values()),
         dropped_lately=0 if old is None else dropped - old.broadcasts.dropped,
+        tunnels=service.tunnels_open,
+        tunnels_max=service.tunnels_max,
+        tunnel_holders=tuple(service.tunnel_holders.items()),
     )
+
+
+def _handler_s(service: ServiceStatistics) -> float | None:
+    if service.newest:
+        return service.newest_s
+    # A node of an older version does not say how it is of late.
+    return service.handling.quantile_s(0.5) if service.handling.count >= TIMED_MIN else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 #: that nobody notices.
 SLOW_TIMES: Final = 5.0
 SLOW_S: Final = 0.02
+#: The part of the tunnels that a member may serve, in use, that is worth a word.
+TUNNELS_WARNING: Final = 0.9
+#: Nodes that are named as holders of tunnels.
+HOLDERS_MAX: Final = 3
+#: How long a cluster is watched for what grows (seconds). Too small: a member with long requests is stuck; too large: whoever
+#: looks waits for it.
+WATCHED_S: Final = 1.0
 #: Requests that wait so long for a handler at every member (seconds) are worth a word. Too small: a burst that is worked off is
 #: a warning; too large: callers give up before anybody is told why.
 WAIT_S: Final = 1.0
@@ -45,8 +53,14 @@ async def cluster(subject: Subject) -> Finding:
     members = found.members
     if not members:
         return skipped(f"none of the {found.total} members of {name!r} has said how it is")
-    faults = [text for text in (_full(members), _dropping(members), _failing(members, FAILED_FAULT)) if text]
-    warnings = [text for text in ("" if faults else _waiting(members), _slow(members), _missing(found.missing)) if text]
+    names = {peer.id: peer.address or peer.id[:8] for peer in (await subject.surroundings.reached()).peers}
+    few_tunnels, no_tunnels = _tunnels(members, names)
+    faults = [text for text in (_full(members), no_tunnels, _dropping(members), _failing(members, FAILED_FAULT)) if text]
+    warnings = [
+        text
+        for text in (few_tunnels, "" if faults else _waiting(members), _slow(members), _stuck(members), _missing(found.missing))
+        if text
+    ]
     if not any(text.startswith("handlers fail") for text in faults):
         warnings += [text] if (text := _failing(members, FAILED_WARNING)) else []
     if faults or warnings:
@@ -54,10 +68,14 @@ async def cluster(subject: Subject) -> Finding:
             "Look at those members and their logs; where work grows, start more members, and raise concurrency only where "
             "handlers wait rather than compute."
         )
+        if few_tunnels or no_tunnels:
+            advice += " Close tunnels that are not used at the nodes that hold them, or raise tunnels= of join()."
         status = Status.FAULT if faults else Status.WARNING
         return Finding(status, "; ".join([*faults, *warnings]), advice, (f"iris members {shlex.quote(name)} --stats",))
     running, queued = sum(each.running for each in members), sum(each.queued for each in members)
     waiting = f", {queued} waiting" if queued else ""
+    opened = sum(each.tunnels for each in members)
+    waiting += f", {opened} tunnel{'s' * (opened != 1)} open" if opened else ""
     return ok(f"{found.total} member{'s' * (found.total != 1)}, {running} request{'s' * (running != 1)} running{waiting}")
 
 
@@ -66,6 +84,23 @@ def _full(members: tuple[ClusterMember, ...]) -> str:
     if len(full) < len(members):
         return ""
     return f"all {len(members)} members are full: {sum(each.queued for each in members)} requests wait, and more are refused"
+
+
+def _tunnels(members: tuple[ClusterMember, ...], names: dict[str, str]) -> tuple[str, str]:
+    """Return a warning if members can take hardly any more tunnels, and a fault if no member can."""
+    serving = [each for each in members if each.tunnels_max]
+    short = [each for each in serving if each.tunnels >= TUNNELS_WARNING * each.tunnels_max]
+    if not short:
+        return "", ""
+    held: Counter[str] = Counter()
+    for each in short:
+        held.update(dict(each.tunnel_holders))
+    opened, bound = sum(each.tunnels for each in short), sum(each.tunnels_max for each in short)
+    where = _name(short[0]) if len(short) == 1 else f"{len(short)} of {len(serving)} members"
+    holders = ", ".join(f"{names.get(node, node[:8])} has {count}" for node, count in held.most_common(HOLDERS_MAX))
+    text = f"{opened} of {bound} tunnels are open at {where}" + (f" ({holders} of them)" if holders else "")
+    is_fault = all(each.tunnels >= each.tunnels_max for each in serving)
+    return ("", text + ", and no member takes another one") if is_fault else (text, "")
 
 
 def _waiting(members: tuple[ClusterMember, ...]) -> str:
@@ -106,6 +141,19 @@ def _slow(members: tuple[ClusterMember, ...]) -> str:
     if slow_s < max(SLOW_S, SLOW_TIMES * others):
         return ""
     return f"one is slow: {_name(slowest)} takes {slow_s * 1000:.0f} ms where others take {others * 1000:.0f} ms"
+
+
+def _stuck(members: tuple[ClusterMember, ...]) -> str:
+    """Describe a member that goes on with nothing while others answer much faster than it was looked at."""
+    times = [each.handler_s for each in members if each.handled_lately and each.handler_s is not None]
+    stuck = [each for each in members if each.held_lately]
+    if not stuck or not times or SLOW_TIMES * median(times) > WATCHED_S:
+        return ""
+    worst = max(stuck, key=lambda each: each.held_lately)
+    requests = f"{worst.held_lately} request{'s' * (worst.held_lately != 1)}"
+    others = f"others answer within {median(times) * 1000:.0f} ms"
+    more = f", and {len(stuck) - 1} more members likewise" if len(stuck) > 1 else ""
+    return f"one is stuck: {_name(worst)} has held {requests} for {WATCHED_S:g} s at least, where {others}{more}"
 
 
 def _missing(count: int) -> str:

@@ -237,9 +237,19 @@ class ClusterMember:
     executed: int = 0
     failed: int = 0
     handler_s: float | None = None
-    """The median time of its handler; None if it has executed too few requests to say."""
+    """The time of its handler of late: the median, and of fewer than 5 requests the shortest; None if it has answered none."""
+    handled_lately: int = 0
+    """Requests that its handlers have answered."""
+    held_lately: int = 0
+    """Requests that its handlers had all the time, for none began and none ended."""
     rejected_lately: int = 0
     dropped_lately: int = 0
+    tunnels: int = 0
+    """Tunnels that it serves."""
+    tunnels_max: int = 0
+    """How many it may serve at once; 0 if it serves none, or does not say."""
+    tunnel_holders: tuple[tuple[str, int], ...] = ()
+    """The nodes that have most of them, by id, with how many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.observe.histogram import BUCKETS, RECENT_MAX, Histogram, HistogramStatistics, add_up, upper_s
+from iris_py.observe.histogram import BUCKETS, NEWEST_MAX, RECENT_MAX, Histogram, HistogramStatistics, add_up, upper_s
 
 durations = st.floats(min_value=0.0, max_value=4e8, allow_nan=False)
 
@@ -111,3 +111,30 @@ def test_those_that_are_sorted_later_are_counted_as_the_others(given_s: list[flo
     other.recent += given_s
     histogram.add(other)
     assert histogram.show().count == 2 * len(given_s)
+
+
+def test_the_newest_say_how_long_things_take_of_late() -> None:
+    histogram = Histogram(keeps_newest=True)
+    assert histogram.newest_s() == 0.0
+    histogram.observe(0.9)  # the first of all is slow
+    histogram.observe(0.002)
+    histogram.show()
+    assert histogram.newest_s() == 0.002, "of few the shortest"
+    for _ in range(3 * RECENT_MAX):
+        histogram.observe(0.001)
+    histogram.show()
+    assert histogram.newest_s() == 0.001
+    for count in range(1, NEWEST_MAX + 1):  # it has become slow, and is asked now and then
+        histogram.observe(0.5)
+        histogram.show()
+        assert len(histogram.newest) == NEWEST_MAX
+        assert histogram.newest_s() == (0.5 if count > NEWEST_MAX // 2 else 0.001)
+    assert histogram.show().quantile_s(0.9) == 0.001024, "all that there ever were are fast"
+
+
+def test_the_newest_are_kept_only_where_that_is_wanted() -> None:
+    total = Histogram()
+    histogram = Histogram(total)
+    histogram.observe(0.5)
+    histogram.settle()
+    assert histogram.newest == total.newest == ()

@@ -343,5 +343,6 @@ FAULTS: Final[dict[str, dict[str, Inject]]] = {
         "drops grow": lambda it: member(it, dropped_lately=7),
         "refusals grow": lambda it: member(it, rejected_lately=7),
         "handlers fail": lambda it: member(it, failed=900),
+        "no tunnels": lambda it: each_member(it, tunnels=256, tunnels_max=256, tunnel_holders=((PEERS[0].id, 256),)),
     },
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from iris_py.cli.doctor.actual import member_of, status_of
 from iris_py.cli.doctor.surroundings import ClusterMember, NodeStatus
@@ -65,9 +66,43 @@ def test_what_has_grown_is_told_and_not_what_was_there_before() -> None:
     assert (found.queued, found.queue_max) == (5, 6)
 
 
-def test_a_handler_that_has_answered_little_has_no_time() -> None:
+def test_a_handler_of_an_older_version_that_has_answered_little_has_no_time() -> None:
     found = member_of(serving(2, 0, 0, handled=2), None)
     assert found == ClusterMember(NAME.id, NAME.address, 5, 6, 3, 4, 2, 2, None)
+
+
+def change_service(told: NodeReport, **values: object) -> NodeReport:
+    [(name, cluster)] = told.statistics.clusters.items()
+    assert cluster.service is not None
+    changed = structs.replace(cluster, service=structs.replace(cluster.service, **values))
+    return report(Statistics(clusters={name: changed}))
+
+
+def test_what_a_handler_takes_of_late_counts_and_not_what_it_took_before() -> None:
+    found = member_of(change_service(serving(1000, 0, 0, handled=1000), newest=9, newest_s=0.5), None)
+    assert found is not None
+    assert found.handler_s == 0.5
+
+
+@pytest.mark.parametrize(
+    ("executed", "handled", "held"),
+    [(20, 10, 3), (21, 10, 0), (20, 11, 0), (21, 11, 0)],
+    ids=["held", "begun", "ended", "both"],
+)
+def test_requests_are_held_while_none_begins_and_none_ends(executed: int, handled: int, held: int) -> None:
+    found = member_of(serving(executed, 0, 0, handled=handled), serving(20, 0, 0, handled=10))
+    assert found is not None
+    assert (found.held_lately, found.handled_lately) == (held, handled - 10)
+    first = member_of(serving(20, 0, 0, handled=10), None)
+    assert first is not None
+    assert first.held_lately == 0, "it was seen once"
+
+
+def test_tunnels_and_who_has_them() -> None:
+    told = change_service(serving(1, 0, 0), tunnels_open=7, tunnels_max=8, tunnel_holders={"aa": 5, "bb": 2})
+    found = member_of(told, None)
+    assert found is not None
+    assert (found.tunnels, found.tunnels_max, found.tunnel_holders) == (7, 8, (("aa", 5), ("bb", 2)))
 
 
 def test_a_node_that_is_no_member_any_more_says_nothing() -> None:
