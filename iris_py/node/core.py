@@ -55,7 +55,6 @@ from iris_py.peers.peer import Peer
 from iris_py.peers.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
 from iris_py.peers.rotation import GenerationsSigned, RotationHeard, RotationMissed
 from iris_py.wire import packets
-from iris_py.wire.facts import named
 from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:
@@ -100,7 +99,6 @@ class NodeCore:
         ValueError: The id of the node is another one than that of its identity.
 
     Attributes:
-        name: What the node calls itself.
         journal: Counts what is dropped, by reason in ``drops``, and keeps the last events.
         datagrams: Seals and opens what travels without a link.
     """
@@ -121,12 +119,11 @@ class NodeCore:
         if info.id != identity.node_id:
             raise ValueError("a node has the id of its identity")
         self.info, self.name = info, name
-        facts = named(name)
         self.max_message_bytes = max_message_bytes
         self.journal = Journal()
         self.drops, self.count_drop = self.journal.drops, self.journal.count_drop
         self.datagrams = Datagrams(identity, keyring, self.count_drop)
-        self.peers = Peers(info, identity, keyring, entropy, link_config or LinkConfig(), rng, self.journal, facts)
+        self.peers = Peers(info, identity, keyring, entropy, link_config or LinkConfig(), rng, self.journal, name)
         self.groups = Groups(info.id, keyring)
         with refusals:
             signer = OverlaySigner(identity, self.groups.by_id)
@@ -136,7 +133,7 @@ class NodeCore:
         self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
         self.service = Service(losses)
         self._spare_links = SpareLinks(self.peers, self.overlay, self.service)
-        self._memberships = Memberships(info.id, self.groups, self.overlay, self.service, facts)
+        self._memberships = Memberships(info.id, self.groups, self.overlay, self.service, name)
         self.tunnels = Tunnels(info, entropy, self.requester, self.service, self.count_drop)
         self.questions = Questions(
             info.id, keyring, self.overlay, self._advance, lambda event: self._events.append(event), self.count_drop
@@ -252,8 +249,7 @@ class NodeCore:
         """
         limit = self.max_message_bytes
         for _token, _key, payload in asked:
-            if len(payload) > limit:
-                packets.check_size(payload, limit)
+            packets.check_size(payload, limit)
         group = self.group_to_ask(cluster, b"", now)
         with refusals:
             return self.requester.request_many(group, asked, timeout_s, now, retry)
@@ -306,8 +302,7 @@ class NodeCore:
             MessageTooLarge: The payload is over ``max_message_bytes``.
             ConfigurationError: As of :meth:`group`.
         """
-        if len(payload) > self.max_message_bytes:
-            packets.check_size(payload, self.max_message_bytes)
+        packets.check_size(payload, self.max_message_bytes)
         return self._broadcaster.broadcast(self.group(cluster, now), payload, now, headers)
 
     def join(self, registration: Registration, now: float) -> bool:

@@ -12,6 +12,7 @@ from iris_overlay.errors import OverlayError
 from iris_py.errors import ConfigurationError
 from iris_py.node.refusals import refusals
 from iris_py.peers.member import membership_attributes
+from iris_py.wire.facts import named
 
 if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
@@ -30,15 +31,15 @@ class Memberships:
         groups: The groups in use.
         overlay: Told of memberships.
         service: Serves.
-        facts: What this node says of itself to the users of its clusters.
+        name: What the node calls itself; empty to tell nobody.
     """
 
-    def __init__(self, local: NodeId, groups: Groups, overlay: Overlay, service: Service, facts: bytes = b"") -> None:
+    def __init__(self, local: NodeId, groups: Groups, overlay: Overlay, service: Service, name: str = "") -> None:
         self._local = local
         self._groups = groups
         self._overlay = overlay
         self._service = service
-        self._facts = facts
+        self._facts = named(name)
         self._joined: set[GroupId] = set()
 
     def join(self, registration: Registration, now: float) -> bool:

@@ -35,7 +35,7 @@ from iris_py.peers.crowd import Crowd
 from iris_py.peers.known_nodes import KnownNodes
 from iris_py.peers.peer import Peer
 from iris_py.peers.rotation import Rotation, RotationEvent
-from iris_py.wire.facts import name_in
+from iris_py.wire.facts import name_in, named
 from iris_py.wire.hello import decode_hello, encode_hello
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Peers:
         config: Times and bounds of each link.
         rng: The randomness of who makes room.
         journal: Notes links that open and end.
-        facts: What this node says of itself behind its description.
+        name: What this node calls itself; empty to tell nobody.
 
     Attributes:
         refused: Accepted connections that ended without an authenticated peer.
@@ -202,7 +202,7 @@ class Peers:
         config: LinkConfig,
         rng: Rng,
         journal: Journal | None = None,
-        facts: bytes = b"",
+        name: str = "",
     ) -> None:
         self._journal = journal or Journal()
         self.known_nodes = KnownNodes()
@@ -216,7 +216,7 @@ class Peers:
         self.keyring = keyring
         self._entropy = entropy
         self._config = config
-        self._hello = encode_hello(local, facts)
+        self._hello = encode_hello(local, named(name))
         self._links: dict[Link, Peer | None] = {}
         self._hosts: dict[Link, str] = {}  # the address at the other end
         self._strangers = Crowd(rng)
