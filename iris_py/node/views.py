@@ -73,6 +73,8 @@ class Views:
             newcomers = [member.peer for member in group.members or () if member.peer.id not in before]
             self._requester.out += self._losses.messages_for(group, newcomers)
         self._journal.now = now
+        if gone:
+            group.lost_at = now
         if unproven:
             self._journal.count_drop("unproven_member", unproven)
         if not group.is_topic and event.is_known:

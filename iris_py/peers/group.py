@@ -8,6 +8,7 @@ what goes over links meanwhile would push them out of the replay window of the r
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import TYPE_CHECKING
 
 from iris_overlay.ids import GroupId
@@ -129,6 +130,7 @@ class Group:
         broadcast_parts: Broadcasts gathered until the next flush, and sealed once for all members.
         broadcast_bytes: Their size.
         run: The publications that come behind those and to which more may be appended, if there is such a run.
+        lost_at: When a member was last seen to be gone (seconds), whatever the reason; minus infinity if none ever was.
         last_used: When the application last used it (seconds); idle groups are forgotten.
         counts: What was done under its name, in all generations of its secret.
     """
@@ -158,6 +160,7 @@ class Group:
         self.broadcast_parts: list[bytes] = []
         self.broadcast_bytes = 0
         self.run: Run | None = None
+        self.lost_at = -math.inf
         self.last_used = 0.0
         self.counts = GroupCounts(Totals())  # until the group is in use
         self._is_long = False  # the run that is gathered

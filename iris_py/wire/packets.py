@@ -116,7 +116,7 @@ class Rejection(enum.IntEnum):
     LOST = 5
     #: The request has lost members, of which the caller may not know; the payload is their ids.
     LOST_BEFORE = 6
-    #: The member executes another exclusive request, one at a time.
+    #: Too many exclusive requests wait for the member, which executes one of them at a time.
     BUSY = 7
     #: No refusal: an exclusive request has its place, and is to be sent now.
     RESERVED = 8

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,47 +9,21 @@ from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 
 from spark_connector import dispatch
+from tests.spark.mortals import EXIT_CODES, ended, start_members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pyspark.sql import DataFrame, SparkSession
 
+    from tests.spark.mortals import StartMembers
     from tests.spark.services import Service
 
-    StartMembers = Callable[[str], list[subprocess.Popen[str]]]
+__all__ = ["start_members"]
 
 pytestmark = pytest.mark.xdist_group("spark")
 
 ROWS = 100
 BAD = 17
 MEMBERS = 5
-
-
-@pytest.fixture
-def start_members(service: Service, secret: str) -> Iterator[StartMembers]:
-    """Starts members of the cluster ``mortal`` that end, in one of two ways, at the row ``BAD``."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(way: str) -> list[subprocess.Popen[str]]:
-        arguments = ["mortal", "tests", service.node.address, str(BAD), way]
-        command = [sys.executable, "-m", "tests.spark.mortal_member", *arguments]
-        how = {"cwd": Path(__file__).parents[2], "env": {**os.environ, "IRIS_SECRET": secret}}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        started.extend(subprocess.Popen(command, text=True, **pipes, **how) for _ in range(MEMBERS))  # type: ignore[call-overload]
-        for member in started:
-            assert member.stdout is not None
-            assert member.stdout.readline() == "serving\n"
-        return started
-
-    yield start
-    for member in started:
-        member.kill()
-        member.communicate()
-
-
-def alive(members: list[subprocess.Popen[str]]) -> int:
-    return sum(member.poll() is None for member in members)
 
 
 def ask(spark: SparkSession, service: Service, on_error: str, **how: object) -> DataFrame:
@@ -66,7 +36,7 @@ def ask(spark: SparkSession, service: Service, on_error: str, **how: object) -> 
 def test_a_row_that_ends_its_members_costs_two_and_itself(
     spark: SparkSession, service: Service, start_members: StartMembers, way: str
 ) -> None:
-    members = start_members(way)
+    members = start_members(BAD, way, MEMBERS)
 
     found = ask(spark, service, "column").collect()
 
@@ -75,27 +45,27 @@ def test_a_row_that_ends_its_members_costs_two_and_itself(
     assert [row["twice"] for row in found] == [2 * number if number != BAD else None for number in range(ROWS)]
     assert f"the request about id={BAD} with key" in found[BAD]["error"]
     assert "2 members (" in found[BAD]["error"]
-    assert alive(members) == MEMBERS - 2
+    assert ended(members) == [EXIT_CODES[way]] * 2
 
 
 @pytest.mark.parametrize("way", ["kill", "exit"])
 def test_a_row_that_fails_its_task_is_named_and_costs_two_members_in_all_attempts(
     spark: SparkSession, service: Service, start_members: StartMembers, way: str
 ) -> None:
-    members = start_members(way)
+    members = start_members(BAD, way, MEMBERS)
 
     with pytest.raises(
         PythonException, match=rf"the request about id={BAD} with key .*2 members \(.* went away while they held it"
     ):
         ask(spark, service, "raise").collect()
 
-    assert alive(members) == MEMBERS - 2
+    assert ended(members) == [EXIT_CODES[way]] * 2
 
 
 def test_a_row_that_is_a_request_of_its_own_costs_two_members_and_itself(
     spark: SparkSession, service: Service, start_members: StartMembers
 ) -> None:
-    members = start_members("kill")
+    members = start_members(BAD, "kill", MEMBERS)
     rows = spark.range(0, ROWS, 1, 2).withColumn("text", F.col("id").cast("string"))
 
     asked = dispatch(rows, "mortal-rows", request="text", on_error="column", id="id", network=service.network, retries=0)
@@ -103,4 +73,4 @@ def test_a_row_that_is_a_request_of_its_own_costs_two_members_and_itself(
 
     assert [row["id"] for row in found if row["error"] is not None] == [BAD]
     assert [row["reply"] for row in found] == [str(2 * number) if number != BAD else None for number in range(ROWS)]
-    assert alive(members) == MEMBERS - 2
+    assert ended(members) == [EXIT_CODES["kill"]] * 2

@@ -11,6 +11,7 @@ each answer frees one, and soon nothing is known any more.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from iris_py.peers.balancer import by_rank, choose_near
@@ -20,6 +21,7 @@ from iris_py.wire.packets import Rejection
 if TYPE_CHECKING:
     from iris_overlay.rng import Rng
     from iris_py.patterns.request.pending import Pending
+    from iris_py.patterns.request.retry import Retry
     from iris_py.patterns.request.rooms import Room
     from iris_py.peers.group import Group
     from iris_py.peers.member import Member
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 #: Too small: it is asked in vain for much that goes over; too large: work goes over though it has room again, for places that
 #: others free are found after that time only.
 FULL_S = 0.05
+#: How long requests that may lose one member alone, and exclusive ones, wait after a member is gone (seconds). Meanwhile a
+#: caller that has lost it with the same request tells the others. Too small: the copy of a request ends a second member; too
+#: large: tasks of Spark stand still for as long after each member that is gone.
+NEWS_S = 0.5
 
 
 def has_full(group: Group, now: float) -> bool:
@@ -66,6 +72,20 @@ def count(pending: Pending) -> int:
     """Return how many members a request has to find full before it waits, or fails."""
     takers = sum(member.takes_overflow for rank in pending.group.candidates_after(pending.placement) for member in rank)
     return len(pending.group.candidates(pending.placement)) + (0 if pending.anchor else takers)
+
+
+def news_by(group: Group, retry: Retry | None, *, is_exclusive: bool) -> float:
+    """Return until when a request with a key waits for others to tell which requests have lost a member; in the past if not."""
+    is_cautious = is_exclusive or (retry is not None and retry.members_lost_max == 1)
+    return group.lost_at + NEWS_S if is_cautious else -math.inf
+
+
+def keyed(pending: Pending, now: float, rng: Rng) -> Member | None:
+    """Return the member that the key of a request chooses; None if all were tried."""
+    if not pending.tried:
+        return pending.group.keyed_member(pending.anchor, pending.placement)
+    members = untried(pending, now)
+    return choose(pending, members, rng)[0] if members else None
 
 
 def choose(pending: Pending, members: list[Member], rng: Rng) -> tuple[Member, Member | None]:

@@ -193,6 +193,13 @@ class Pending(msgspec.Struct, eq=False):
         return is_new
 
     @property
+    def is_member_gone(self) -> bool:
+        """Whether its member is known to be dead, or is in the view of the cluster no more."""
+        member, members = self.member, self.group.members
+        assert member is not None
+        return member.peer.is_dead or (members is not None and all(other.peer is not member.peer for other in members))
+
+    @property
     def loss_key(self) -> bytes:
         """The request as others know it that remember its losses; empty if it has no key."""
         return self.group.subject + self.anchor if self.anchor and self.retry is not None else b""

@@ -146,7 +146,8 @@ class Requester:
         group.counts.sent += len(ids)
         together = Together(ids, len(ids))
         self._deadlines.set(together, deadline)
-        kind, pending_by_id, out, who_has = packets.REQUEST_ONCE, self._pending, self.out, group.keyed.usual
+        kind, pending_by_id, out = packets.REQUEST_ONCE, self._pending, self.out
+        who_has = {} if choice.news_by(group, retry, is_exclusive=False) > now else group.keyed.usual
         is_sent, has_losses = False, bool(self._losses.entries)
         is_full = self._rooms.requests > 0 and (group, None, Line.KEYED if group.spills else Line.USUAL) in self._rooms
         for request_id, identity, (token, _key, payload) in zip(ids, identities, asked, strict=True):
@@ -345,14 +346,14 @@ class Requester:
             elif pending.stopped and peer.id in pending.stopped and not is_silent:
                 pending.add_loss(peer.id)
         for request_id, pending in self._sent_to(peer, unsent):
-            stays = is_broken and bool(pending.anchor) and not peer.is_dead
-            self._lose(request_id, pending, now, stays=stays, is_uncounted=is_silent)
+            gone = is_broken and pending.is_member_gone  # others know: the view may change before the link breaks
+            stays = is_broken and not gone and bool(pending.anchor)
+            self._lose(request_id, pending, now, stays=stays, is_uncounted=is_silent and not gone)
         self.out += self._losses.messages_to_send()
 
     def _lose(self, request_id: int, pending: Pending, now: float, *, stays: bool = False, is_uncounted: bool = False) -> None:
         """The member is lost, and may have executed the request. It may live and is asked again (``stays``), or no member is
-        known to have gone away (``is_uncounted``): it is silent, the ring lost the request, or a gateway its line.
-        """
+        known to have gone away (``is_uncounted``): it is silent, or the ring or a gateway has lost the request."""
         assert pending.member is not None
         if pending.offer is not None and pending.lost is not pending.member:  # nothing begins before an offer is taken
             self._try_another(request_id, pending, now, stays=stays)
@@ -482,11 +483,10 @@ class Requester:
 
     def _dispatch_anchored(self, request_id: int, pending: Pending, now: float) -> None:
         """Give a request to the member that its key chooses, or let it wait for that one."""
-        member: Member | None = None
-        if not pending.tried:
-            member = pending.group.keyed_member(pending.anchor, pending.placement)
-        elif untried := choice.untried(pending, now):
-            member, _unready = choice.choose(pending, untried, self._rng)
+        news_by = choice.news_by(pending.group, pending.retry, is_exclusive=pending.reservation is not None)
+        if news_by > now:
+            return self._pause(request_id, pending, news_by)
+        member = choice.keyed(pending, now, self._rng)
         if member is None or not member.peer.has_room_for(len(pending.payload)):
             self._handle_none_ready(request_id, pending, congested=member is not None, now=now)
         else:

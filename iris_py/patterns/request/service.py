@@ -17,6 +17,7 @@ from iris_py.patterns.request.events import (
     RequestsStarted,
     ServiceEvent,
 )
+from iris_py.patterns.request.place import Asking, Place
 from iris_py.patterns.request.registration import Execution, Registration, least_loaded
 from iris_py.patterns.request.repetitions import Deduplicator
 from iris_py.peers.message import PeerMessage
@@ -54,7 +55,7 @@ class Service:
 
     def __init__(self, losses: Losses) -> None:
         self._losses = losses
-        self._reserved: tuple[Peer, int, float] | None = None  # the caller of the exclusive request, its id, until when
+        self._place = Place()
         self.executed = 0
         self.rejected: dict[str, int] = {}
         self.repetitions: Deduplicator[Execution] = Deduplicator()
@@ -111,6 +112,8 @@ class Service:
             registrations.remove(registration)
             if not registrations:
                 del self._registrations[registration.group.name]
+                for asking in self._place.turn_away(registration.group.name):
+                    self._reject(asking.group, *asking.caller, packets.Rejection.NOT_A_MEMBER)
         self._draining.append(registration)
         if hands_back:
             self._hand_back(registration, now)
@@ -131,6 +134,7 @@ class Service:
             or any(message.peer is peer for message in self.out)
             or any(queued.peer is peer for registration in self._each_registration() for queued in registration.queue)
             or self.repetitions.owes(peer)
+            or self._place.owes(peer)
         )
 
     def serves(self, group: Group) -> bool:
@@ -366,7 +370,7 @@ class Service:
             self._admit(Execution(registration, group, peer, survey_id, payload, deadline, count, headers=headers), now)
 
     def receive_reservation(self, message: PeerMessage, now: float) -> None:
-        """A caller asks for the place of an exclusive request, of which this node has one. It gives it back by a CANCEL."""
+        """A caller asks for the place of an exclusive request, and waits for it. It gives the place back by a CANCEL."""
         group, peer, request_id = message.group, message.peer, message.id
         if self._choose(group, peer, request_id, 0) is None:
             return
@@ -375,21 +379,18 @@ class Service:
             self.out.append(PeerMessage(group, peer, packets.REPLY, request_id, 0, reply))
         elif lost := self._losses.refuse(key, peer.id, now):
             self._reject(group, peer, request_id, packets.Rejection.LOST_BEFORE, payload=b"".join(lost))
-        elif self._reserved is not None and self._reserved[2] > now:
-            self._reject(group, peer, request_id, packets.Rejection.BUSY)
+        elif self._place.ask(Asking(group, (peer, request_id), key, now + message.argument / 1000), now):
+            self._grant_place()
         else:
-            self._reserved = peer, request_id, now + message.argument / 1000
-            reserved = packets.encode_answer(0, packets.Rejection.RESERVED)
-            self.out.append(PeerMessage(group, peer, packets.REJECTION, request_id, reserved))
+            self._reject(group, peer, request_id, packets.Rejection.BUSY)
 
     def receive_cancel(self, peer: Peer, request_id: int) -> None:
         """The caller gave up, or gives the place of an exclusive request back."""
         if request_id >= packets.SURVEY_IDS:
             self._cancel_survey(peer, request_id)
             return
-        is_reserved = self._reserved is not None and self._reserved[:2] == (peer, request_id)
-        if is_reserved:
-            self._reserved = None
+        if is_reserved := self._place.give_back((peer, request_id)):
+            self._grant_place()
         execution = self._executions.pop((peer, request_id), None)
         if execution is not None:
             self.events.append(RequestCancelled(execution))
@@ -417,8 +418,8 @@ class Service:
 
     def peer_lost(self, peer: Peer) -> None:
         """A caller is gone: drop what it queued and cancel what runs for it."""
-        if self._reserved is not None and self._reserved[0] is peer:
-            self._reserved = None
+        self._place.forget_peer(peer)
+        self._grant_place()
         for key in [key for key in self._executions if key[0] is peer]:
             self.events.append(RequestCancelled(self._executions.pop(key)))
         for key in [key for key in self._surveys if key[0] is peer]:
@@ -451,6 +452,13 @@ class Service:
     def _serving(self, group: Group) -> list[Registration]:
         """Return the registrations that take what comes in a group; none in one whose generation is not accepted any more."""
         return [] if group.is_left else self._registrations.get(group.name, [])
+
+    def _grant_place(self) -> None:
+        """Tell those that have the place of exclusive requests now."""
+        reserved = packets.encode_answer(0, packets.Rejection.RESERVED)
+        for asking in self._place.grant():
+            peer, request_id = asking.caller
+            self.out.append(PeerMessage(asking.group, peer, packets.REJECTION, request_id, reserved))
 
     def _note_group(self, caller: Caller, group: Group, registration: Registration) -> None:
         """Remember in which group a caller asked, if that is not the primary one."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iris_py.errors import IrisError, MemberLost, NoMembers, RemoteError, RequestTimeout, TooManyMembersLost
+from iris_py.patterns.request.choice import NEWS_S
 from iris_py.patterns.request.retry import (
     BACKOFF_S,
     FAILED_ATTEMPTS,
@@ -362,6 +363,53 @@ def test_a_member_whose_link_broke_counts_when_it_does_not_come_back() -> None:
     error = caller.outcome()
     assert isinstance(error, TooManyMembersLost)
     assert error.members == (member.peer.id.hex(),)
+
+
+@pytest.mark.parametrize("is_exclusive", [False, True])
+@pytest.mark.parametrize("has_stalled", [False, True])
+def test_a_member_that_the_view_has_lost_before_its_link_breaks_counts(is_exclusive: bool, has_stalled: bool) -> None:
+    """The root may see the death first: then nobody waits for the member to come back, and it counts at once."""
+    caller = Repeater(4)
+    request_id = caller.request(retry=Retry(members_lost_max=1), key=b"k" * 16, is_exclusive=is_exclusive)
+    member = caller.holder()
+    if is_exclusive:
+        caller.requester.receive_rejection(member.peer, request_id, packets.Rejection.RESERVED, 0.1)
+        assert caller.holder() is member
+    caller.leave(member, 0.1)
+    caller.requester.peer_lost(member.peer, 0.1, is_broken=True, is_silent=has_stalled)
+    error = caller.outcome()
+    assert isinstance(error, TooManyMembersLost)
+    assert error.members == (member.peer.id.hex(),)
+    assert [message.kind for message in caller.raw()].count(packets.LOSSES) == 3
+
+
+@pytest.mark.parametrize(
+    ("retry", "is_exclusive", "waits"),
+    [
+        (Retry(members_lost_max=1), False, True),
+        (Retry(), True, True),
+        (Retry(), False, False),
+        (Retry(members_lost_max=None), False, False),
+    ],
+)
+@pytest.mark.parametrize("are_many", [False, True])
+def test_a_request_that_may_lose_one_member_alone_waits_for_news_of_the_last_death(
+    retry: Retry, is_exclusive: bool, waits: bool, are_many: bool
+) -> None:
+    caller = Repeater(4)
+    caller.requester.request_many(caller.group, [("first", "k", b"")], 5.0, 0.0)  # the member of the key is known from now on
+    caller.requester.cancel_all(lambda _token: True)
+    caller.raw()
+    caller.group.lost_at = 1.0
+    if are_many and not is_exclusive:
+        caller.requester.request_many(caller.group, [("token", "k", b"")], 5.0, 1.2, retry)
+    else:
+        caller.request(1.2, retry=retry, key=b"k" * 16, is_exclusive=is_exclusive)
+    assert bool(caller.raw()) is not waits
+    if waits:
+        assert caller.due() == 1.0 + NEWS_S
+        caller.requester.handle_timeout(1.0 + NEWS_S)
+        assert len(caller.raw()) == 1
 
 
 @pytest.mark.parametrize("key", [b"", b"k" * 16])

@@ -6,6 +6,7 @@ import pytest
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
+from iris_py.patterns.request import place
 from iris_py.peers.message import PeerMessage
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
@@ -21,9 +22,9 @@ def peer(letter: bytes) -> Peer:
     return Peer(NodeInfo(NodeId(letter * 16), ()), None)
 
 
-def reserve(member: Member, caller: Peer, now: float = 0.0, time_left_ms: int = 1000) -> int:
+def reserve(member: Member, caller: Peer, identity: bytes = IDENTITY, *, now: float = 0.0, time_left_ms: int = 1000) -> int:
     member.last_id += 1
-    how = (packets.RESERVE, member.last_id, time_left_ms, IDENTITY)
+    how = (packets.RESERVE, member.last_id, time_left_ms, identity)
     member.service.receive_reservation(PeerMessage(member.group, caller, *how), now)
     return member.last_id
 
@@ -76,15 +77,45 @@ def test_a_reply_that_is_remembered_needs_no_refusal() -> None:
 
 def test_one_exclusive_request_at_a_time_has_the_place() -> None:
     member = Member((4, 0))
+    first, second, third = peer(b"1"), peer(b"2"), peer(b"3")
+    one, two, three = reserve(member, first), reserve(member, second, b"o" * 16), reserve(member, third, b"o" * 16)
+    assert answers(member) == [(REJECTION, one, Rejection.RESERVED, b"")]
+    member.service.receive_cancel(second, one)
+    assert answers(member) == [], "only who has the place gives it back"
+    member.service.receive_cancel(first, one)
+    assert answers(member) == [(REJECTION, each, Rejection.RESERVED, b"") for each in (two, three)]
+
+
+def test_callers_of_the_same_exclusive_request_have_the_place_together_and_it_is_executed_once() -> None:
+    member = Member((4, 0))
+    asked = [reserve(member, member.peer) for _ in range(2)]
+    assert answers(member) == [(REJECTION, each, Rejection.RESERVED, b"") for each in asked]
+    for request_id in asked:
+        member.service.receive_request_once(member.group, member.peer, request_id, 1000, IDENTITY, b"", 0.0)
+    (execution,) = member.started()
+    member.service.reply(execution, b"reply", 0.0)
+    assert answers(member) == [(REPLY, each, 0, b"reply") for each in asked]
+
+
+def test_who_waits_for_the_place_of_a_member_that_leaves_asks_another_one() -> None:
+    member = Member((4, 0))
     first, second = peer(b"1"), peer(b"2")
-    one, two = reserve(member, first), reserve(member, second)
-    assert answers(member) == [(REJECTION, one, Rejection.RESERVED, b""), (REJECTION, two, Rejection.BUSY, b"")]
-    member.service.receive_cancel(first, one)
-    three = reserve(member, second)
-    assert answers(member) == [(REJECTION, three, Rejection.RESERVED, b"")]
-    member.service.receive_cancel(first, one)
-    four = reserve(member, first)
-    assert answers(member) == [(REJECTION, four, Rejection.BUSY, b"")], "only who has the place gives it back"
+    reserve(member, first)
+    asked = reserve(member, second, b"o" * 16)
+    assert (member.service.owes(first), member.service.owes(second)) == (True, True)
+    answers(member)
+    assert (member.service.owes(first), member.service.owes(second)) == (False, True)
+    (registration,) = member.service.registrations_of(member.group)
+    member.service.close(registration)
+    assert answers(member) == [(REJECTION, asked, Rejection.NOT_A_MEMBER, b"")]
+    assert not member.service.owes(second)
+
+
+def test_too_many_that_wait_for_the_place_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "WAITING_MAX", 0)
+    member = Member((4, 0))
+    asked = reserve(member, peer(b"1"))
+    assert answers(member) == [(REJECTION, asked, Rejection.BUSY, b"")]
 
 
 @pytest.mark.parametrize("end", ["lost", "late"])
@@ -96,7 +127,7 @@ def test_the_place_of_a_caller_that_is_gone_is_free(end: str) -> None:
         member.service.peer_lost(first)
     answers(member)
     now = 0.5 if end == "lost" else 1.001
-    asked = reserve(member, second, now)
+    asked = reserve(member, second, b"o" * 16, now=now)
     assert answers(member) == [(REJECTION, asked, Rejection.RESERVED, b"")]
 
 

@@ -1,0 +1,147 @@
+"""Exclusive requests: which one ends its member is known, and it ends few, however many ask for the same at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+import iris_py as iris
+from iris_py.connector import Asker
+from iris_py.testing import NodeSimulation, run
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+BAD = 1
+MEMBERS = 6
+
+
+@dataclass(eq=False)
+class Row:
+    """A row of a task: it has the same key in every copy of the task."""
+
+    number: int
+
+    @property
+    def key(self) -> str:
+        return f"row {self.number}"
+
+    @property
+    def payload(self) -> bytes:
+        return b"%d" % self.number
+
+
+class Mortal(iris.Handler):
+    """Ends its node at one row, some time after it began with it."""
+
+    def __init__(self, simulation: NodeSimulation, node: iris.Node, work_s: float) -> None:
+        self.simulation = simulation
+        self.node = node
+        self.work_s = work_s
+        self.running = 0
+        self.most = 0
+        self.asked: list[int] = []
+
+    async def on_request(self, request: iris.Request) -> bytes:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        self.asked.append(int(request.payload))
+        await asyncio.sleep(self.work_s)
+        if int(request.payload) == BAD:
+            self.simulation.kill(self.node)
+            await asyncio.Event().wait()
+        self.running -= 1
+        return request.payload
+
+
+def simulate(scenario: Callable[[NodeSimulation], Awaitable[None]], seed: int = 1) -> None:
+    async def main() -> None:
+        async with NodeSimulation(seed) as simulation:
+            await scenario(simulation)
+
+    run(main(), limit_s=600)
+
+
+async def start(simulation: NodeSimulation, callers: int, work_s: float) -> tuple[list[iris.Node], list[Mortal]]:
+    """Start callers that see all members; returns both."""
+    asking = await simulation.start_nodes(callers)
+    members = []
+    for node in await simulation.start_nodes(MEMBERS):
+        members.append(Mortal(simulation, node, work_s))
+        await node.join("work", members[-1])
+    for caller in asking:
+        await caller.members("work")
+        await simulation.until(lambda caller=caller: len(caller.members("work")) == MEMBERS)  # type: ignore[misc]
+    return asking, members
+
+
+async def ask(caller: iris.Node, rows: Sequence[int], *, is_exclusive: bool = True) -> dict[int, bytes | iris.IrisError]:
+    """Ask about rows, each of which may lose one member; returns what became of them."""
+    found: dict[int, bytes | iris.IrisError] = {}
+    is_done = asyncio.Event()
+
+    def take(outcomes: list[tuple[Row, bytes | iris.IrisError]]) -> None:
+        found.update({row.number: outcome for row, outcome in outcomes})
+        if len(found) == len(rows):
+            is_done.set()
+
+    retry = iris.Retry(members_lost_max=1)
+    asker: Asker[Row] = Asker(caller, "work", 300.0, take, retry=retry, is_exclusive=is_exclusive)
+    asker.ask([Row(number) for number in rows])
+    await is_done.wait()
+    return found
+
+
+def check(found: dict[int, bytes | iris.IrisError], rows: int) -> None:
+    error = found.pop(BAD)
+    assert isinstance(error, iris.TooManyMembersLost)
+    assert len(error.members) == 1
+    assert all(reply == b"%d" % number for number, reply in found.items())
+    assert len(found) in (0, rows - 1)
+
+
+@pytest.mark.parametrize(("rows", "behind_s", "work_s"), [(3, 0.0, 3.0), (3, 1.0, 3.0), (24, 0.0, 0.001)])
+def test_two_callers_lose_one_member_together(rows: int, behind_s: float, work_s: float) -> None:
+    """As two copies of a task do that are at the same rows, or one behind the other."""
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        (first, second), members = await start(simulation, 2, work_s)
+
+        async def follow() -> dict[int, bytes | iris.IrisError]:
+            await asyncio.sleep(behind_s)
+            return await ask(second, range(rows))
+
+        for found in await asyncio.gather(ask(first, range(rows)), follow()):
+            check(found, rows)
+        await simulation.until(lambda: len(first.members("work")) == MEMBERS - 1)
+        await asyncio.sleep(10.0)
+        assert len(first.members("work")) == MEMBERS - 1
+        asked = [row for member in members for row in member.asked]
+        assert asked.count(BAD) == 1
+        assert max(member.most for member in members) == 1, "a member executes one at a time"
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("is_exclusive", [False, True])
+def test_who_asks_right_after_a_death_waits_until_others_can_tell_what_it_was(is_exclusive: bool) -> None:
+    """The other caller has not lost the member with the request, and asks before it can have heard who has."""
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        (first, second), members = await start(simulation, 2, 0.0)
+
+        async def follow() -> dict[int, bytes | iris.IrisError]:
+            await asyncio.sleep(behind_s)
+            return await ask(second, [BAD], is_exclusive=is_exclusive)
+
+        for found in await asyncio.gather(ask(first, [BAD], is_exclusive=is_exclusive), follow()):
+            check(found, 1 + BAD)
+        asked = [row for member in members for row in member.asked]
+        assert asked.count(BAD) == 1, f"{behind_s} s behind"
+
+    for step in range(2, 10):
+        behind_s = step * 0.0005
+        simulate(scenario, 1 + step)
