@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
 
-__all__ = ["WAITING_MAX", "Asking", "Place"]
+__all__ = ["CALLERS_MAX", "Asking", "Place"]
 
-#: Callers that wait for the place of a member. Too small: a request goes to another member, where a copy of it may end a second
-#: one; too large: memory, at 200 bytes each. Each task of Spark has at most a window of requests (64) under way.
-WAITING_MAX: Final = 4096
+#: Callers that have the place of a member or wait for it. Too small: a request goes to another member, where a copy of it may
+#: end a second one; too large: memory, at 200 bytes each. Each task of Spark has at most a window of requests (64) under way.
+CALLERS_MAX: Final = 4096
 
 
 class Asking:
@@ -51,7 +51,7 @@ class Place:
         """Let a caller wait for the place; returns False if too many wait. :meth:`grant` says who has it."""
         for caller in [caller for caller, having in self._having.items() if having.until <= now]:
             del self._having[caller]
-        if len(self._waiting) >= WAITING_MAX:
+        if len(self._having) + len(self._waiting) >= CALLERS_MAX:
             return False
         self._waiting[asking.caller] = asking
         return True

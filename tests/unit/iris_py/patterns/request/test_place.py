@@ -93,14 +93,14 @@ def test_the_place_of_a_caller_that_is_gone_is_free(end: str) -> None:
 
 
 def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WAITING_MAX", 2)
+    monkeypatch.setattr(module, "CALLERS_MAX", 3)
     place = Place()
     assert ask(place, ONE, b"a")
     place.grant()
     assert [ask(place, peer, b"b") for peer in (TWO, THREE)] == [True, True]
-    assert not ask(place, ONE, b"c")
+    assert not place.ask(Asking(GROUP, (ONE, 2), b"a", 9.0), 0.0), "nor if the request has the place"
     place.give_back((TWO, 1))
-    assert ask(place, ONE, b"c")
+    assert place.ask(Asking(GROUP, (ONE, 2), b"a", 9.0), 0.0)
 
 
 def test_only_who_waits_is_owed_an_answer_and_turned_away() -> None:

@@ -112,7 +112,7 @@ def test_who_waits_for_the_place_of_a_member_that_leaves_asks_another_one() -> N
 
 
 def test_too_many_that_wait_for_the_place_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "WAITING_MAX", 0)
+    monkeypatch.setattr(place, "CALLERS_MAX", 0)
     member = Member((4, 0))
     asked = reserve(member, peer(b"1"))
     assert answers(member) == [(REJECTION, asked, Rejection.BUSY, b"")]
