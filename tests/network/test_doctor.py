@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.network.lab import PORT
+from tests.network.lab import FAR, PORT
+from tests.network.wire import Condition
 
 if TYPE_CHECKING:
     from tests.network.lab import Lab
@@ -107,3 +108,28 @@ def test_no_multicast_and_no_seeds(lab: Lab) -> None:
     lines = examine(lab, "a3", "--only", "discovery,ring", IRIS_SEEDS="")
     assert faults(lines) == ["discovery"]
     assert lines["ring"]["because"] == "discovery"
+
+
+def count(lab: Lab, host: str) -> int:
+    """Return how many nodes the one of a host knows, itself among them."""
+    return len(lab.members[host].do("nodes", do="nodes")["ids"])
+
+
+def test_a_network_in_halves(running: Lab) -> None:
+    running.start("b2", "databases").wait_for("serving")
+    running.until(lambda: count(running, "a1") == 4, "all are one network")
+    running.set_wire(Condition(is_cut=True))
+    running.until(lambda: count(running, "a1") == 2, "the other half is given up")
+    lines = examine(running, "a3", "--only", "parts,seeds")
+    assert lines["parts"]["status"] == "FAULT", lines
+    assert "2 nodes fell silent within" in lines["parts"]["cause"]
+    for host in ("b1", "b2"):
+        assert f"{running.hosts[host].address}:{PORT}" in lines["parts"]["cause"]
+    assert f"{running.hosts['b1'].address}:{PORT} is silent" in lines["seeds"]["cause"]
+    running.set_wire(FAR)
+    running.until(lambda: count(running, "a1") == 4, "it is one network again")
+    for _attempt in range(5):
+        lines = examine(running, "a3", "--only", "parts")
+        if lines["parts"]["status"] == "ok":
+            return
+    raise AssertionError(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import time
 from collections import deque
 from dataclasses import replace
@@ -19,6 +20,8 @@ from iris_py.cli.doctor.serving import WATCHED_S
 from iris_py.cli.doctor.surroundings import (
     Cluster,
     ClusterMember,
+    Death,
+    Deaths,
     Dialled,
     Disk,
     Echoes,
@@ -52,7 +55,7 @@ from iris_py.observe.node_name import NodeName
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Collection, Coroutine, Iterable
     from pathlib import Path
     from typing import Self
 
@@ -68,6 +71,11 @@ __all__ = ["Actual", "member_of", "status_of"]
 SECRETS_BYTES_MAX: Final = 1 << 20
 #: How long nodes have to answer questions about themselves.
 ANSWERS_S: Final = 4.0
+#: Nodes that are asked which others they have found dead: each has seen the deaths of those near it in the ring, which are
+#: spread over the network. Too small: of a large network that fell in parts nothing is heard; too large: looking disturbs.
+DEATHS_ASKED_MAX: Final = 16
+#: Deaths longer ago (seconds) do not count.
+DEATHS_S: Final = 3600.0
 #: How long the members of a cluster may take to be found (seconds).
 VIEW_S: Final = 5.0
 #: How long probes of the lines to other clouds are waited for (seconds): a gateway takes a line that is silent for 3 s for
@@ -273,6 +281,15 @@ class Actual:
         prober = await self._once("prober", self._start)
         return await prober.look_at_ring()
 
+    async def deaths(self) -> Deaths:
+        prober = await self._once("prober", self._start)
+        known = prober.peers()
+        asked = random.sample(known, min(DEATHS_ASKED_MAX, len(known)))
+        nodes = [NodeName(peer.id, peer.address, peer.zone) for peer in asked]
+        found = await prober.ask_nodes("events", nodes=nodes, timeout=ANSWERS_S)
+        reports = [report for report in found.reports if report.events is not None]
+        return Deaths(len(reports), deaths_of(reports, {peer.id for peer in prober.peers()}, time.time()))
+
     async def cluster(self, name: str) -> Cluster:
         prober = await self._once("prober", self._start)
         members = prober.members(name)
@@ -392,6 +409,26 @@ def status_of(report: NodeReport, began: float, ended: float) -> NodeStatus:
         report.statistics.security.primary,
         report.statistics.security.accepted,
     )
+
+
+def deaths_of(reports: Iterable[NodeReport], alive: Collection[str], now_unix_s: float) -> tuple[Death, ...]:
+    """Return the nodes that others have found dead and that are not there, the latest first.
+
+    Args:
+        reports: What the others remember.
+        alive: The ids of the nodes that are there.
+        now_unix_s: The time here.
+    """
+    found: dict[str, Death] = {}
+    for report in reports:
+        for event in report.events or ():
+            if event.kind != "died" or not event.node or event.node in alive:
+                continue
+            s_ago = max(0.0, now_unix_s - report.unix_s_of(event))
+            known = found.get(event.node)
+            if s_ago <= DEATHS_S and (known is None or s_ago > known.s_ago):
+                found[event.node] = Death(event.node, event.node_address, event.node_zone, s_ago)
+    return tuple(sorted(found.values(), key=lambda death: death.s_ago))
 
 
 def member_of(report: NodeReport, before: NodeReport | None) -> ClusterMember | None:

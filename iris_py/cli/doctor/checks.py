@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from iris_py.cli.doctor import answered, clouds, configured, connected, disks, machine, serving
+from iris_py.cli.doctor import answered, clouds, configured, connected, disks, machine, parts, serving
 from iris_py.cli.doctor.check import Check
 
 #: What has to be well before a node can be started to look at the network.
@@ -34,6 +34,7 @@ CHECKS: Final = (
     Check("generations", "the secrets that nodes seal with", answered.generations, _PEERS),
     Check("stalls", "event loops that stand still", answered.stalls, _PEERS),
     Check("ring", "the ring", answered.ring, _PEERS, limit_s=15.0),
+    Check("parts", "nodes that died together", parts.parts, _PEERS),
     Check("clouds", "the lines to other clouds", clouds.clouds, _PEERS, limit_s=15.0),
     Check("cluster", "the members of the cluster", serving.cluster, _PEERS, limit_s=15.0),
 )

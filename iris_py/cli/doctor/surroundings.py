@@ -225,6 +225,26 @@ class Ring:
 
 
 @dataclass(frozen=True, slots=True)
+class Death:
+    """A node that others have found dead, and that is not there again."""
+
+    id: str
+    address: str
+    zone: str
+    s_ago: float
+    """The time since the first one found it dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deaths:
+    """The deaths that nodes remember."""
+
+    asked: int
+    """Nodes that have told what they remember."""
+    deaths: tuple[Death, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterMember:
     """A member of the cluster that is looked at; "lately" is while the doctor looked."""
 
@@ -441,6 +461,9 @@ class Surroundings(Protocol):
 
     async def ring(self) -> Ring | None:
         """Ask nodes for their neighbours; None if nobody says."""
+
+    async def deaths(self) -> Deaths:
+        """Ask some nodes which others they have found dead of late."""
 
     async def cluster(self, name: str) -> Cluster:
         """Look at a cluster and its members for a moment."""

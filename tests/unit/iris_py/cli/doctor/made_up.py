@@ -16,6 +16,8 @@ from iris_py.cli.doctor.surroundings import (
     CloudStatus,
     Cluster,
     ClusterMember,
+    Death,
+    Deaths,
     Dialled,
     Disk,
     Echoes,
@@ -127,6 +129,7 @@ class MadeUp:
     echoes_found: Echoes = field(default_factory=lambda: Echoes(3, IDS[1:], IDS[1:]))
     dialled_found: Dialled = field(default_factory=lambda: Dialled(2, ((f"{OWN}:7400", DialOutcome.REACHED),) * 2))
     statuses_found: Statuses = field(default_factory=lambda: Statuses(3, NODES, "0.1.0", 0.01, SEALS))
+    deaths_found: Deaths = field(default_factory=lambda: Deaths(3))
     ring_found: Ring | None = field(default_factory=lambda: Ring(ring_of(*IDS)))
     members: tuple[ClusterMember, ...] = tuple(
         ClusterMember(peer.id, peer.address, 1, 1024, 4, 32, 1000, 3, 0.002) for peer in PEERS
@@ -203,9 +206,16 @@ class MadeUp:
     async def ring(self) -> Ring | None:
         return self.ring_found
 
+    async def deaths(self) -> Deaths:
+        return self.deaths_found
+
     async def cluster(self, name: str) -> Cluster:
         total = len(self.members) + self.members_missing if self.cluster_total is None else self.cluster_total
         return Cluster(name, total, self.members if total else (), self.members_missing)
+
+
+#: Nodes of another site that died within a second.
+SITE: Final = tuple(Death(f"{number:02x}" * 16, f"10.0.1.{number}:7400", "b", 40.0 + number / 4) for number in range(1, 4))
 
 
 def change(made_up: MadeUp, **values: object) -> None:
@@ -332,6 +342,7 @@ FAULTS: Final[dict[str, dict[str, Inject]]] = {
         "two": lambda it: change(it, ring_found=Ring(ring_of(*IDS[:2]), elsewhere=IDS[2:])),
         "not closed": lambda it: change(it, ring_found=Ring((*ring_of(*IDS)[:3], RingNode(IDS[3], IDS[1], IDS[0])))),
     },
+    "parts": {"halves": lambda it: change(it, deaths_found=Deaths(3, SITE))},
     "clouds": {
         "down": lambda it: each_gateway(it, DOWN),
         "mute": lambda it: change(it, gateways_found=Gateways((), missing=2)),
