@@ -71,7 +71,25 @@ __all__ = [
 
 
 class IrisError(Exception):
-    """Base of all errors that Iris raises."""
+    """Base of all errors that Iris raises.
+
+    Attributes:
+        of_plain_request: Whether a request raised it that is not idempotent, where an idempotent one would have gone on.
+    """
+
+    of_plain_request: bool = False
+    #: How a request that is not idempotent could have gone on. Other callers are not told: it would be no advice to them.
+    _idempotent_advice: str = ""
+
+    def _note_plain_request(self) -> None:
+        """Advise the caller of a request that is not idempotent."""
+        if self._idempotent_advice:
+            self.of_plain_request = True
+            self._advise(self._idempotent_advice)
+
+    def _advise(self, text: str) -> None:
+        """Append a sentence to the text of the error."""
+        self.args: tuple[Any, ...] = (f"{self.args[0]} {text}",)
 
     def __reduce__(self) -> tuple[Callable[..., IrisError], tuple[type[IrisError], tuple[Any, ...]], dict[str, Any]]:
         # Exception.__reduce__ calls the class with the text, but subclasses build the text from other arguments.
@@ -156,10 +174,8 @@ class NoMembers(IrisError):
             )
             return
         if not zone or not elsewhere:
-            super().__init__(
-                f"nobody serves the cluster {cluster!r} ({known}). "
-                "Start a member with node.join(); a request with idempotent=True waits for one within its timeout."
-            )
+            super().__init__(f"nobody serves the cluster {cluster!r} ({known}). Start a member with node.join().")
+            self._idempotent_advice = "A request with idempotent=True waits for a member within its timeout."
             return
         self.elsewhere = elsewhere
         members = f"{elsewhere} member{'s' * (elsewhere != 1)} in other zones"
@@ -181,7 +197,7 @@ class NoMembers(IrisError):
 
     def _add_surroundings(self, seeds: Mapping[str, str], strangers: Sequence[str], *, has_own_secret: bool | None) -> None:
         self.seeds, self.strangers, self.has_own_secret = seeds, strangers, has_own_secret
-        self.args: tuple[Any, ...] = (self.args[0] + self.surroundings,)
+        self.args = (self.args[0] + self.surroundings,)
 
 
 class CloudUnavailable(NoMembers):
@@ -201,9 +217,10 @@ class CloudUnavailable(NoMembers):
         IrisError.__init__(
             self,
             f"no gateway of this network reaches the cloud {self.cloud!r}, so nothing was sent to {cluster!r}. "
-            f"Start `iris gateway` with a [cloud.{self.cloud}] in its configuration, or see `iris federation status`; "
-            "a request with idempotent=True waits for a way within its timeout.",
+            "See `iris federation status`: the line is cut, the other cloud is away, or no `iris gateway` runs here with a "
+            f"[cloud.{self.cloud}] in its configuration.",
         )
+        self._idempotent_advice = "A request with idempotent=True waits for a way within its timeout."
 
 
 class NotExported(NoMembers):
@@ -247,8 +264,10 @@ class NotConnected(IrisError):
         super().__init__(
             f"this node reaches no other node of its network, so it is not known who serves the cluster {cluster!r}: "
             f"{_join_seeds(seeds)}.{_describe_strangers(strangers)} Check that a seed runs, has file descriptors left, and "
-            "lets this host in. It is dialled again and again: try again, or wait with idempotent=True and a longer timeout."
+            "lets this host in. It is dialled again and again: try again."
         )
+
+    _idempotent_advice = "Or wait with idempotent=True and a longer timeout."
 
 
 def _join_seeds(seeds: Mapping[str, str]) -> str:
@@ -277,7 +296,7 @@ class _Unserved(IrisError):
             f" It was asked by a handler of {self.cluster!r} itself, which keeps its place while it waits: if all places wait "
             "so, none gets free. Let handlers ask another cluster, or raise concurrency=."
         )
-        self.args: tuple[Any, ...] = (self.args[0] + hint,)
+        self.args = (self.args[0] + hint,)
 
 
 class RequestTimeout(_Unserved, TimeoutError):
@@ -292,7 +311,16 @@ class RequestTimeout(_Unserved, TimeoutError):
         node_name: The name of the member or gateway, a label for people; empty if it is not known.
     """
 
-    def __init__(self, cluster: str, timeout_s: float, member: str | None, *, gateway: str = "", node_name: str = "") -> None:
+    def __init__(
+        self,
+        cluster: str,
+        timeout_s: float,
+        member: str | None,
+        *,
+        gateway: str = "",
+        node_name: str = "",
+        is_fixed: bool = False,
+    ) -> None:
         self.cluster = cluster
         self.timeout_s = timeout_s
         self.member = member
@@ -301,7 +329,8 @@ class RequestTimeout(_Unserved, TimeoutError):
         where = f"member {_shown(member, node_name)} held it" if member else "no member took it"
         if gateway and not member:
             where = f"the gateway {_shown(gateway, node_name)} held it"
-        super().__init__(f"no reply from {cluster!r} within {timeout_s:g} s ({where}). Allow more time with timeout=.")
+        advice = "See `iris federation status`, and try again." if is_fixed else "Allow more time with timeout=."
+        super().__init__(f"no reply from {cluster!r} within {timeout_s:g} s ({where}). {advice}")
 
 
 class Overloaded(_Unserved):
@@ -333,9 +362,13 @@ class Overloaded(_Unserved):
             )
             return
         super().__init__(
-            f"all {tried} tried members of {cluster!r} are full; the request was not executed. "
-            'Try again later, add members, or wait for a place with on_full="wait" and a longer timeout.'
+            f"all {tried} tried members of {cluster!r} are full; the request was not executed. Try again later, or add members."
         )
+
+    def _note_no_wait(self) -> None:
+        """Advise a caller who has not waited for a place."""
+        if self.cluster and self.retry_after_s is None:
+            self._advise('Or wait for a place with on_full="wait", which is the default.')
 
 
 class MemberLost(IrisError):
@@ -358,8 +391,10 @@ class MemberLost(IrisError):
             who = f"the gateway {_shown(gateway, node_name)} on the way to {cluster!r}"
         super().__init__(
             f"{who} went away while it held the request, which may have been executed. "
-            "If executing it twice is harmless, pass idempotent=True and it is retried on another member."
+            "If executing it twice is harmless, ask again."
         )
+
+    _idempotent_advice = "With idempotent=True it is retried on another member."
 
 
 class TooManyMembersLost(MemberLost):
@@ -382,8 +417,11 @@ class TooManyMembersLost(MemberLost):
         self.args = (
             f"the request to {cluster!r} was given up: {count} member{'s' * (count != 1)}{which} went away while they held it. "
             "Its handler may be what ends their processes (a crash, or a limit of memory), so no further member is risked. "
-            "Look at the end of their logs; to risk more members, pass retry=iris_py.Retry(members_lost_max=...).",
+            "Look at the end of their logs."
+            + ("" if "@" in cluster else " To risk more members, pass retry=iris_py.Retry(members_lost_max=...)."),
         )
+
+    _idempotent_advice = ""
 
 
 class RemoteError(IrisError):

@@ -238,7 +238,7 @@ class PublishLine:
                         break
                     await asyncio.sleep(AGAIN_S)
         except TimeoutError:
-            raise RequestTimeout(name, ASK_TIMEOUT_S, None) from None
+            raise RequestTimeout(name, ASK_TIMEOUT_S, None, is_fixed=True) from None
         if len(self._taken) >= NAMES_MAX:
             self._taken.clear()
         self._taken[topic] = None

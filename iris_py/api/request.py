@@ -15,7 +15,7 @@ from iris_py.api.handler import handled_cluster
 from iris_py.api.options import OnFull
 from iris_py.api.sealed import SealedCall, as_seal
 from iris_py.defaults import REQUEST_TIMEOUT_S
-from iris_py.errors import ConfigurationError, Overloaded, RequestTimeout
+from iris_py.errors import ConfigurationError, IrisError, MemberLost, Overloaded, RequestTimeout
 from iris_py.federation.names import CLOUD_MARK
 from iris_py.patterns.request.pending import Ticket
 from iris_py.patterns.request.retry import Retry, retry_of
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from iris_py.api.codec import AnyCodec, CallerCodec, CodecFormat
     from iris_py.api.options import RequestOptions
     from iris_py.api.sealed import SealLike
-    from iris_py.errors import IrisError
     from iris_py.payloads import Answer, BytesLike, Question, TypeForm
     from iris_py.wire.headers import HeaderValue
 
@@ -267,6 +266,8 @@ class Requesting(NodeBase):
         except BaseException as exc:
             if isinstance(exc, Overloaded | RequestTimeout) and handled_cluster.get() == cluster:
                 exc._note_own_place()
+            if isinstance(exc, IrisError):
+                _advise(exc, retry, on_full, wait_for_members)
             if call is not None:
                 call.end(exc)
             raise
@@ -280,6 +281,15 @@ class Requesting(NodeBase):
             future.exception()  # both happened in one turn; asyncio would log an error that nobody took
         self._core.requester.cancel(request_id)
         self._driver.wake()
+
+
+def _advise(error: IrisError, retry: Retry | None, on_full: OnFull, wait_for_members: float | None) -> None:
+    """Advise the caller of a request to use the options that would have helped, and that it has not used."""
+    if isinstance(error, Overloaded):
+        if on_full == "raise":
+            error._note_no_wait()
+    elif retry is None and (wait_for_members is None or isinstance(error, MemberLost)):
+        error._note_plain_request()
 
 
 def check_timeout(timeout: float) -> None:

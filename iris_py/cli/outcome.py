@@ -141,10 +141,11 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
         who = short_name(error.member, error.node_name)
         return f"the tunnel to member {who} of {error.cluster!r} broke: {error.reason}{cause}. Begin again."
     if isinstance(error, CloudUnavailable):
-        wait = " Or wait for a way with --idempotent." if "--idempotent" in options else ""
+        wait = " Or wait for a way with --idempotent." if _would_go_on(error, options) else ""
         return (
-            f"no gateway of this network reaches the cloud {error.cloud!r}, so nothing was sent to {error.cluster!r}. Start "
-            f"`iris gateway` with a [cloud.{error.cloud}], or see `iris federation status`.{wait}{error.surroundings}"
+            f"no gateway of this network reaches the cloud {error.cloud!r}, so nothing was sent to {error.cluster!r}. "
+            "See `iris federation status`: the line is cut, the other cloud is away, or no `iris gateway` runs here with a "
+            f"[cloud.{error.cloud}].{wait}{error.surroundings}"
         )
     if isinstance(error, NotExported):
         return str(error)
@@ -152,7 +153,7 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
         return _explain_no_members(error, options)
     if isinstance(error, NotConnected):
         seeds = "; ".join(f"{address} {reason}" for address, reason in error.seeds.items())
-        wait = ", or wait with --idempotent" if "--idempotent" in options else ""
+        wait = ", or wait with --idempotent" if _would_go_on(error, options) else ""
         return (
             f"no other node of the network is reached, so it is not known who serves {error.cluster!r}: {seeds}. "
             f"Check that a seed runs, has file descriptors left, and lets this host in; then try again{wait}."
@@ -176,7 +177,7 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
             "be what ends their processes. Look at the end of their logs before you ask again."
         )
     if isinstance(error, MemberLost):
-        advice = "use --idempotent" if "--idempotent" in options else "do it again"
+        advice = "use --idempotent" if _would_go_on(error, options) else "do it again"
         who = f"a gateway on the way to {error.cluster!r}"
         if error.member:
             who = f"member {short_name(error.member, error.node_name)} of {error.cluster!r}"
@@ -199,6 +200,11 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
     return f"{type(error).__name__}: {error}. This is a bug in Iris; -vv shows where."
 
 
+def _would_go_on(error: IrisError, options: Collection[str]) -> bool:
+    """Return whether the command could have been given ``--idempotent``, was not, and would have gone on with it."""
+    return error.of_plain_request and "--idempotent" in options
+
+
 def _explain_no_members(error: NoMembers, options: Collection[str]) -> str:
     if error.elsewhere:
         members = f"{error.elsewhere} member{'s' * (error.elsewhere != 1)}"
@@ -206,7 +212,7 @@ def _explain_no_members(error: NoMembers, options: Collection[str]) -> str:
             f"nobody in the zone {error.zone!r} serves {error.cluster!r} ({members} in other zones). "
             f"Leave out --require, or use --prefer.{error.surroundings}"
         )
-    wait = ", or wait for one with --idempotent" if "--idempotent" in options else ""
+    wait = ", or wait for one with --idempotent" if _would_go_on(error, options) else ""
     if "@" in error.cluster:
         return f"nobody serves {error.cluster!r} there. Start a member in that cloud{wait}."
     start = f"`iris join {shlex.quote(error.cluster)} --exec ...`"

@@ -17,27 +17,36 @@ from iris_py.cli.outcome import ExitCode, execute, exit_code, explain, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine
 
+
+def plain(error: errors.IrisError) -> errors.IrisError:
+    """The error as the caller of a request gets it that is not idempotent."""
+    error._note_plain_request()
+    return error
+
+
 CASES = [
     (errors.ConfigurationError("listen is wrong. Correct it."), ExitCode.USAGE, "listen is wrong"),
     (errors.NoMembers("upper", 2), ExitCode.NO_MEMBERS, "iris join upper"),
     (errors.NoMembers("upper", 2, "eu", 1), ExitCode.NO_MEMBERS, "the zone 'eu' serves 'upper' (1 member in other zones)"),
     (errors.NoMembers("upper", 2, "eu", 0), ExitCode.NO_MEMBERS, "iris join upper"),
     (errors.NotConnected("upper", {"192.0.2.1:1": "is silent"}), ExitCode.NOT_CONNECTED, "192.0.2.1:1 is silent. Check"),
-    (errors.NotConnected("upper", {"192.0.2.1:1": "is silent"}), ExitCode.NOT_CONNECTED, "--idempotent"),
+    (plain(errors.NotConnected("upper", {"192.0.2.1:1": "is silent"})), ExitCode.NOT_CONNECTED, "wait with --idempotent"),
+    (plain(errors.NoMembers("upper", 2)), ExitCode.NO_MEMBERS, "wait for one with --idempotent"),
     (errors.RequestTimeout("upper", 5.0, None), ExitCode.TIMEOUT, "--timeout"),
     (errors.RequestTimeout("upper", 5.0, "ab" * 16), ExitCode.TIMEOUT, "abababab"),
     (errors.Overloaded("upper", 3), ExitCode.OVERLOADED, "--timeout"),
     (errors.HandshakeError("127.0.0.1:1", "no answer"), ExitCode.HANDSHAKE, "127.0.0.1:1"),
     (errors.SealError("upper"), ExitCode.HANDSHAKE, "same secret"),
     (errors.RemoteError("upper", "ab" * 16, "SealError", "refused"), ExitCode.HANDSHAKE, "refused"),
-    (errors.MemberLost("upper", "ab" * 16), ExitCode.FAILED, "--idempotent"),
+    (plain(errors.MemberLost("upper", "ab" * 16)), ExitCode.FAILED, "use --idempotent"),
+    (errors.MemberLost("upper", "ab" * 16), ExitCode.FAILED, "do it again"),
     (errors.TooManyMembersLost("upper", ["ab" * 16, "cd" * 16]), ExitCode.FAILED, "abababab, cdcdcdcd went away"),
     (errors.RemoteError("upper", "ab" * 16, "CommandFailed", "exit status 1\n\x1b[31mred"), ExitCode.FAILED, "\\x1b[31mred"),
     (errors.MessageTooLarge(5, 4), ExitCode.FAILED, "limit of 4"),
     (
-        errors.CloudUnavailable("upper@eu"),
+        plain(errors.CloudUnavailable("upper@eu")),
         ExitCode.NO_MEMBERS,
-        "[cloud.eu], or see `iris federation status`. Or wait for a way",
+        "no `iris gateway` runs here with a [cloud.eu]. Or wait for a way with --idempotent.",
     ),
     (errors.NotExported("upper@eu"), ExitCode.NO_MEMBERS, "See `iris federation explain upper@eu`"),
     (errors.NoMembers("upper@eu", 0), ExitCode.NO_MEMBERS, "Start a member in that cloud"),
@@ -81,6 +90,12 @@ def test_advice_fits_the_command_line() -> None:
     for error, _, _ in CASES:
         assert "timeout=" not in explain(error)
         assert "idempotent=" not in explain(error)
+
+
+def test_idempotence_is_not_advised_to_who_used_it() -> None:
+    for error, _, _ in CASES:
+        advises = "--idempotent" in explain(error, {"--timeout", "--idempotent"})
+        assert advises is getattr(error, "of_plain_request", False)
 
 
 COMMANDS: dict[str, Any] = cast("Any", get_command(make_app())).commands
