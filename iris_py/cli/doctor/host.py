@@ -152,6 +152,8 @@ def look_at_disks(uses: Mapping[Path, str]) -> tuple[Disk, ...]:
                 continue
             except OSError:
                 break  # the check of the state directory, or of the secret, says why
+            if system.f_flag & os.ST_RDONLY:
+                break  # nothing is written there, as to a secret that an orchestrator mounts
             files = (system.f_ffree if os.geteuid() == 0 else system.f_favail) if system.f_files else None
             found.setdefault(device, Disk(str(path), use, free_bytes_of(system), files))
             break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pytest
 
 from iris_py.cli.doctor import host as module
 from iris_py.cli.doctor.host import Host, PeersRead, look_at_state
+from iris_py.cli.doctor.surroundings import Disk
 from iris_py.files.remembered import RememberedPeers
 
 if TYPE_CHECKING:
@@ -112,3 +114,37 @@ def test_peers_are_read_and_left_as_they_are(tmp_path: Path) -> None:
     peers.forget("127.0.0.1:1")
     peers.remove("aa")
     assert RememberedPeers(tmp_path, TAG).addresses() == ["127.0.0.1:1"]
+
+
+def test_disks_are_looked_at_once_and_what_is_not_there_counts_as_its_parent(tmp_path: Path) -> None:
+    uses = {tmp_path / "state" / "iris": "the state directory", tmp_path: "secrets", tmp_path / "file" / "below": "a mistake"}
+    (tmp_path / "file").touch()
+    [found] = module.look_at_disks(uses)
+    assert (found.path, found.use) == (str(tmp_path), "the state directory")
+    assert found.free_bytes > 0
+    assert not (tmp_path / "state").exists(), "it changes nothing"
+
+
+@pytest.mark.parametrize(("files", "left", "told"), [(1000, 7, 7), (0, 0, None)], ids=["inodes", "without a bound"])
+@pytest.mark.parametrize(("user", "free_bytes"), [(0, 300 * 4096), (1000, 20 * 4096)], ids=["root", "a user"])
+def test_room_is_what_this_user_may_write(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: int, left: int, told: int | None, user: int, free_bytes: int
+) -> None:
+    system = os.statvfs_result((4096, 4096, 5000, 300, 20, files, left, left, 0, 255))
+    monkeypatch.setattr("os.statvfs", lambda _path: system)
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    assert module.look_at_disks({tmp_path: "x"}) == (Disk(str(tmp_path), "x", free_bytes, told),)
+
+
+def test_nothing_is_written_to_what_is_mounted_read_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    system = os.statvfs_result((4096, 4096, 5000, 0, 0, 9, 0, 0, os.ST_RDONLY, 255))
+    monkeypatch.setattr("os.statvfs", lambda _path: system)
+    assert module.look_at_disks({tmp_path: "x"}) == ()
+
+
+def test_a_disk_that_cannot_be_looked_at_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(_path: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.statvfs", refuse)
+    assert module.look_at_disks({tmp_path: "x"}) == ()
