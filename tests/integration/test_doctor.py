@@ -464,8 +464,8 @@ def test_a_member_that_has_become_slow_and_that_callers_avoid() -> None:
         nonlocal pause_s
         async with Nodes([]) as nodes:
             node = await nodes.start()
-            for handler in (answer, fade):
-                await (await nodes.start()).join("databases", handler)
+            await (await nodes.start()).join("databases", answer)
+            await (await nodes.start(name="fading")).join("databases", fade)
             await until(lambda: len(node.members("databases")) == 2)
             fading = nodes.opened[2]
             while fading.statistics().executed < 100:
@@ -475,7 +475,7 @@ def test_a_member_that_has_become_slow_and_that_callers_avoid() -> None:
             while fading.statistics().executed < executed + 5:  # the balancer asks it now and then
                 await node.request("databases", b"")
             said = warnings(await look("cluster", cluster="databases"))["cluster"]
-            assert f"one is slow: {fading.address} takes 2" in said
+            assert f"one is slow: {fading.address} (fading) takes 2" in said
 
     asyncio.run(main())
 
@@ -521,14 +521,17 @@ def test_a_cluster_whose_tunnels_are_all_open() -> None:
 
     async def main() -> None:
         async with Nodes([]) as nodes:
-            node = await nodes.start()
-            await (await nodes.start()).join("databases", Keeper(), tunnels=3)
+            node = await nodes.start(name="holder")
+            await (await nodes.start(name="keeper")).join("databases", Keeper(), tunnels=3)
             async with AsyncExitStack() as opened:
                 for count in range(3):
                     assert ("cluster" in faults(await look("cluster", cluster="databases"))) is False, count
                     await opened.enter_async_context(node.tunnel("databases"))
                 said = faults(await look("cluster", cluster="databases"))["cluster"]
-                assert f"3 of 3 tunnels are open at {nodes.opened[1].address} ({node.address} has 3 of them)" in said
+                assert (
+                    f"3 of 3 tunnels are open at {nodes.opened[1].address} (keeper): {node.address} (holder) has 3 of them"
+                    in said
+                )
             found: dict[str, Examined] = {}
             async with asyncio.timeout(PATIENCE_S):
                 while not found or found["cluster"].finding.status is not Status.OK:

@@ -285,7 +285,7 @@ class Actual:
         prober = await self._once("prober", self._start)
         known = prober.peers()
         asked = random.sample(known, min(DEATHS_ASKED_MAX, len(known)))
-        nodes = [NodeName(peer.id, peer.address, peer.zone) for peer in asked]
+        nodes = [NodeName(peer.id, peer.address, peer.zone, peer.name) for peer in asked]
         found = await prober.ask_nodes("events", nodes=nodes, timeout=ANSWERS_S)
         reports = [report for report in found.reports if report.events is not None]
         return Deaths(len(reports), deaths_of(reports, {peer.id for peer in prober.peers()}, time.time()))
@@ -408,6 +408,7 @@ def status_of(report: NodeReport, began: float, ended: float) -> NodeStatus:
         process.descriptors_max or None,
         report.statistics.security.primary,
         report.statistics.security.accepted,
+        report.node.name,
     )
 
 
@@ -427,7 +428,7 @@ def deaths_of(reports: Iterable[NodeReport], alive: Collection[str], now_unix_s:
             s_ago = max(0.0, now_unix_s - report.unix_s_of(event))
             known = found.get(event.node)
             if s_ago <= DEATHS_S and (known is None or s_ago > known.s_ago):
-                found[event.node] = Death(event.node, event.node_address, event.node_zone, s_ago)
+                found[event.node] = Death(event.node, event.node_address, event.node_zone, s_ago, event.node_name)
     return tuple(sorted(found.values(), key=lambda death: death.s_ago))
 
 
@@ -464,6 +465,7 @@ def member_of(report: NodeReport, before: NodeReport | None) -> ClusterMember | 
         tunnels=service.tunnels_open,
         tunnels_max=service.tunnels_max,
         tunnel_holders=tuple(service.tunnel_holders.items()),
+        name=report.node.name,
     )
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.ids import RING
-from iris_py.cli.doctor.check import Finding, fault, ok, skipped, warning
+from iris_py.cli.doctor.check import Finding, fault, ok, show_node, skipped, warning
 from iris_py.cli.doctor.connected import NOBODY
 from iris_py.cli.generations import Holder, describe_generations, describe_holdings, holdings_of, is_split
 
@@ -36,7 +36,7 @@ async def clock(subject: Subject) -> Finding:
     answers = await _answers(subject)
     if isinstance(answers, Finding):
         return answers
-    offsets = {_name(node): node.clock_offset_s for node in answers.nodes if node.clock_offset_s is not None}
+    offsets = {show_node(node): node.clock_offset_s for node in answers.nodes if node.clock_offset_s is not None}
     if not offsets:
         return skipped("no node says what its clock shows")
     wrong = {name: offset for name, offset in offsets.items() if abs(offset) > CLOCK_OFFSET_MAX_S}
@@ -90,7 +90,7 @@ async def generations(subject: Subject) -> Finding:
     answers = await _answers(subject)
     if isinstance(answers, Finding):
         return answers
-    holdings = holdings_of(Holder(_name(node), node.seals, node.accepts) for node in answers.nodes)
+    holdings = holdings_of(Holder(node.address or node.id[:8], node.seals, node.accepts) for node in answers.nodes)
     if not holdings:
         return skipped("no node says which secret it seals with")
     own = holdings_of([Holder("the settings here", answers.own_seals, answers.own_accepts)])
@@ -114,7 +114,7 @@ async def stalls(subject: Subject) -> Finding:
     answers = await _answers(subject)
     if isinstance(answers, Finding):
         return answers
-    lateness = {_name(node): node.lateness_s or 0.0 for node in answers.nodes}
+    lateness = {show_node(node): node.lateness_s or 0.0 for node in answers.nodes}
     late = {name: late_s for name, late_s in lateness.items() if late_s >= STALL_WARNING_S}
     full = [node for node in answers.nodes if _uses_too_many(node)]
     causes, hints = [], []
@@ -128,7 +128,7 @@ async def stalls(subject: Subject) -> Finding:
         causes.append(f"the event loop here, which has nothing to do, stood still for {answers.own_lateness_s:.2f} s")
         hints.append("uptime")
     if full:
-        causes.append(f"{_name(full[0])} has {full[0].descriptors} of {full[0].descriptors_max} file descriptors in use")
+        causes.append(f"{show_node(full[0])} has {full[0].descriptors} of {full[0].descriptors_max} file descriptors in use")
         hints.append("ulimit -n")
     if not causes:
         return ok(f"none of {len(answers.nodes)} nodes for {STALL_WARNING_S:g} s within the last minute")
@@ -201,10 +201,6 @@ async def _answers(subject: Subject) -> Statuses | Finding:
     if not answers.asked:
         return skipped("no node was asked about itself")
     return answers if answers.nodes else skipped(f"none of {answers.asked} nodes that were asked about themselves has answered")
-
-
-def _name(node: NodeStatus) -> str:
-    return node.address or node.id[:8]
 
 
 def _first(found: Mapping[str, float]) -> dict[str, float]:

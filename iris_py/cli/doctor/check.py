@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from iris_py.cli.doctor.surroundings import Surroundings
 
@@ -56,6 +56,33 @@ def fault(cause: str, advice: str, *hints: str, is_blocking: bool = False) -> Fi
 def skipped(because: str) -> Finding:
     """Return that nothing can be said, and why."""
     return Finding(Status.SKIPPED, f"because {because}")
+
+
+class Named(Protocol):
+    """A node that a line names."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    @property
+    def address(self) -> str:
+        """The address where it listens; empty if that is not known."""
+
+    @property
+    def name(self) -> str:
+        """Its name; empty if it tells none."""
+
+
+def show_node(node: Named) -> str:
+    """Return a node for people: where it listens, or else its id, and its name."""
+    where = node.address or node.id[:8]
+    return f"{where} ({node.name})" if node.name else where
+
+
+def names_of(nodes: Iterable[Named]) -> dict[str, str]:
+    """Return nodes for people, by id."""
+    return {node.id: show_node(node) for node in nodes}
 
 
 @dataclass(frozen=True, slots=True)

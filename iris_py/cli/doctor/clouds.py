@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.doctor.check import Finding, Status, fault, ok, skipped
+from iris_py.cli.doctor.check import Finding, Status, fault, names_of, ok, skipped
 from iris_py.cli.doctor.connected import NOBODY
 from iris_py.cli.doctor.disks import describe_room, is_short
 from iris_py.errors import IrisError
@@ -64,7 +64,7 @@ async def clouds(subject: Subject) -> Finding:
         if asked.missing:
             return Finding(Status.FAULT, f"none of {_count(asked.missing, 'gateway')} has answered", _GATEWAY, (_STATUS,))
         return ok("no gateway runs in this network")
-    names = {peer.id: peer.address or peer.id[:8] for peer in reached.peers}
+    names = names_of(reached.peers)
     found, up = _Found(), []
     for alias in sorted({alias for gateway in asked.gateways for alias in gateway.clouds}):
         up += _look_at_cloud(found, alias, asked.gateways, names)
@@ -79,9 +79,9 @@ async def clouds(subject: Subject) -> Finding:
 
 def _look_at_cloud(found: _Found, alias: str, gateways: Iterable[GatewayStatus], names: dict[str, str]) -> list[str]:
     """Note what is wrong with one cloud; return a description if it is reached."""
-    views = {_name(gateway.node, names): gateway.clouds[alias] for gateway in gateways if alias in gateway.clouds}
+    views = {gateway.node: gateway.clouds[alias] for gateway in gateways if alias in gateway.clouds}
     ignorant = [_name(gateway.node, names) for gateway in gateways if alias not in gateway.clouds]
-    up = {name: cloud for name, cloud in views.items() if cloud.is_up}
+    up = {node: cloud for node, cloud in views.items() if cloud.is_up}
     if ignorant:
         found.add(Status.WARNING, f"{_some(ignorant)} has no [cloud.{alias}], and other gateways have", _FILES)
     if not up:
@@ -89,9 +89,9 @@ def _look_at_cloud(found: _Found, alias: str, gateways: Iterable[GatewayStatus],
         where = "the only gateway" if len(views) == 1 else f"any of {len(views)} gateways"
         found.add(Status.FAULT, f"the cloud {alias!r} cannot be reached from {where}: {why}", _REACH)
         return []
-    for name, cloud in views.items():
-        bad = _lost(cloud)
-        if name not in up:
+    for node, cloud in views.items():
+        name, bad = _name(node, names), _lost(cloud)
+        if node not in up:
             found.add(Status.WARNING, f"{name} has no line to {alias!r} ({_some(_obstacles(cloud), '; ')})", _REACH)
         elif bad:
             good = sum(_is_good(line) for line in cloud.bundles)
@@ -136,7 +136,7 @@ async def way(subject: Subject, name: str) -> Finding:
     if not asked.gateways:
         what = f"none of {_count(asked.missing, 'gateway')} has answered" if asked.missing else "no gateway runs here"
         return fault(f"nothing goes to {name!r}: {what}", "Start a gateway, with its settings.", "iris gateway federation.toml")
-    names = {peer.id: peer.address or peer.id[:8] for peer in (await subject.surroundings.reached()).peers}
+    names = names_of((await subject.surroundings.reached()).peers)
     going = [gateway for gateway in asked.gateways if gateway.goes]
     found = _Found()
     for gateway in asked.gateways:

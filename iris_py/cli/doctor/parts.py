@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.doctor.check import Finding, fault, ok, skipped
+from iris_py.cli.doctor.check import Finding, fault, ok, show_node, skipped
 from iris_py.cli.doctor.connected import NOBODY
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ async def parts(subject: Subject) -> Finding:
         if away:
             return ok(f"{len(away)} node{'s' * (len(away) != 1)} on other hosts died within the last hour, and not together")
         return ok("no host is missed")
-    named = ", ".join(death.address or death.id[:8] for death in together[:NAMED_MAX])
+    named = ", ".join(show_node(death) for death in together[:NAMED_MAX])
     more = f" and {len(together) - NAMED_MAX} more" if len(together) > NAMED_MAX else ""
     within_s = together[-1].s_ago - together[0].s_ago
     cause = (

@@ -92,7 +92,7 @@ class Prober(Node):
 
     def peers(self) -> tuple[Peer, ...]:
         """Return the other nodes of the network that it knows."""
-        return tuple(Peer(member.id, member.address, member.zone) for member in self.nodes()[1:])
+        return tuple(Peer(member.id, member.address, member.zone, member.name) for member in self.nodes()[1:])
 
     def strangers(self) -> tuple[str, ...]:
         """Return the hosts where nodes of other networks are heard."""

@@ -7,7 +7,7 @@ from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.doctor.check import Finding, Status, fault, ok, skipped
+from iris_py.cli.doctor.check import Finding, Status, fault, names_of, ok, show_node, skipped
 from iris_py.cli.doctor.clouds import way
 from iris_py.wire.names import CLOUD_MARK
 
@@ -53,7 +53,7 @@ async def cluster(subject: Subject) -> Finding:
     members = found.members
     if not members:
         return skipped(f"none of the {found.total} members of {name!r} has said how it is")
-    names = {peer.id: peer.address or peer.id[:8] for peer in (await subject.surroundings.reached()).peers}
+    names = names_of((await subject.surroundings.reached()).peers)
     few_tunnels, no_tunnels = _tunnels(members, names)
     faults = [text for text in (_full(members), no_tunnels, _dropping(members), _failing(members, FAILED_FAULT)) if text]
     warnings = [
@@ -96,9 +96,9 @@ def _tunnels(members: tuple[ClusterMember, ...], names: dict[str, str]) -> tuple
     for each in short:
         held.update(dict(each.tunnel_holders))
     opened, bound = sum(each.tunnels for each in short), sum(each.tunnels_max for each in short)
-    where = _name(short[0]) if len(short) == 1 else f"{len(short)} of {len(serving)} members"
+    where = show_node(short[0]) if len(short) == 1 else f"{len(short)} of {len(serving)} members"
     holders = ", ".join(f"{names.get(node, node[:8])} has {count}" for node, count in held.most_common(HOLDERS_MAX))
-    text = f"{opened} of {bound} tunnels are open at {where}" + (f" ({holders} of them)" if holders else "")
+    text = f"{opened} of {bound} tunnels are open at {where}" + (f": {holders} of them" if holders else "")
     is_fault = all(each.tunnels >= each.tunnels_max for each in serving)
     return ("", text + ", and no member takes another one") if is_fault else (text, "")
 
@@ -119,7 +119,7 @@ def _dropping(members: tuple[ClusterMember, ...]) -> str:
     worst = max(growing, key=lambda each: growing[each])
     if not growing[worst]:
         return ""
-    return f"drops grow: {sum(growing.values())} while the doctor looked, most at {_name(worst)}"
+    return f"drops grow: {sum(growing.values())} while the doctor looked, most at {show_node(worst)}"
 
 
 def _failing(members: tuple[ClusterMember, ...], part: float) -> str:
@@ -127,7 +127,7 @@ def _failing(members: tuple[ClusterMember, ...], part: float) -> str:
     if not failing:
         return ""
     worst = max(failing, key=lambda each: each.failed / each.executed)
-    where = f"{_name(worst)}, at {len(failing)} of {len(members)} members"
+    where = f"{show_node(worst)}, at {len(failing)} of {len(members)} members"
     return f"handlers fail: {worst.failed} of {worst.executed} requests at {where}"
 
 
@@ -140,7 +140,7 @@ def _slow(members: tuple[ClusterMember, ...]) -> str:
     slow_s = times[slowest] or 0.0
     if slow_s < max(SLOW_S, SLOW_TIMES * others):
         return ""
-    return f"one is slow: {_name(slowest)} takes {slow_s * 1000:.0f} ms where others take {others * 1000:.0f} ms"
+    return f"one is slow: {show_node(slowest)} takes {slow_s * 1000:.0f} ms where others take {others * 1000:.0f} ms"
 
 
 def _stuck(members: tuple[ClusterMember, ...]) -> str:
@@ -153,12 +153,8 @@ def _stuck(members: tuple[ClusterMember, ...]) -> str:
     requests = f"{worst.held_lately} request{'s' * (worst.held_lately != 1)}"
     others = f"others answer within {median(times) * 1000:.0f} ms"
     more = f", and {len(stuck) - 1} more members likewise" if len(stuck) > 1 else ""
-    return f"one is stuck: {_name(worst)} has held {requests} for {WATCHED_S:g} s at least, where {others}{more}"
+    return f"one is stuck: {show_node(worst)} has held {requests} for {WATCHED_S:g} s at least, where {others}{more}"
 
 
 def _missing(count: int) -> str:
     return f"{count} member{'s' * (count != 1)} did not answer" if count else ""
-
-
-def _name(member: ClusterMember) -> str:
-    return member.address or member.id[:8]

@@ -129,6 +129,8 @@ class Peer:
     id: str
     address: str
     zone: str = ""
+    name: str = ""
+    """Its name; empty if it tells none. A label for people, which any node can take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,7 @@ class NodeStatus:
     """The id of the generation of the network's secret that it seals with; empty if it does not say."""
     accepts: tuple[str, ...] = ()
     """The ids of the other generations that it holds."""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +236,7 @@ class Death:
     zone: str
     s_ago: float
     """The time since the first one found it dead."""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +274,7 @@ class ClusterMember:
     """How many it may serve at once; 0 if it serves none, or does not say."""
     tunnel_holders: tuple[tuple[str, int], ...] = ()
     """The nodes that have most of them, by id, with how many."""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def test_members_full_of_tunnels_are_a_fault_that_names_the_holders() -> None:
     found = look(*tunnels(10, 10))
     assert found.status is Status.FAULT
     assert found.cause == (
-        f"20 of 20 tunnels are open at 2 of 2 members ({PEERS[2].address} has 18, {'ee' * 4} has 2 of them), "
+        f"20 of 20 tunnels are open at 2 of 2 members: {PEERS[2].address} has 18, {'ee' * 4} has 2 of them, "
         "and no member takes another one"
     )
     assert "Close tunnels" in found.advice
@@ -79,7 +79,7 @@ def test_members_full_of_tunnels_are_a_fault_that_names_the_holders() -> None:
 def test_one_member_full_of_tunnels_is_a_warning_and_nearly_all_likewise() -> None:
     found = look(*tunnels(10, 3))
     assert found.status is Status.WARNING
-    assert f"10 of 10 tunnels are open at {FAST[0].address} ({PEERS[2].address} has 9, {'ee' * 4} has 1 of them)" in found.cause
+    assert f"10 of 10 tunnels are open at {FAST[0].address}: {PEERS[2].address} has 9, {'ee' * 4} has 1 of them" in found.cause
     assert look(*tunnels(9, 9)).status is Status.WARNING
 
 
@@ -88,3 +88,11 @@ def test_tunnels_that_are_open_are_no_fault_and_counted() -> None:
     assert found.status is Status.OK
     assert "11 tunnels open" in found.cause
     assert look(*first(tunnels=0, tunnels_max=0)).status is Status.OK
+
+
+def test_names_stand_beside_addresses_and_ids() -> None:
+    assert (
+        f"one is slow: {FAST[0].address} (web-1/orders.py) takes" in look(*first(handler_s=0.5, name="web-1/orders.py")).cause
+    )
+    nameless = first(handler_s=0.5, address="", name="web-1/orders.py")
+    assert f"one is slow: {FAST[0].id[:8]} (web-1/orders.py) takes" in look(*nameless).cause
