@@ -31,6 +31,7 @@ def draw() -> str:
     nodes = [
         TopologyNodeLine(
             id=node.info.id.hex(),
+            name="",
             address=f"10.0.{number % 3}.{1 + number // 3}:4711",
             zone=ZONES[number % 3],
             version="",

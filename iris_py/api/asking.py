@@ -93,8 +93,9 @@ class Asking(NodeBase):
         Args:
             parts: What to ask for, of ``counts``, ``clusters``, ``topics``, ``subscriptions``, ``tunnels``, ``links``,
                 ``peers``, ``overlay``, ``security``, ``questions``, ``process`` and ``histograms``, which are the fields of
-                :class:`Statistics` (``counts`` are its numbers, ``peers`` its ``links.each``), and ``events``. Nothing asks for
-                the version, clock and sizes of a node alone, which are in every answer.
+                :class:`Statistics` (``counts`` are its numbers, ``peers`` its ``links.each``), ``events``, and ``departures``:
+                the nodes that have left or died. Nothing asks for the version, clock and sizes of a node alone, which are in
+                every answer.
             nodes: The nodes to ask; those of an earlier answer, for example. None for all, or a sample.
             cluster: The only cluster to hear of in ``clusters``; empty for all.
             every: Whether to ask every node of a large network, too.
@@ -315,8 +316,8 @@ class Asking(NodeBase):
             if is_first:
                 round_trip_s, is_first = found[1], False
             pages.take(answer)
-        statistics, events = pages.statistics(), pages.events()
-        if statistics is None or events is None:
+        statistics, events, departures = pages.statistics(), pages.events(), pages.departures()
+        if statistics is None or events is None or departures is None:
             return _MISSING
         return NodeReport(
             node=msgspec.structs.replace(self._named(info), name=pages.about.name),
@@ -325,6 +326,7 @@ class Asking(NodeBase):
             round_trip_s=round_trip_s,
             received_unix_s=self._read_unix_s(),
             events=events if pages.tells("events") else None,
+            departures=departures if pages.tells("departures") else None,
             left_out=pages.left_out,
             pages=pages.taken,
         )

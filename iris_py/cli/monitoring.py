@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
 
-__all__ = ["LINES", "WatchLine", "describe", "monitor", "read_kinds", "read_since"]
+__all__ = ["LINES", "WatchLine", "describe", "monitor", "read_duration", "read_kinds", "read_since"]
 
 #: How often nodes are looked for (seconds). Too small: a large network is asked for all its roots again and again; too large:
 #: newcomers are seen late, though nothing of them is missed.
@@ -266,13 +266,24 @@ def read_since(given: str | None) -> tuple[int | None, float]:
         return None, 0.0
     if _NUMBER.fullmatch(given):
         return int(given), 0.0
-    match = _DURATION.fullmatch(given.strip())
-    if match is None:
+    if _DURATION.fullmatch(given.strip()) is None:
         raise ConfigurationError(
             f"--since {given!r} is neither the number of an event nor a duration. Write 90s, 10m, 2h or 1d; 0 is all that "
             "nodes keep."
         )
-    return None, float(match[1]) * _UNITS_S[match[2]]
+    return None, read_duration(given)
+
+
+def read_duration(given: str) -> float:
+    """Return a duration in seconds.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    match = _DURATION.fullmatch(given.strip())
+    if match is None:
+        raise ConfigurationError(f"--since {given!r} is no duration. Write 90s, 10m, 2h or 1d.")
+    return float(match[1]) * _UNITS_S[match[2]]
 
 
 def describe(line: WatchLine, network: str) -> str:

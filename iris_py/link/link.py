@@ -190,6 +190,7 @@ class Link:
         self._closing_bytes = 0  # what was queued then
         self._peer_closed = False
         self._is_released = False  # the peer closed it as idle
+        self.is_peer_leaving = False
         self._has_said = False  # since something was heard
         self._silent_since = now  # when it last heard something before it said something: not later than that
         self._heard_from = 0  # of the bytes received: those after it have come since then
@@ -595,6 +596,7 @@ class Link:
         self._peer_closed = True
         reason = body[0] if body else CloseReason.NORMAL
         self._is_released = reason == CloseReason.IDLE
+        self.is_peer_leaving = reason == CloseReason.LEAVING
         if self.state in (LinkState.CONFIRMING, LinkState.IDENTIFIED):
             is_crowded = reason == CloseReason.CROWDED
             text = "the peer has no room for another link" if is_crowded else "the peer has another link to us"

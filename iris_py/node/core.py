@@ -716,7 +716,7 @@ class NodeCore:
         elif isinstance(event, PeerSuspected):
             self.journal.note_at(now, "suspected", event.peer.hex(), node=self.peers.known_nodes.find(event.peer))
         elif isinstance(event, PeerDied):
-            self._handle_death(event.peer, now)
+            self._handle_death(event.peer, event.reason, now)
         elif isinstance(event, ProtocolViolated):
             self._break_link(event.peer, event.reason, now)
         elif isinstance(event, GroupJoined | GroupLeft) and self.pubsub.is_topic(event.group):
@@ -766,8 +766,8 @@ class NodeCore:
         self._outbound.peer_closed(peer, now, is_clean=event.clean)
         self._make_room(now)  # who was congested is not any more
 
-    def _handle_death(self, peer_id: NodeId, now: float) -> None:
-        self.journal.note_at(now, "died", peer_id.hex(), node=self.peers.known_nodes.find(peer_id))
+    def _handle_death(self, peer_id: NodeId, reason: str, now: float) -> None:
+        self.journal.note_at(now, "died", peer_id.hex(), node=self.peers.known_nodes.find(peer_id), detail=reason)
         if (peer := self.peers.known(peer_id)) is None:
             return
         self._outbound.peer_died(peer)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta
 
+from iris_py.observe.departures import Departure
 from iris_py.observe.journal import EventRecord
 from iris_py.observe.statistics import Statistics
 
@@ -34,11 +35,11 @@ _HEAD_BYTES: Final = 128
 
 #: The parts that are maps from names, and those that are lists: they are cut where a page is full. Others are whole.
 _MAPS: Final = ("clusters", "topics")
-_LISTS: Final = ("subscriptions", "peers", "events")
+_LISTS: Final = ("subscriptions", "peers", "events", "departures")
 #: The parts that are one struct.
 _WHOLE: Final = ("counts", "tunnels", "links", "overlay", "security", "questions", "process", "histograms")
 #: Every part that can be asked for. ``counts`` are the numbers that stand in ``Statistics`` itself, ``peers`` are
-#: ``links.each``, ``events`` what the journal keeps.
+#: ``links.each``, ``events`` what the journal keeps, and ``departures`` the nodes that have left or died.
 PARTS: Final = (*_WHOLE, *_MAPS, *_LISTS)
 #: The parts that name no cluster, topic or peer: what a node tells whose setting is ``observe = "counts"``.
 NAMELESS_PARTS: Final = _WHOLE
@@ -168,7 +169,13 @@ def _defaults(kind: type[msgspec.Struct]) -> list[tuple[str, object]]:
     return found
 
 
-def take_page(question: Question, statistics: Statistics, about: About, events: Sequence[EventRecord] = ()) -> Answer:
+def take_page(
+    question: Question,
+    statistics: Statistics,
+    about: About,
+    events: Sequence[EventRecord] = (),
+    departures: Sequence[Departure] = (),
+) -> Answer:
     """Return one page of what a node has to say.
 
     Args:
@@ -176,6 +183,7 @@ def take_page(question: Question, statistics: Statistics, about: About, events: 
         statistics: The numbers of the node, with the names that may be told.
         about: The node.
         events: Those that were asked for with this page, the oldest first, as they may be told.
+        departures: The nodes that have left or died, the oldest first.
     """
     parts: dict[str, Any] = {}
     room = PAGE_BYTES - _HEAD_BYTES - len(_ENCODER.encode(about))
@@ -187,7 +195,7 @@ def take_page(question: Question, statistics: Statistics, about: About, events: 
         after = question.after_key if part == question.after_part else ""
         told: dict[str, Any] | list[Any] = [] if part in _LISTS else {}
         last = after
-        for key, make in _things(part, question, statistics, events, after):
+        for key, make in _things(part, question, statistics, (events, departures), after):
             data = _ENCODER.encode(make())
             size = len(data) + len(key.encode()) + 5
             if size > PAGE_BYTES // 2:  # Nobody has such a thing, or it is a mistake: what is behind it counts as much.
@@ -218,7 +226,11 @@ def events_after(question: Question) -> int | None:
 
 
 def _things(
-    part: str, question: Question, statistics: Statistics, events: Sequence[EventRecord], after: str
+    part: str,
+    question: Question,
+    statistics: Statistics,
+    kept: tuple[Sequence[EventRecord], Sequence[Departure]],
+    after: str,
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     """Return the keys of the things of a part behind one, and what makes each: only what fits is made."""
     if part in _MAPS:
@@ -228,10 +240,12 @@ def _things(
         for name in sorted(name for name in named if name > after):
             yield name, partial(lean, named[name])
     elif part == "events":
-        for event in events:
+        for event in kept[0]:
             yield str(event.number), partial(_lean_event, event)
     elif part in _LISTS:
-        listed: tuple[Any, ...] = statistics.links.each if part == "peers" else statistics.subscriptions
+        listed: Sequence[Any] = statistics.subscriptions
+        if part != "subscriptions":
+            listed = statistics.links.each if part == "peers" else kept[1]
         first = int(after) + 1 if after.isdecimal() else 0
         for index, each in enumerate(listed[first:], first):
             yield str(index), partial(lean, each)
@@ -294,9 +308,14 @@ class Pages:
     def statistics(self) -> Statistics | None:
         """Return the numbers of the node; None if what it says are none. Parts that were not asked for have their defaults."""
         parts = dict(self._parts)
-        parts.pop("events", None)
+        for name in ("events", "departures"):
+            parts.pop(name, None)
         counts, links, peers = parts.pop("counts", {}), parts.pop("links", {}), parts.pop("peers", [])
         return _convert({**counts, **parts, "links": {**links, "each": peers}}, Statistics)
+
+    def departures(self) -> tuple[Departure, ...] | None:
+        """Return the nodes that have left or died, as the node has seen it; None if what it says are none."""
+        return _convert(self._parts.get("departures", []), tuple[Departure, ...])
 
     def tells(self, part: str) -> bool:
         """Whether the node has told of a part: it need not know it, or may keep it to itself."""

@@ -119,7 +119,7 @@ class Desk:
         )
         after = events_after(question)
         events = () if after is None else self._journal.told_since(after)
-        return encode_answer(take_page(question, statistics, about, events))
+        return encode_answer(take_page(question, statistics, about, events, self._journal.departures.all()))
 
     def _refusal(self, now: float) -> str:
         if self._observe == "none":

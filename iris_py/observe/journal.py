@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from iris_py.observe.departures import Departures
 from iris_py.observe.node_name import NodeName
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Journal:
         now: The time, as the owner last said it (seconds).
         started_at: When the node was started; the owner sets it.
         last: The number of the last event; 0 before the first.
+        departures: The nodes that have left or died.
         on_noted: Is called after an event was noted, while somebody waits for one.
     """
 
@@ -86,6 +88,7 @@ class Journal:
         self.now = 0.0
         self.started_at = 0.0
         self.last = 0
+        self.departures = Departures()
         self.on_noted: Callable[[], None] | None = None
         self._events: deque[tuple[EventRecord, EventRecord]] = deque(maxlen=EVENTS_MAX)  # as it is, and as others may know it
         self._bursts: dict[tuple[str, str, str], list[float]] = {}  # when each was noted, and how often it happened since
@@ -118,6 +121,10 @@ class Journal:
             detail: The reason.
             times: How often it happened.
         """
+        if node is not None and kind == "died":
+            self.departures.note("died", node, self.now - self.started_at, detail)
+        elif node is not None and kind == "link_opened":
+            self.departures.take_back(node.id)
         now, key = self.now, (kind, subject, name)
         burst = self._bursts.get(key)
         if burst is None:
@@ -153,6 +160,10 @@ class Journal:
         """Note an event that happens at a time: see :meth:`note`."""
         self.now = now
         self.note(kind, subject, node=node, name=name, detail=detail)
+
+    def note_leaving(self, node: NodeName, detail: str) -> None:
+        """Note that a node has said that it goes."""
+        self.departures.note("left", node, self.now - self.started_at, detail)
 
     def since(self, number: int) -> tuple[EventRecord, ...]:
         """Return the events after that of a number, the oldest first; those that are not kept any more are missing."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from iris_py.observe.answers import About
+from iris_py.observe.departures import Departure
 from iris_py.observe.estimates import Estimate, Size, sum_of
 from iris_py.observe.journal import EventRecord
 from iris_py.observe.node_name import NodeName
@@ -36,15 +37,18 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[EventRecord, ...] | None = None
     """Its events after the number that was asked for, the oldest first; None if nobody asked for them, and of a node that keeps
     them to itself (``observe``) or is of an older version."""
+    departures: tuple[Departure, ...] | None = None
+    """The nodes that it has seen leave or die since it was started, the oldest first, at most 256; None if nobody asked for
+    them, and of a node that keeps them to itself (``observe``) or is of an older version."""
     left_out: int = 0
     """Things that it had to leave out: too large for a page, or too many."""
     pages: int = 1
     """How many pages its answer took, each of which counts as a question: it answers some 20 in a second."""
 
-    def unix_s_of(self, event: EventRecord) -> float:
-        """Return when an event of the node happened, by the clock of the node that asked, whatever that of the other one shows.
+    def unix_s_of(self, event: EventRecord | Departure) -> float:
+        """Return when an event of the node, or a departure that it saw, happened, by the clock of the node that asked.
 
-        It is as exact as the answer was quick.
+        The clock of the other node may show anything. The time is as exact as the answer was quick.
         """
         ago_s = self.about.now_s - event.at_s
         return self.received_unix_s - (max(0.0, ago_s) if isfinite(ago_s) else 0.0)

@@ -22,6 +22,7 @@ class Peer:
     Attributes:
         id: Its node id.
         name: The same in hexadecimal digits, as applications see it.
+        linked_at: When the last link to it was opened (seconds).
         label: What the node calls itself; empty if it tells no name. Any node can take any name, so nothing depends on it.
         info: What it says of itself.
         link: The link to it, maybe closing; None if there is none.
@@ -48,6 +49,7 @@ class Peer:
         "is_routed",
         "label",
         "link",
+        "linked_at",
         "name",
     )
 
@@ -55,6 +57,7 @@ class Peer:
         self.id: NodeId = info.id
         self.name: str = info.id.hex()
         self.label = label
+        self.linked_at = 0.0
         self.info = info
         self.link = link
         self.held: Held | None = None

@@ -61,6 +61,9 @@ LEAF_LINKS_SHARE = 0.125
 #: Lost links that are remembered by their id. Forgetting one costs its peer a keep-alive time-out, when it dials before we
 #: have noticed the loss.
 LOST_LINKS_MAX = 1024
+#: A node that leaves so soon after its link was opened was a visitor, such as a command, and is no departure (seconds). Too
+#: small: the nodes of commands fill the list of those that are gone; too large: a program that ran for a moment is not in it.
+VISIT_S = 10.0
 #: Addresses where dials came to nothing, which are remembered. One that is forgotten is dialled under the primary generation.
 UNANSWERED_MAX = 1024
 
@@ -473,7 +476,7 @@ class Peers:
             del self._pending[info.id]
         self._dial_succeeded(link, info.id)
         peer = self._links[link] = self._by_id[info.id] = self.peer(info)
-        peer.info, peer.link = info, link
+        peer.info, peer.link, peer.linked_at = info, link, now
         self.learn_name(peer, name_in(self._facts.pop(link, b"")))
         self.counts.opened += 1
         self._journal.note_at(now, "link_opened", peer.name, node=peer.described)
@@ -519,7 +522,10 @@ class Peers:
         if peer is not None:
             count_in(self.counts.closed, event.counted_as)
             kind = "link_closed" if event.clean or event.released else "link_lost"
-            self._journal.note(kind, peer.name, node=peer.described, detail=event.reason)
+            detail = "the node leaves the network" if link.is_peer_leaving else event.reason
+            self._journal.note(kind, peer.name, node=peer.described, detail=detail)
+            if link.is_peer_leaving and self._journal.now - peer.linked_at >= VISIT_S:
+                self._journal.note_leaving(peer.described, detail)
             if self._by_id.get(peer.id) is peer:
                 del self._by_id[peer.id]
             peer.link = None

@@ -64,6 +64,13 @@ class PeerDied(msgspec.Struct, frozen=True):
 
     peer: NodeId
     """The node."""
+    is_silent: bool = True
+    """Whether it does not answer; otherwise nobody listens where it did."""
+
+    @property
+    def reason(self) -> str:
+        """Why it counts as dead, for people."""
+        return "it does not answer" if self.is_silent else "nobody listens where it did"
 
 
 class PeerSuspected(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import re
 import pytest
 
 import iris_py as iris
+from iris_py.peers.peers import VISIT_S
 from iris_py.testing import NodeSimulation, run
 
 
@@ -130,5 +131,37 @@ def test_errors_name_the_node_that_they_are_about() -> None:
             for found in (failed, late, lost, broken):
                 assert found.value.node_name == "db-1/orders.py"
                 assert pickle.loads(pickle.dumps(found.value)).node_name == "db-1/orders.py"
+
+    run(main())
+
+
+def test_departures_are_told_with_when_and_why() -> None:
+    async def main() -> None:
+        async with NodeSimulation(5) as simulation:
+            asker = await simulation.start_node(name="ops-1/iris")
+            witness = await simulation.start_node(name="web-1/shop.py")
+            leaving = await simulation.start_node(name="db-1/orders.py", zone="eu/a")
+            dying = await simulation.start_node(name="db-2/orders.py")
+            address = leaving.address
+            visitor = await simulation.start_node(name="ops-1/iris-nodes")
+            await asyncio.sleep(VISIT_S / 2)
+            await visitor.close()
+            await asyncio.sleep(VISIT_S)
+            await leaving.close()
+            simulation.kill(dying)
+
+            def departures() -> list[tuple[str, str, str]]:
+                return [(each.kind, each.name, each.node) for each in witness._core.journal.departures.all()]
+
+            await simulation.until(lambda: len(departures()) == 2)
+            assert departures() == [("left", "db-1/orders.py", leaving.id), ("died", "db-2/orders.py", dying.id)]
+            found = await asker.ask_nodes("departures")
+            (report,) = found.reports
+            assert report.departures == witness._core.journal.departures.all()
+            assert report.departures is not None
+            left, died = report.departures
+            assert (left.address, left.zone, left.detail) == (address, "eu/a", "the node leaves the network")
+            assert died.detail in ("it does not answer", "nobody listens where it did")
+            assert (await asker.ask_nodes()).reports[0].departures is None
 
     run(main())

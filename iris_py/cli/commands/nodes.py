@@ -12,12 +12,21 @@ from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
 app = typer.Typer()
 
 
-@app.command(epilog=end_of_help("iris nodes", "iris nodes --in eu --json"))
+@app.command(epilog=end_of_help("iris nodes", "iris nodes --in eu --json", "iris nodes --gone --since 2h"))
 @with_settings
 def nodes(
     settings: Settings,
     inside: Annotated[
         str | None, typer.Option("--in", metavar="ZONE", help="Only those in this zone.", show_default=False)
+    ] = None,
+    gone: Annotated[
+        bool, typer.Option("--gone", metavar="", help="List the nodes that have left or died, in place of those that are here.")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="With --gone: how far back to look, as 90s, 10m, 2h; 24h by default.", show_default=False
+        ),
     ] = None,
     every: Every = False,
     sample: Sample = NODES_SAMPLED,
@@ -29,8 +38,24 @@ def nodes(
 
     The secret is shown by the public id of the generation that the node seals with, and how many more it accepts.
 
+    With `--gone` it lists the nodes that have left or died, with when and why, and how many of the nodes that answered say so.
+    Each node keeps the last 256 departures that it has seen since it was started.
+
     Up to 256 nodes are all asked, of more a sample that is drawn by chance. Standard error says who did not answer.
     """
+    if gone:
+        from iris_py.cli import departed
+
+        return execute(
+            lambda: departed.departed(
+                settings, zone=inside, since=since, is_every=every, sample=sample, limit=limit, timeout_s=timeout, as_json=json
+            ),
+            verbosity=settings.verbose,
+            options=settings.options,
+            is_short=True,
+        )
+    if since is not None:
+        raise typer.BadParameter("it is for --gone", param_hint="'--since'")
     from iris_py.cli import lists
 
     return execute(

@@ -229,7 +229,9 @@ class TopApp(App[int]):
         self.draw()
 
     async def _ask_detail(self, node: str) -> NodeReports:
-        return await self._ask(*(part for part in PARTS if part != "events"), nodes=[NodeName(node)], timeout=self._timeout_s)
+        return await self._ask(
+            *(part for part in PARTS if part not in ("events", "departures")), nodes=[NodeName(node)], timeout=self._timeout_s
+        )
 
     async def _read_on(self) -> None:
         """Read until the screen ends. An error ends it."""

@@ -198,7 +198,7 @@ class Liveness:
         self._ring.peer_dead(peer, now)
         self._contacts.peer_dead(peer, now)
         self._groups.peer_dead(peer, now)
-        self.events.append(PeerDied(peer))
+        self.events.append(PeerDied(peer, is_silent))
         if is_silent:
             self._dialler.look_for(info, now)
             self._ask_others(peer, now)
@@ -236,7 +236,7 @@ class Liveness:
             return True
         if peer in self._gone:
             self._groups.peer_dead(peer, now)
-            self.events.append(PeerDied(peer))
+            self.events.append(PeerDied(peer, is_silent=False))
             return False
         del self._buried[peer]
         self._checked.pop(peer, None)

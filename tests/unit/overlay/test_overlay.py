@@ -339,7 +339,7 @@ def test_a_clean_end_is_no_sign_of_death_and_a_break_is_looked_into() -> None:
     broken.link_lost(ONE.id, 0.5)
     assert dials(broken) == [ONE.addresses[0]]
     broken.dial_failed(ONE.addresses[0], 0.6, is_refused=True)
-    assert broken.events_received() == [PeerDied(ONE.id)]
+    assert broken.events_received() == [PeerDied(ONE.id, is_silent=False)]
     assert broken.size_estimate() == 1
 
 
@@ -350,7 +350,7 @@ def test_who_still_listens_while_it_ends_is_dead_a_moment_later() -> None:
     overlay.dial_failed(ONE.addresses[0], 0.5, is_broken=True)
     assert run(overlay, 0.5, 0.6) == [DialRequested(ONE.addresses[0], ONE.id)]
     overlay.dial_failed(ONE.addresses[0], 0.6, is_refused=True)
-    assert overlay.events_received() == [PeerDied(ONE.id)]
+    assert overlay.events_received() == [PeerDied(ONE.id, is_silent=False)]
 
 
 def test_a_break_of_a_living_peer_changes_nothing() -> None:
@@ -375,13 +375,13 @@ def test_a_link_to_somebody_who_was_buried_brings_it_back() -> None:
     overlay = with_leaf()
     overlay.link_lost(ONE.id, 1.0)
     overlay.dial_failed(ONE.addresses[0], 1.0, is_refused=True)
-    assert PeerDied(ONE.id) in overlay.events_received()
+    assert PeerDied(ONE.id, is_silent=False) in overlay.events_received()
     assert overlay.leaves() == []
     add_leaf(overlay, ONE, 2.0)
     assert overlay.leaves() == [ONE]
     overlay.link_lost(ONE.id, 2.5)
     overlay.dial_failed(ONE.addresses[0], 2.6, is_refused=True)
-    assert PeerDied(ONE.id) in overlay.events_received()  # That is another death.
+    assert PeerDied(ONE.id, is_silent=False) in overlay.events_received()  # That is another death.
 
 
 def test_who_answers_through_the_ring_alone_lives() -> None:

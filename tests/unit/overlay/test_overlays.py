@@ -110,10 +110,10 @@ def test_a_member_that_crashes_leaves_the_view_at_once_and_a_broken_link_changes
     assert owners.is_linked(ONE, TWO)  # Dialled again.
     assert all(view == {TWO.id, THREE.id} for view in views(owners, ONE)[count:])
     owners.kill(TWO)
-    assert owners.of(ONE, PeerDied) == [PeerDied(TWO.id)]
+    assert owners.of(ONE, PeerDied) == [PeerDied(TWO.id, is_silent=False)]
     assert views(owners, ONE)[-1] == {THREE.id}
     owners.advance(10.0)
-    assert owners.of(ONE, PeerDied) == owners.of(THREE, PeerDied) == [PeerDied(TWO.id)]
+    assert owners.of(ONE, PeerDied) == owners.of(THREE, PeerDied) == [PeerDied(TWO.id, is_silent=False)]
 
 
 def test_a_member_that_stands_still_leaves_within_three_seconds_and_comes_back() -> None:
@@ -187,7 +187,7 @@ def test_connecting_to_the_dead_fails_at_once_and_they_are_reported_dead() -> No
     owners.nodes[ONE.id].dial_succeeded(THREE.addresses[0], THREE.id, owners.now)
     owners.nodes[ONE.id].connect(THREE, owners.now)
     owners.settle()
-    assert owners.logs[ONE.id][-2:] == [PeerDied(THREE.id), ConnectFailed(THREE.id)]
+    assert owners.logs[ONE.id][-2:] == [PeerDied(THREE.id, is_silent=False), ConnectFailed(THREE.id)]
 
 
 def test_whoever_is_named_at_a_wrong_address_is_not_dead() -> None:

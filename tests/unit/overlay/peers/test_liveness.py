@@ -145,7 +145,7 @@ def test_a_refused_dial_is_the_end_and_nobody_looks_for_it() -> None:
     harness.contacts.dial_succeeded(ONE.addresses[0], ONE.id, 0.0)
     harness.dialler.look_for(ONE, 0.0)
     assert harness.liveness.refused(ONE, 1.0)
-    assert harness.take() == [PeerDied(ONE.id)]
+    assert harness.take() == [PeerDied(ONE.id, is_silent=False)]
     assert harness.ring.leaves() == []
     assert harness.dials() == []
     assert harness.run(1.0, 4.0) == []  # What the detector thinks of it comes too late.
@@ -162,7 +162,7 @@ def test_an_address_where_nobody_was_reached_before_proves_nothing_unless_a_link
     assert harness.take() == []
     harness.liveness.link_broke(ONE, 2.0)
     assert harness.liveness.refused(ONE, 2.0)
-    assert harness.take() == [PeerDied(ONE.id)]
+    assert harness.take() == [PeerDied(ONE.id, is_silent=False)]
 
 
 def test_who_may_have_a_wrong_address_and_does_not_answer_through_the_ring_is_dead() -> None:
@@ -184,7 +184,7 @@ def test_a_loopback_address_of_another_machine_proves_nothing() -> None:
     here = Harness(node(500, "127.0.0.1:7001"))
     here.liveness.link_broke(there, 0.0)
     assert here.liveness.refused(there, 0.0)
-    assert here.take() == [PeerDied(there.id)]
+    assert here.take() == [PeerDied(there.id, is_silent=False)]
 
 
 def test_a_death_is_reported_once_however_many_notice() -> None:
@@ -271,7 +271,7 @@ def test_a_link_is_wanted_to_who_fell_silent_but_not_to_who_is_surely_gone() -> 
     assert harness.liveness.wanted(ONE, 11.0)
     assert harness.take() == []
     assert not harness.liveness.wanted(TWO, 11.0)
-    assert harness.take() == [PeerDied(TWO.id)]
+    assert harness.take() == [PeerDied(TWO.id, is_silent=False)]
     assert len(harness.run(11.0, 20.0)) == 1  # Nothing answers there.
 
 

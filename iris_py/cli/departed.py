@@ -1,0 +1,170 @@
+"""The command `iris nodes --gone`: the nodes that have left or died, by what the other nodes have seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from iris_py.cli.asking import complain_of, exit_code_of, summary_of
+from iris_py.cli.monitoring import read_duration
+from iris_py.cli.outcome import complain
+from iris_py.cli.output import Column, Line, Output, short_id
+from iris_py.cli.visiting import visit
+from iris_py.observe.departures import DEPARTURES_MAX
+from iris_py.peers.balancer import is_in_zone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from iris_py import NodeReport, NodeReports
+    from iris_py.cli.output import Lines
+    from iris_py.cli.settings import Settings
+    from iris_py.observe.departures import Departure
+
+__all__ = ["GoneLine", "departed", "gone_lines", "known_since"]
+
+#: How far back nodes are looked for (seconds): a day, so that in the morning the night is seen.
+SINCE_S: Final = 86_400.0
+
+
+class GoneLine(Line, tag="gone", kw_only=True):
+    """A node that has left or died, by what the nodes that answered have seen of it."""
+
+    time: datetime
+    """When the first of them has seen it, by the clock of this machine, in UTC."""
+    id: str
+    """The node id: 32 hexadecimal digits."""
+    name: str
+    """Its name, a label for people; empty if nobody has heard it."""
+    address: str
+    """The `host:port` where it listened; empty if nobody knows."""
+    zone: str
+    """The zone that it said it was in."""
+    how: str
+    """`left` if it has told anybody that it goes; otherwise `died`."""
+    detail: str
+    """The reason, for people, as most of them have it."""
+    said_by: int
+    """How many of the nodes that answered say that it is gone. Others had no link to it, or were started later."""
+
+
+#: What `--json` prints with `--gone`.
+LINES: Final[Lines] = {"nodes": (GoneLine,)}
+
+_COLUMNS: Final = (
+    Column[GoneLine]("when", lambda line: f"{line.time.astimezone():%m-%d %H:%M:%S}"),
+    Column[GoneLine]("id", lambda line: short_id(line.id)),
+    Column[GoneLine]("name", lambda line: line.name),
+    Column[GoneLine]("address", lambda line: line.address),
+    Column[GoneLine]("zone", lambda line: line.zone, rank=2),
+    Column[GoneLine]("how", lambda line: line.how),
+    Column[GoneLine]("said by", lambda line: str(line.said_by), is_number=True),
+    Column[GoneLine]("why", lambda line: line.detail, rank=1),
+)
+
+
+class _Said(NamedTuple):
+    """The departure of a node, as one other node has seen it."""
+
+    unix_s: float
+    departure: Departure
+
+
+async def departed(
+    settings: Settings,
+    *,
+    zone: str | None,
+    since: str | None,
+    is_every: bool,
+    sample: int,
+    limit: int,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """List the nodes that have left or died."""
+    since_s = SINCE_S if since is None else read_duration(since)
+    async with visit(settings) as node:
+        network = node.network
+        found = await node.ask_nodes("departures", every=is_every, sample=sample, timeout=timeout_s)
+    begin = max((report.received_unix_s for report in found.reports), default=0.0) - since_s
+    lines = [line for line in gone_lines(found) if line.time.timestamp() >= begin]
+    lines = [line for line in lines if zone is None or is_in_zone(line.zone, zone)]
+    output, shown = Output(as_json=as_json), lines[-limit:]
+    output.table(shown, _COLUMNS)
+    output.line(summary_of(found, shown=len(shown), total=len(lines)))
+    complain_of(found, shown=len(shown), total=len(lines))
+    if not lines and found.reports:
+        complain("no node that answered has seen another one leave or die in that time.")
+    _complain_of_gaps(found, begin)
+    return exit_code_of(found, network)
+
+
+def gone_lines(found: NodeReports) -> list[GoneLine]:
+    """Return the nodes that have left or died by any answer, the earliest first, without those that have answered."""
+    here = {report.node.id for report in found.reports}
+    said: dict[str, list[_Said]] = {}
+    for report in found.reports:
+        for each in _departures_of(report):
+            if each.departure.node not in here:
+                said.setdefault(each.departure.node, []).append(each)
+    return sorted((_line_of(each) for each in said.values()), key=lambda line: (line.time, line.id))
+
+
+def known_since(found: NodeReports) -> float | None:
+    """Return since when the nodes that answered know all departures that they could see (seconds since 1970).
+
+    It is the start of the oldest of them or, of a node that has overwritten departures, the oldest one that it has.
+    None if none of them tells departures.
+    """
+    moments = []
+    for report in found.reports:
+        if report.departures is None:
+            continue
+        told = list(_departures_of(report))
+        is_full = len(told) >= DEPARTURES_MAX
+        moments.append(min(each.unix_s for each in told) if is_full else report.received_unix_s - report.about.now_s)
+    return min(moments, default=None)
+
+
+def _departures_of(report: NodeReport) -> Iterator[_Said]:
+    for departure in (report.departures or ())[:DEPARTURES_MAX]:
+        yield _Said(report.unix_s_of(departure), departure)
+
+
+def _line_of(said: Sequence[_Said]) -> GoneLine:
+    has_left = [each for each in said if each.departure.kind == "left"]
+    counted = has_left or said
+    details = Counter(each.departure.detail for each in counted)
+
+    def told(field: str) -> str:
+        return next((value for each in said if (value := str(getattr(each.departure, field)))), "")
+
+    return GoneLine(
+        time=datetime.fromtimestamp(max(0.0, min(each.unix_s for each in counted)), UTC),
+        id=said[0].departure.node,
+        name=told("name"),
+        address=told("address"),
+        zone=told("zone"),
+        how="left" if has_left else "died",
+        detail=details.most_common(1)[0][0],
+        said_by=len(said),
+    )
+
+
+def _complain_of_gaps(found: NodeReports, begin: float) -> None:
+    """Say what cannot be known."""
+    silent = sum(report.departures is None for report in found.reports)
+    if silent:
+        complain(
+            f"{silent} of {len(found.reports)} nodes that answered tell no departures: their setting observe keeps them back, "
+            "or their version has none."
+        )
+    since = known_since(found)
+    if since is not None and since > begin:
+        moment = datetime.fromtimestamp(since, UTC).astimezone()
+        complain(f"no node that answered remembers what was before {moment:%Y-%m-%d %H:%M:%S}.")
+    if found.is_sample:
+        complain(
+            "a sample of the nodes was asked: a departure that only other nodes have seen is missing. --all asks every node."
+        )
