@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from iris_py.cli.output import Line
 from iris_py.defaults import NODES_SAMPLED
 from iris_py.observe.journal import EVENTS_MAX
+from iris_py.observe.node_name import NodeName
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from iris_py import EventRecord, NodeName, NodeReport, NodeReports
+    from iris_py import EventRecord, NodeReport, NodeReports
 
-__all__ = ["EventLine", "Following", "GapLine", "NodeChangeLine"]
+__all__ = ["DeathLine", "EventLine", "Following", "GapLine", "NodeChangeLine"]
 
 #: Questions in a row without an answer after which a node is not asked any more. Too small: one that is busy for a while seems
 #: to have gone. Too large: each that has gone is asked for long.
@@ -39,18 +40,51 @@ class EventLine(Line, tag="event", kw_only=True):
     """Where that node listens."""
     zone: str
     """Where it says it is."""
+    id_name: str
+    """The name of that node, a label for people; empty if it tells none."""
     number: int
     """The number of the event at that node."""
     event: str
     """The kind of event: `joined`, `left`, `suspected`, `died`, `link_opened` ..."""
     node: str
     """The node that it is about; empty for the one that noted it, and where nobody is known."""
+    node_name: str
+    """The name of the node that it is about; empty if it is not known."""
+    node_address: str
+    """The `host:port` where that node listens; empty if it is not known."""
+    node_zone: str
+    """The zone that that node says it is in."""
     name: str
     """The cluster or topic that it is about; `#` and a group id for a cluster that has a secret of its own."""
     detail: str
     """The reason, for people."""
     times: int
     """How often it happened since it was noted last: what goes on is noted every 10 seconds."""
+
+
+class DeathLine(Line, tag="death", kw_only=True):
+    """A node that has died, by all that the watched nodes have noted of it; with `--raw` each event is a line of its own."""
+
+    time: datetime
+    """When the first of these events happened, in UTC."""
+    node: str
+    """The node that has died."""
+    node_name: str
+    """Its name, a label for people; empty if it is not known."""
+    node_address: str
+    """The `host:port` where it listened; empty if it is not known."""
+    node_zone: str
+    """The zone that it said it was in."""
+    said_by: int
+    """How many of the watched nodes have found it dead."""
+    watched: int
+    """How many nodes were watched. Not every node has to do with every other one."""
+    links_lost: int
+    """How many of them had a link to it that ended."""
+    clusters: list[str]
+    """The clusters that it is no member of any more, as far as one of them used them."""
+    detail: str
+    """The reason, for people."""
 
 
 class GapLine(Line, tag="gap", kw_only=True):
@@ -73,6 +107,8 @@ class NodeChangeLine(Line, tag="node", kw_only=True):
     """When it was seen, in UTC."""
     id: str
     """The node."""
+    name: str
+    """Its name, a label for people; empty if it tells none."""
     address: str
     """Where it listens."""
     zone: str
@@ -138,6 +174,11 @@ class Following:
         self._gone: dict[str, Watched] = {}
         self._read: list[_Entry] = []
         self._held: list[_Entry] = []
+
+    def name_of(self, id_: str) -> NodeName:
+        """Return what is known of a node that is or was watched; only its id of any other one."""
+        known = self.watched.get(id_) or self._gone.get(id_)
+        return NodeName(id_) if known is None else known.node
 
     def due(self) -> list[NodeName]:
         """Return the nodes to read now."""
@@ -281,9 +322,13 @@ def _line(node: NodeName, event: EventRecord, at: float) -> EventLine:
         id=node.id,
         address=node.address,
         zone=node.zone,
+        id_name=node.name,
         number=event.number,
         event=event.kind,
         node=event.node,
+        node_name=event.node_name,
+        node_address=event.node_address,
+        node_zone=event.node_zone,
         name=event.name,
         detail=event.detail,
         times=event.times,
@@ -292,4 +337,6 @@ def _line(node: NodeName, event: EventRecord, at: float) -> EventLine:
 
 def _change(each: Watched, change: Change, now_unix_s: float) -> NodeChangeLine:
     node = each.node
-    return NodeChangeLine(time=_moment(now_unix_s), id=node.id, address=node.address, zone=node.zone, change=change)
+    return NodeChangeLine(
+        time=_moment(now_unix_s), id=node.id, name=node.name, address=node.address, zone=node.zone, change=change
+    )

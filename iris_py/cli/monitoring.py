@@ -9,7 +9,8 @@ from difflib import get_close_matches
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.following import EventLine, Following, GapLine, NodeChangeLine
+from iris_py.cli.deaths import Deaths
+from iris_py.cli.following import DeathLine, EventLine, Following, GapLine, NodeChangeLine
 from iris_py.cli.lines import tell
 from iris_py.cli.outcome import ExitCode, complain, one_line
 from iris_py.cli.output import EMPTY, GAP, Line, Output
@@ -19,6 +20,7 @@ from iris_py.cli.visiting import visit
 from iris_py.defaults import ASK_TIMEOUT_S
 from iris_py.errors import ConfigurationError
 from iris_py.observe.journal import KINDS
+from iris_py.observe.node_name import short_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +85,7 @@ class MonitorSummary(Line, tag="summary", kw_only=True):
 
 
 #: What `--json` prints, by command.
-LINES: Final[Lines] = {"monitor": (WatchLine, EventLine, GapLine, NodeChangeLine, MonitorSummary)}
+LINES: Final[Lines] = {"monitor": (WatchLine, EventLine, DeathLine, GapLine, NodeChangeLine, MonitorSummary)}
 
 
 async def monitor(
@@ -97,6 +99,7 @@ async def monitor(
     interval_s: float,
     is_every: bool,
     sample: int,
+    is_raw: bool,
     as_json: bool,
 ) -> int:
     """Print the events of nodes as they are read, until a signal comes, or enough has come, or the time is over."""
@@ -116,7 +119,10 @@ async def monitor(
             begin=0 if number is None and since is not None else number,
             sample=sample,
         )
-        watch = _Watch(node, following, output, nodes=nodes, is_every=is_every, sample=sample, count=count)
+        deaths = None
+        if not is_raw and (not wanted or "died" in wanted):
+            deaths = Deaths(lambda: len(following.watched), following.name_of)
+        watch = _Watch(node, following, deaths, output, nodes=nodes, is_every=is_every, sample=sample, count=count)
         watching = asyncio.create_task(watch.run(interval_s))
         watching.add_done_callback(lambda done: end_with(ended, done))
         try:
@@ -140,6 +146,7 @@ class _Watch:
         self,
         node: Node,
         following: Following,
+        deaths: Deaths | None,
         output: Output,
         *,
         nodes: Sequence[NodeName] | None,
@@ -149,6 +156,7 @@ class _Watch:
     ) -> None:
         self._node = node
         self._following = following
+        self._deaths = deaths
         self._output = output
         self._nodes = nodes
         self._is_every = is_every
@@ -181,7 +189,9 @@ class _Watch:
 
     def end(self) -> None:
         """Print what was read and had to wait for others, and the summary."""
-        self._print(self._following.take())
+        self._print(self._following.take(), time.time())
+        if self._deaths is not None:
+            self._show(self._deaths.end())
         watching = self._watching or WatchLine(watched=0, nodes=0.0, is_sample=False, is_whole=True)
         self._output.line(
             MonitorSummary(
@@ -215,10 +225,13 @@ class _Watch:
 
     def _read(self, found: NodeReports, began_unix_s: float) -> None:
         self._tell(self._following.read(found, time.time()))
-        self._print(self._following.take(began_unix_s))
+        self._print(self._following.take(began_unix_s), began_unix_s)
 
-    def _print(self, lines: Sequence[EventLine | GapLine]) -> None:
-        shown: list[tuple[EventLine | GapLine, str]] = []
+    def _print(self, lines: Sequence[EventLine | GapLine], now_unix_s: float) -> None:
+        self._show(lines if self._deaths is None else self._deaths.take(lines, now_unix_s))
+
+    def _show(self, lines: Sequence[EventLine | GapLine | DeathLine]) -> None:
+        shown: list[tuple[EventLine | GapLine | DeathLine, str]] = []
         for line in lines:
             if self._left == 0:
                 break
@@ -235,7 +248,8 @@ class _Watch:
         if changes:
             self._output.lines((each, None) for each in changes)
         for each in changes:
-            tell(f"node {each.id[:8]} {each.address or EMPTY} {_CHANGES[each.change]}", event=f"node_{each.change}")
+            shown = short_name(each.id, each.name)
+            tell(f"node {shown} {each.address or EMPTY} {_CHANGES[each.change]}", event=f"node_{each.change}")
 
 
 def read_kinds(given: Sequence[str]) -> frozenset[str]:
@@ -297,19 +311,29 @@ def describe(line: WatchLine, network: str) -> str:
     return f"watching {of}{overlooked}; Ctrl-C ends it"
 
 
-def _text_of(line: EventLine | GapLine) -> str:
-    """Return a line for people. Each has the same columns: time, node, event, node that it is about, times, name, detail."""
+def _text_of(line: EventLine | GapLine | DeathLine) -> str:
+    """Return a line for people. Each has the same columns: time, node, event, node that it is about, times, name, detail.
+
+    Of a death the first node is the number of those that say so, and the times are that number, too.
+    """
     moment = line.time.astimezone()
-    if isinstance(line, GapLine):
+    if isinstance(line, DeathLine):
+        by, words = (
+            f"{line.said_by}/{line.watched}",
+            ["died", line.node[:8], str(line.said_by), line.node_name, _death_of(line)],
+        )
+    elif isinstance(line, GapLine):
         missed = "?" if line.missed is None else str(line.missed)
-        words = ["gap", EMPTY, missed, EMPTY, "overwritten before they were read"]
+        by, words = line.id[:8], ["gap", EMPTY, missed, EMPTY, "overwritten before they were read"]
     else:
-        words = [line.event, line.node[:8], str(line.times), line.name, line.detail]
+        about = f"{line.node_name}: " if line.node_name else ""
+        detail = f"{about}{line.detail}".removesuffix(": ")
+        by, words = line.id[:8], [line.event, line.node[:8], str(line.times), line.name, detail]
     event, about, times, name, detail = (one_line(word) or EMPTY for word in words)
     return GAP.join(
         [
             f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03}",
-            line.id[:8],
+            by.ljust(8),
             event.ljust(_KIND_WIDTH),
             about.ljust(8),
             times.rjust(3),
@@ -317,3 +341,16 @@ def _text_of(line: EventLine | GapLine) -> str:
             detail,
         ]
     )
+
+
+def _death_of(line: DeathLine) -> str:
+    """Return what is known of a death, for people."""
+    count = f"{line.said_by} of {line.watched} watched nodes say{'s' * (line.said_by == 1)} so"
+    facts = [
+        line.node_address,
+        f"zone {line.node_zone}" if line.node_zone else "",
+        f"{count}: {line.detail}" if line.detail else count,
+        f"{line.links_lost} link{'s' * (line.links_lost != 1)} lost" if line.links_lost else "",
+        f"gone from {', '.join(line.clusters)}" if line.clusters else "",
+    ]
+    return ", ".join(fact for fact in facts if fact)

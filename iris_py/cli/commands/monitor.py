@@ -57,15 +57,19 @@ def monitor(
         ),
     ] = None,
     interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often each node is asked.")] = 1.0,
+    raw: Annotated[
+        bool, typer.Option("--raw", metavar="", help="Print every event of a death, in place of one line for each death.")
+    ] = False,
     every: Every = False,
     sample: Sample = NODES_SAMPLED,
     json: Json = False,
 ) -> int:
     """Print the events of all nodes as they are read, in the order of time, until it is told to stop.
 
-    A line has the time, the node that noted the event, its kind, the node that it is about, how often it happened, the cluster
-    or topic, and the reason. Nodes that come are followed, too. A line `gap` says how many events a node had overwritten before
-    they were read. Up to 256 nodes are all watched, of more a sample.
+    A death is one line: the node with its name, address and zone, how many nodes say so, and what went with it. `--raw` prints
+    what each of them has noted. Any other line has the time, the node that noted the event, its kind, the node that it is
+    about, how often it happened, the cluster or topic, and the reason. Nodes that come are followed, too. A line `gap` says how
+    many events a node had overwritten before they were read. Up to 256 nodes are all watched, of more a sample.
     """
     from iris_py.cli import monitoring
 
@@ -80,6 +84,7 @@ def monitor(
             interval_s=interval,
             is_every=every,
             sample=sample,
+            is_raw=raw,
             as_json=json,
         ),
         verbosity=settings.verbose,

@@ -1,0 +1,116 @@
+"""One line for each death: what many nodes note of one node that has died, folded for `iris monitor`.
+
+When a node dies, each node that had to do with it notes a suspicion, a lost link, a death, and a member that is gone from each
+cluster. What is noted of one node is held for a while, as the failure detectors of others take up to some seconds. If a death
+is among it, all of it becomes one line; otherwise every event is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from iris_py.cli.following import DeathLine, EventLine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from iris_py import NodeName
+    from iris_py.cli.following import GapLine
+
+__all__ = ["FOLDED", "Deaths"]
+
+#: The kinds of events that belong to a death.
+FOLDED: Final = frozenset(("suspected", "link_lost", "link_closed", "left", "died"))
+#: How long events that may belong to a death are held for others (seconds). Too small: a node whose failure detector is slower
+#: adds lines of its own; too large: everything that is noted of a node is told late.
+HOLD_S: Final = 5.0
+#: How long after a death further events of it are dropped (seconds). Too small: late witnesses add lines; too large: a node
+#: that was taken for dead and dies again is told once.
+LATE_S: Final = 30.0
+#: Nodes of which events are held at once, and deaths that are remembered. Beyond it the oldest is told at once. Too small: when
+#: half of a large network goes, lines are told by the thousand; too large: memory.
+NODES_MAX: Final = 4096
+
+
+@dataclass(slots=True)
+class _Held:
+    """What was noted of one node."""
+
+    since_unix_s: float
+    lines: list[EventLine] = field(default_factory=list)
+
+
+class Deaths:
+    """Folds the events of each node that has died into one line.
+
+    Args:
+        watched: Returns how many nodes are watched now.
+        find: Returns what is known of a node by its id.
+    """
+
+    def __init__(self, watched: Callable[[], int], find: Callable[[str], NodeName]) -> None:
+        self._watched = watched
+        self._find = find
+        self._held: dict[str, _Held] = {}  # by the node that it is about
+        self._told: dict[str, float] = {}  # when deaths were told, by node
+
+    def take(self, lines: Iterable[EventLine | GapLine], now_unix_s: float) -> list[EventLine | GapLine | DeathLine]:
+        """Take events in order; returns those that are to be told now, and the deaths that are settled."""
+        told: list[EventLine | GapLine | DeathLine] = []
+        for line in lines:
+            if not isinstance(line, EventLine) or not line.node:
+                told.append(line)
+            elif line.event not in FOLDED:
+                self._told.pop(line.node, None)  # it is here: whatever is noted from now on is news
+                told += self._release(line.node)
+                told.append(line)
+            elif line.time.timestamp() - self._told.get(line.node, float("-inf")) > LATE_S:
+                self._hold(line, now_unix_s, told)
+        for node, held in list(self._held.items()):
+            if now_unix_s - held.since_unix_s >= HOLD_S:
+                told += self._release(node)
+        return told
+
+    def end(self) -> list[EventLine | GapLine | DeathLine]:
+        """Return everything that is held."""
+        told: list[EventLine | GapLine | DeathLine] = []
+        for node in list(self._held):
+            told += self._release(node)
+        return told
+
+    def _hold(self, line: EventLine, now_unix_s: float, told: list[EventLine | GapLine | DeathLine]) -> None:
+        if line.node not in self._held and len(self._held) >= NODES_MAX:
+            told += self._release(next(iter(self._held)))
+        self._held.setdefault(line.node, _Held(now_unix_s)).lines.append(line)
+
+    def _release(self, node: str) -> list[EventLine | DeathLine]:
+        held = self._held.pop(node, None)
+        if held is None:
+            return []
+        died = [line for line in held.lines if line.event == "died"]
+        if not died:
+            return list(held.lines)
+        self._told[node] = max(line.time.timestamp() for line in died)
+        if len(self._told) > NODES_MAX:
+            del self._told[next(iter(self._told))]
+        return [self._fold(node, died, held.lines)]
+
+    def _fold(self, node: str, died: list[EventLine], lines: list[EventLine]) -> DeathLine:
+        known = self._find(node)
+
+        def first(field_: str) -> str:
+            return next((text for line in lines if (text := str(getattr(line, field_)))), "")
+
+        return DeathLine(
+            time=min(line.time for line in lines),
+            node=node,
+            node_name=first("node_name") or known.name,
+            node_address=first("node_address") or known.address,
+            node_zone=first("node_zone") or known.zone,
+            said_by=len({line.id for line in died}),
+            watched=max(self._watched(), len({line.id for line in lines})),
+            links_lost=len({line.id for line in lines if line.event in ("link_lost", "link_closed")}),
+            clusters=sorted({line.name for line in lines if line.event == "left" and line.name}),
+            detail=next((line.detail for line in died if line.detail), ""),
+        )
