@@ -1,4 +1,4 @@
-"""One line for each death: what many nodes note of one node that has died, folded for `iris monitor`.
+"""Folding deaths for `iris monitor`: the events of many nodes about one that has died become one line.
 
 When a node dies, each node that had to do with it notes a suspicion, a lost link, a death, and a member that is gone from each
 cluster. What is noted of one node is held for a while, as the failure detectors of others take up to some seconds. If a death
@@ -35,7 +35,7 @@ NODES_MAX: Final = 4096
 
 @dataclass(slots=True)
 class _Held:
-    """What was noted of one node."""
+    """Events of one node that are held."""
 
     since_unix_s: float
     lines: list[EventLine] = field(default_factory=list)

@@ -452,19 +452,25 @@ def test_interrupted_request_ends_the_command(shell: Shell) -> None:
 
 def test_a_monitor_shows_who_is_killed_and_ends_when_it_is_told_to(shell: Shell) -> None:
     shell.serve("join", "upper", "--exec", "tr a-z A-Z")
-    killed, line = shell.serve("join", "upper", "--exec", "tr a-z A-Z")
-    watching = shell.start("monitor", "--kind", "died", "--interval", "0.1", "--json")
+    killed, line = shell.serve("join", "upper", "--exec", "tr a-z A-Z", "--name", "web-1/upper", "--zone", "eu")
+    watching = shell.start("monitor", "--interval", "0.1", "--json")
     begun = json.loads(read_line(watching.stdout))
     assert (begun["kind"], begun["watched"], begun["is_whole"]) == ("watching", 2, True)
     killed.kill()
     found: list[dict[str, Any]] = []
-    while not any(each["kind"] == "event" for each in found):
+    while not any(each["kind"] == "death" for each in found):
         found.append(json.loads(read_line(watching.stdout)))
-    assert found[-1]["event"] == "died"
-    assert f"node {found[-1]['node'][:8]} " in line
+    death = found[-1]
+    assert f"node {death['node'][:8]} (web-1/upper) " in line
+    assert (death["node_name"], death["node_zone"], death["said_by"]) == ("web-1/upper", "eu", 1)
+    assert death["node_address"] == address_of(line)
     code, out, _error = stop(watching, signal.SIGINT)
-    summary = json.loads(out.splitlines()[-1])
-    assert (code, summary["kind"], summary["events"], summary["missed"]) == (130, "summary", 1, 0)
+    lines = [*found, *map(json.loads, out.splitlines())]
+    assert [each["event"] for each in lines if each["kind"] == "event" and each["node"] == death["node"]] == []
+    assert (code, lines[-1]["kind"], lines[-1]["missed"]) == (130, "summary", 0)
+    _code, out, _error = shell.run("monitor", "--raw", "--kind", "died,link_l", "--since", "1h", "--count", "2", "--json")
+    raw = [json.loads(each) for each in out.splitlines()]
+    assert sorted(each["event"] for each in raw if each["kind"] == "event") == ["died", "link_lost"]
 
 
 def test_keys_zones_and_weights(shell: Shell) -> None:

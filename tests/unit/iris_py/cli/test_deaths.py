@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from iris_py import NodeName
 from iris_py.cli import deaths
 from iris_py.cli.deaths import HOLD_S, LATE_S, Deaths
 from iris_py.cli.following import DeathLine, EventLine, GapLine
+
+if TYPE_CHECKING:
+    import pytest
 
 NOW = 1_700_000_000.0
 DEAD = "d" * 32
