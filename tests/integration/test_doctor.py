@@ -591,3 +591,14 @@ def test_the_example_of_doctor_md() -> None:
     command, *lines = example.strip().splitlines()
     code, out, _ = run(*command.removeprefix("$ iris doctor ").split())
     assert (code, out.splitlines()) == (0, lines)
+
+
+def test_a_fixed_port_that_connections_may_have_is_warned_of(may_stand_still: None) -> None:
+    async def main() -> None:
+        async with Nodes([]) as nodes:
+            node = await nodes.start()
+            number = int(node.address.rpartition(":")[2])
+            finding = (await look("port", host=Host(), listen=node.address))["port"].finding
+            assert finding.status is (Status.WARNING if Host().outgoing_ports(number) else Status.OK)
+
+    asyncio.run(main())

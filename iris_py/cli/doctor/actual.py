@@ -211,15 +211,16 @@ class Actual:
         if not number:
             return Port()
         tcp, udp = [await try_port(host, number, is_udp=is_udp) for is_udp in (False, True)]
+        outgoing = self._host.outgoing_ports(number)
         if not (tcp or udp):
-            return Port()
+            return Port(outgoing=outgoing)
         self._port_seed = format_address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), number)  # noqa: S104 - dialled
         if not tcp:
-            return Port(Listening.NOBODY, tcp, udp)
+            return Port(Listening.NOBODY, tcp, udp, outgoing)
         await self.reached()
         prober = self._prober
         is_ours = prober is not None and prober.seed(self._port_seed).outcome is SeedOutcome.REACHED
-        return Port(Listening.OURS if is_ours else Listening.OTHER, tcp, udp)
+        return Port(Listening.OURS if is_ours else Listening.OTHER, tcp, udp, outgoing)
 
     # -- the network
 

@@ -14,6 +14,7 @@ from iris_py.net.addresses import is_loopback, parse_address
 
 if TYPE_CHECKING:
     from iris_py.cli.doctor.check import Subject
+    from iris_py.cli.doctor.surroundings import Port
 
 
 def split_error(error: ConfigurationError) -> tuple[str, str]:
@@ -115,7 +116,7 @@ async def port(subject: Subject) -> Finding:
     number = listen.rpartition(":")[2]
     if found.listener is Listening.OURS:
         beside = "takes another port" if config.is_port_shared else "cannot start with this --listen"
-        return ok(f"a node of this network listens on {listen}; a program beside it {beside}")
+        return _place_port(number, found, f"a node of this network listens on {listen}; a program beside it {beside}")
     errors = {"TCP": found.tcp_error, "UDP": found.udp_error}
     bad = {kind: error for kind, error in errors.items() if error}
     if bad:
@@ -127,7 +128,19 @@ async def port(subject: Subject) -> Finding:
             *(f"ss -l{'t' if kind == 'TCP' else 'u'}np 'sport = :{number}'" for kind in bad),
             is_blocking=True,
         )
-    return ok(f"{listen} is free for TCP and UDP" if number != "0" else "any free port")
+    return _place_port(number, found, f"{listen} is free for TCP and UDP" if number != "0" else "any free port")
+
+
+def _place_port(number: str, found: Port, state: str) -> Finding:
+    """Return whether a port that nothing else has now can be taken at the next start, too."""
+    if found.outgoing is None:
+        return ok(state)
+    first, last = found.outgoing[0], found.outgoing[-1]
+    return warning(
+        f"{state}. The system gives ports {first} to {last} to outgoing connections: one may have {number} when a node starts",
+        f"Choose a port outside of that range, or reserve {number} (net.ipv4.ip_local_reserved_ports).",
+        "sysctl net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports",
+    )
 
 
 async def listen(subject: Subject) -> Finding:

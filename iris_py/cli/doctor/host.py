@@ -70,6 +70,25 @@ class Host:
                     count += int(fields["Threads"])
         return count
 
+    # -- ports
+
+    def outgoing_ports(self, port: int) -> range | None:
+        """Return the ports that the system gives to outgoing connections; None if a port is not one of them.
+
+        Reserved ports (``net.ipv4.ip_local_reserved_ports``) are not given to any connection.
+        """
+        directory = self._root / "proc/sys/net/ipv4"
+        try:
+            first, last = map(int, (directory / "ip_local_port_range").read_text().split())
+            reserved = (directory / "ip_local_reserved_ports").read_text().strip()
+            parts = [part.partition("-") for part in reserved.split(",") if part]
+            if any(int(low) <= port <= int(high or low) for low, _, high in parts):
+                return None
+        except (OSError, ValueError):
+            return None  # another system, or one that does not say
+        outgoing = range(first, last + 1)
+        return outgoing if port in outgoing else None
+
     # -- processor time
 
     async def processor(self) -> Processor | None:

@@ -61,6 +61,8 @@ class Port:
     tcp_error: str = ""
     """The reason why it cannot be listened on; empty if it can, or for port 0."""
     udp_error: str = ""
+    outgoing: range | None = None
+    """The ports that the system gives to outgoing connections, if this port is one of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,3 +256,19 @@ def test_the_first_node_of_a_network_is_not_blamed_for_being_alone() -> None:
 def test_two_users_of_one_machine_are_two_networks_and_no_fault() -> None:
     made_up = MadeUp(peers=(), seeds=(), strangers=("127.0.0.1",), config=Config(listen="127.0.0.1:0"))
     assert statuses(made_up, None)["other-network"] is Status.WARNING
+
+
+@pytest.mark.parametrize("listener", [Listening.NOBODY, Listening.OURS])
+def test_a_port_of_outgoing_connections_is_warned_of(listener: Listening) -> None:
+    made_up = MadeUp()
+    made_up.port_found = Port(listener, outgoing=range(32768, 61000))
+    finding = look(made_up)["port"].finding
+    assert finding.status is Status.WARNING
+    assert "gives ports 32768 to 60999 to outgoing connections" in finding.cause
+    assert "reserve" in finding.advice
+
+
+def test_a_port_that_something_else_has_is_a_fault_whatever_connections_may_get() -> None:
+    made_up = MadeUp()
+    made_up.port_found = Port(Listening.OTHER, tcp_error="Address already in use", outgoing=range(32768, 61000))
+    assert statuses(made_up)["port"] is Status.FAULT

@@ -148,3 +148,30 @@ def test_a_disk_that_cannot_be_looked_at_is_left_out(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("os.statvfs", refuse)
     assert module.look_at_disks({tmp_path: "x"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("port", "reserved", "is_outgoing"),
+    [
+        (32767, "", False),
+        (32768, "", True),
+        (60999, "", True),
+        (61000, "", False),
+        (40000, "40000", False),
+        (40000, "4711,39000-40000", False),
+        (40001, "4711,39000-40000", True),
+    ],
+)
+def test_ports_of_outgoing_connections_but_not_reserved_ones(root: Path, port: int, reserved: str, is_outgoing: bool) -> None:
+    (root / "proc/sys/net/ipv4").mkdir(parents=True)
+    (root / "proc/sys/net/ipv4/ip_local_port_range").write_text("32768\t60999\n")
+    (root / "proc/sys/net/ipv4/ip_local_reserved_ports").write_text(f"{reserved}\n")
+    assert Host(root).outgoing_ports(port) == (range(32768, 61000) if is_outgoing else None)
+
+
+@pytest.mark.parametrize("text", [None, "", "32768", "a b"])
+def test_a_system_that_does_not_say_which_ports_connections_get(root: Path, text: str | None) -> None:
+    (root / "proc/sys/net/ipv4").mkdir(parents=True)
+    if text is not None:
+        (root / "proc/sys/net/ipv4/ip_local_port_range").write_text(text)
+    assert Host(root).outgoing_ports(40000) is None
