@@ -263,8 +263,8 @@ class NotConnected(IrisError):
         self.strangers = strangers
         super().__init__(
             f"this node reaches no other node of its network, so it is not known who serves the cluster {cluster!r}: "
-            f"{_join_seeds(seeds)}.{_describe_strangers(strangers)} Check that a seed runs, has file descriptors left, and "
-            "lets this host in. It is dialled again and again: try again."
+            f"{_join_seeds(seeds)}.{_describe_strangers(strangers)} Check that a seed runs, holds the same secret, has file "
+            "descriptors left, and lets this host in. It is dialled again and again: try again."
         )
 
     _idempotent_advice = "Or wait with idempotent=True and a longer timeout."

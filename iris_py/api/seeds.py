@@ -145,7 +145,7 @@ class Seeds:
             self._strangers[address] = reason
             self._note(address, f"is not a node of this network: {reason}")
         else:
-            self._outcomes[address] = reason
+            self._outcomes[address] = f"may hold another secret: {reason}"
 
     def failed(self, address: str, reason: str, *, is_absent: bool = False) -> None:
         """Nobody answers there.

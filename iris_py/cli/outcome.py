@@ -156,7 +156,8 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
         wait = ", or wait with --idempotent" if _would_go_on(error, options) else ""
         return (
             f"no other node of the network is reached, so it is not known who serves {error.cluster!r}: {seeds}. "
-            f"Check that a seed runs, has file descriptors left, and lets this host in; then try again{wait}."
+            "Check that a seed runs, holds the same secret, has file descriptors left, and lets this host in; then try "
+            f"again{wait}."
         )
     if isinstance(error, RequestTimeout):
         who = short_name(error.member or error.gateway, error.node_name)

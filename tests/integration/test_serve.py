@@ -276,7 +276,7 @@ def test_a_killed_worker_is_reported(shell: Shell, project: Path) -> None:
 def test_what_cannot_start_says_why(shell: Shell, project: Path, workers: list[str]) -> None:
     code, out, error = finish(shell.start("serve", "shout:lower", "--directory", str(project), *workers))
     assert (code, out) == (2, b"")
-    assert "iris: shout has no 'lower'. Use one of: os, helper, upper." in error
+    assert "iris: shout has no 'lower'. Use one of: upper." in error
 
 
 def test_workers_have_ports_of_their_own(shell: Shell, project: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import traceback
 from dataclasses import dataclass
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from iris_py import Handler, Sealed
@@ -20,7 +21,6 @@ from iris_py.wire.mistyped import nearest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import ModuleType
 
 __all__ = ["Target", "imported_files", "load_target", "parse_target"]
 
@@ -82,13 +82,24 @@ def load_target(target: Target, directory: str) -> Any:  # noqa: ANN401 - whatev
     return _find(module, target)
 
 
+def _served_names(owner: object) -> list[str]:
+    """Return the public names of a module or class that can be served, and were not imported from elsewhere."""
+    home = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
+
+    def is_imported(value: object) -> bool:
+        return isinstance(value, type | FunctionType) and value.__module__ != home
+
+    public = {name: value for name, value in vars(owner).items() if not name.startswith("_")}
+    return [name for name, value in public.items() if _can_be_served(value) and not is_imported(value)]
+
+
 def _find(module: ModuleType, target: Target) -> Any:  # noqa: ANN401 - whatever the module has there
     found: Any = module
     for index, name in enumerate(target.names):
         if not hasattr(found, name):
             owner = ".".join((target.module, *target.names[:index]))
-            public = [each for each in vars(found) if not each.startswith("_")]
-            advice = nearest_name(name, public) if public else "It is empty."
+            served = _served_names(found)
+            advice = nearest_name(name, served) if served else "Nothing in it can be served."
             raise ConfigurationError(f"{owner} has no {name!r}. {advice}")
         found = getattr(found, name)
     if not _can_be_served(found):

@@ -6,6 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from iris_py.api.seeds import ENDS_MIN, Seeds
+from iris_py.errors import NotConnected
+from iris_py.link.events import HANDSHAKE_ENDED
 
 if TYPE_CHECKING:
     import pytest
@@ -103,3 +105,13 @@ def test_a_seed_that_is_silent_or_ends_the_connection_may_be_alive() -> None:
     seeds.reached(A)
     assert [*states, seeds.is_unknown] == [True, False, True, False]
     assert not Seeds([]).is_unknown
+
+
+def test_one_that_ends_the_handshake_beside_one_that_is_down_tells_of_the_secret() -> None:
+    seeds = Seeds([A, B])
+    seeds.failed(A, "refuses connections", is_absent=True)
+    seeds.refused(B, HANDSHAKE_ENDED, is_end=True)
+    assert seeds.error is None
+    text = str(NotConnected("c", seeds.unreached))
+    assert f"{B} may hold another secret: it ended the connection during the handshake" in text
+    assert "holds the same secret" in text

@@ -41,6 +41,7 @@ def project(tmp_path: Path) -> Iterator[Path]:
     before, path = set(sys.modules), list(sys.path)
     (tmp_path / "program_to_serve.py").write_text(PROGRAM)
     (tmp_path / "needy_program.py").write_text("import no_such_package_anywhere\n")
+    (tmp_path / "empty_program.py").write_text("from os.path import join\nnumber = 7\n")
     (tmp_path / "failing_program.py").write_text("1 / 0\n")
     yield tmp_path
     sys.path[:] = path
@@ -85,6 +86,8 @@ def test_handlers_are_found(project: Path) -> None:
         ("no_such_program:x", "there is no module 'no_such_program' in"),
         ("program_to_serve:uper", "program_to_serve has no 'uper'. Did you mean 'upper'?"),
         ("program_to_serve:services.x", r"program_to_serve.services has no 'x'. Use one of: shout"),
+        ("program_to_serve:nothing", r"program_to_serve has no 'nothing'. Use one of: upper, Shout, service\.$"),
+        ("empty_program:x", "empty_program has no 'x'. Nothing in it can be served."),
         ("program_to_serve:number", "number is 7, which answers nothing"),
         ("program_to_serve:services", "which answers nothing"),
         ("needy_program:x", "the module 'needy_program' needs 'no_such_package_anywhere'"),
