@@ -2,8 +2,8 @@
 
 Theory of operation. The loop cannot tell a node that it is about to end. But :func:`asyncio.run` and :class:`asyncio.Runner`
 cancel all tasks, and then close the asynchronous generators of their loop, so that each can clean up before the loop is closed.
-A generator that waits beside each node uses that chance. For a loop that nobody closes the same is done at the end of the
-process. A loop that is closed without it, by ``loop.close()`` alone, gives a node no chance.
+A generator that waits beside each node uses that chance. A plain ``loop.close()`` gives none, so a function in its place does
+the same first, once a node was started in the loop. For a loop that nobody closes the same is done at the end of the process.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Guard:
         self._waiting = self._wait()
         node._companions.append(self._end)  # so it lives as long as the node
         _guards.add(self)
+        _guard_close(node._loop)
 
     async def begin(self) -> None:
         """Wait for the end of the loop from now on."""
@@ -98,11 +99,32 @@ def ignore_abandoned_tasks(loop: asyncio.AbstractEventLoop) -> None:
 @atexit.register
 def _end_abandoned_loops() -> None:
     """The process ends: do for each loop with an open node what :func:`asyncio.run` does at its end."""
-    for loop in {loop for guard in list(_guards) if (loop := guard.abandoned_loop) is not None}:
-        ignore_abandoned_tasks(loop)
-        with suppress(Exception):  # nobody is there any more who could be told
-            loop.run_until_complete(_end_tasks())
-            loop.run_until_complete(loop.shutdown_asyncgens())
+    for loop in _abandoned_loops():
+        _end_loop(loop)
+
+
+def _guard_close(loop: asyncio.AbstractEventLoop) -> None:
+    """Let ``loop.close()`` close the nodes of the loop first."""
+
+    def close() -> None:
+        if loop in _abandoned_loops():
+            _end_loop(loop)
+        type(loop).close(loop)
+
+    with suppress(TypeError):  # an event loop without attributes of its own
+        vars(loop)["close"] = close
+
+
+def _abandoned_loops() -> set[asyncio.AbstractEventLoop]:
+    return {loop for guard in list(_guards) if (loop := guard.abandoned_loop) is not None}
+
+
+def _end_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel the tasks of a loop that stands still, and close its nodes."""
+    ignore_abandoned_tasks(loop)
+    with suppress(Exception):  # nobody is there any more who could be told
+        loop.run_until_complete(_end_tasks())
+        loop.run_until_complete(loop.shutdown_asyncgens())
 
 
 async def _end_tasks() -> None:

@@ -38,6 +38,8 @@ async def main():
 WAYS = {
     "asyncio.run": "asyncio.run(main())",
     "uvloop": "import uvloop\nwith asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner: runner.run(main())",
+    "loop.close()": "loop = asyncio.new_event_loop()\nloop.run_until_complete(main())\nloop.close()",
+    "loop.close() of uvloop": "import uvloop\nloop = uvloop.new_event_loop()\nloop.run_until_complete(main())\nloop.close()",
     "loop that is never closed": "loop = asyncio.new_event_loop()\nloop.run_until_complete(main())",
 }
 #: The debug mode tells how long steps take, and of a loop that nobody closes.
@@ -98,3 +100,27 @@ def test_run_closes_nodes_and_leaves_tasks_of_the_program_alone(home: Path) -> N
         "Traceback (most recent call last):",
         "ValueError: of the program",
     ]
+
+
+def test_several_nodes_of_a_loop_that_is_closed_say_one_line_each(home: Path) -> None:
+    way = (
+        "loop = asyncio.new_event_loop()\nother = loop.run_until_complete(main()) or loop.run_until_complete(main())\n"
+        "loop.close()\nassert loop.is_closed()\nloop.close()"
+    )
+    status, nodes, said = run(way, "")
+    assert sorted(said) == sorted(expected(node) for node in nodes.split())
+    assert status == 0
+
+
+def test_a_loop_that_runs_cannot_be_closed_and_keeps_its_node(home: Path) -> None:
+    end = (
+        "\n    try: asyncio.get_running_loop().close()"
+        "\n    except RuntimeError as error: print(error)"
+        "\n    await node.publish('news', b'')\n    print('open')"
+        "\n    await node.close(timeout=0)"
+        "\n    await asyncio.wait(tasks)"
+        "\n    [t.exception() for t in tasks]"
+    )
+    status, said, _errors = run("asyncio.run(main())", end)
+    assert said.splitlines()[1:] == ["Cannot close a running event loop", "open"]
+    assert status == 0
