@@ -16,6 +16,7 @@ with the connectors of this repository: programs use :mod:`iris_py`. Names are i
 * Payloads that are values: :func:`as_codec`, and :func:`encode`, :func:`decode` and :func:`decode_message`, which tell in their
   errors what it was for; the arguments that overloads share, as :class:`RequestOptions`; the types :data:`BytesLike`,
   :class:`CallerCodec` and :data:`TypeForm`; the type variables :data:`Payload`, :data:`Question` and :data:`Answer`.
+* :class:`Unpicklable`, the base of what belongs to one process.
 * :class:`EventLogger`, whose lines report events and fill no disk.
 * :class:`Fingerprinter`, by which two contents are told apart; :func:`install_command` and :func:`requirements`, the advice for
   what is not installed.
@@ -33,6 +34,7 @@ if typing.TYPE_CHECKING:
     from iris_py.api.options import OnFull, PublishOptions, RequestOptions, SubscribeOptions, SurveyOptions
     from iris_py.api.sealed import SealLike, seal_parts
     from iris_py.api.threads import DaemonThreads
+    from iris_py.api.unpicklable import Unpicklable
     from iris_py.defaults import (
         HANDLER_QUEUE_BYTES,
         HANDLER_QUEUE_MESSAGES,
@@ -89,6 +91,7 @@ __all__ = [
     "SubscribeOptions",
     "SurveyOptions",
     "TypeForm",
+    "Unpicklable",
     "adapt",
     "as_codec",
     "background",
@@ -140,6 +143,7 @@ _MODULES = {
     "SubscribeOptions": "api.options",
     "SurveyOptions": "api.options",
     "TypeForm": "payloads",
+    "Unpicklable": "api.unpicklable",
     "adapt": "sync.handlers",
     "as_codec": "api.codec",
     "background": "sync.background",

@@ -123,13 +123,7 @@ def dispatch(
         ConfigurationError: An argument is wrong.
     """
     check_frame(df)
-    check_numbers(cluster, mode, window, batch_rows, timeout, retries, on_error, name)
-    if (
-        isinstance(wait_for_members, bool)
-        or not isinstance(wait_for_members, int | float)
-        or not 0 <= wait_for_members < math.inf
-    ):
-        raise ConfigurationError(f"wait_for_members={wait_for_members!r} must be a finite number of seconds, at least 0.")
+    check_numbers(cluster, mode, window, batch_rows, timeout, retries, on_error, name, wait_for_members)
     network = check_network(df.sparkSession, network)
     if mode == "batches" and (reply is not None or key is not None):
         raise ConfigurationError(
@@ -222,6 +216,7 @@ def check_numbers(
     retries: object,
     on_error: object,
     name: object,
+    wait_for_members: object,
 ) -> None:
     """Refuse arguments that no dispatch can have.
 
@@ -244,6 +239,9 @@ def check_numbers(
         raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
     if name is not None and (not isinstance(name, str) or not name):
         raise ConfigurationError(f"name={name!r} must be a text that is not empty.")
+    is_number = isinstance(wait_for_members, int | float) and not isinstance(wait_for_members, bool)
+    if not is_number or not 0 <= wait_for_members < math.inf:  # type: ignore[operator] # it is a number then
+        raise ConfigurationError(f"wait_for_members={wait_for_members!r} must be a finite number of seconds, at least 0.")
 
 
 def _check_names(df: DataFrame, names: Sequence[str], on_error: str) -> None:

@@ -24,6 +24,7 @@ from spark_connector.dataframes.dispatch import (
 from spark_connector.dataframes.plan import ERROR_COLUMN, Plan
 from spark_connector.dataframes.sources import REQUEST_COLUMN
 from spark_connector.dataframes.tasks import dispatch_batches, dispatch_rows
+from spark_connector.dataframes.window import WAIT_FOR_MEMBERS_S
 from spark_connector.shipping import Shipment, check_pickles
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def register(
     batch_rows: int = BATCH_ROWS,
     timeout: float = TIMEOUT_S,
     retries: int = RETRIES,
+    wait_for_members: float = WAIT_FOR_MEMBERS_S,
     on_error: Literal["raise", "null", "column"] = "raise",
     network: Network | None = None,
     metrics: DispatchMetrics | None = None,
@@ -74,6 +76,7 @@ def register(
         batch_rows: How many rows a request has at most.
         timeout: How long each attempt may take, in seconds.
         retries: How often a request without a reply is sent again.
+        wait_for_members: For how many seconds nobody may serve the cluster until the task fails, as for :func:`dispatch`.
         on_error: What becomes of a row without a reply. ``raise``: the task fails. ``null``: it returns null, or a struct of
             nulls. ``column``: it always returns a struct, which has a field ``error``.
         network: Settings of the nodes that ask.
@@ -85,7 +88,7 @@ def register(
     Raises:
         ConfigurationError: An argument is wrong, or this Spark has no functions of Arrow.
     """
-    check_numbers(cluster, mode, window, batch_rows, timeout, retries, on_error, name)
+    check_numbers(cluster, mode, window, batch_rows, timeout, retries, on_error, name, wait_for_members)
     _check_columns(columns, mode, reply)
     check_pickles(reply=reply)
     added, arrow_schema = reply_schema(schema, reply, mode)
@@ -104,6 +107,7 @@ def register(
         batch_rows=batch_rows,
         timeout=float(timeout),
         retries=retries,
+        wait_for_members=float(wait_for_members),
         on_error=on_error,
         name=f"sql-{name}",  # the same after a restart, whatever else the program dispatches
         token=uuid.uuid4().hex,

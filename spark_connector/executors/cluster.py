@@ -30,6 +30,7 @@ from iris_py.connector import (
     TUNNEL_WINDOW_BYTES,
     TUNNELS,
     EventLogger,
+    Unpicklable,
 )
 from spark_connector.errors import ApplicationEnded, ExecutorsMissing, UpdateFailed
 from spark_connector.executors.application import Application, ensure_task
@@ -116,7 +117,7 @@ class _Entry:
     """How long to wait after that."""
 
 
-class ExecutorCluster:
+class ExecutorCluster(Unpicklable):
     """The executors of a Spark application as a cluster: each is a member for as long as it lives.
 
     Use it with ``with``, or :meth:`close` it; it closes itself when the Spark application ends. The constructor returns at
@@ -146,6 +147,11 @@ class ExecutorCluster:
         HandshakeError: Somebody answers at every seed, and none of them holds this secret.
         ApplicationEnded: The Spark application has ended.
     """
+
+    _instead = (
+        "it belongs to the process of the driver. "
+        "A task asks executors with local_agent().request(), by the name of the cluster."
+    )
 
     def __init__(
         self,
@@ -269,13 +275,21 @@ class ExecutorCluster:
         idempotent: bool = False,
         key: str | bytes | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
+        wait_for_members: float | None = None,
     ) -> bytes:
         """Ask one executor: any, or that which ``to`` names, by its id or as :attr:`members` has it.
 
-        It is :meth:`iris_py.Node.request`, with its arguments and errors.
+        It is :meth:`iris_py.Node.request`, with its arguments and errors. So ``wait_for_members`` says for how many seconds the
+        request waits while there is no such executor.
         """
         return self._open_node().request(
-            self._target(to), payload, timeout=timeout, idempotent=idempotent, key=key, headers=headers
+            self._target(to),
+            payload,
+            timeout=timeout,
+            idempotent=idempotent,
+            key=key,
+            headers=headers,
+            wait_for_members=wait_for_members,
         )
 
     def broadcast(self, payload: BytesLike, *, headers: Mapping[str, HeaderValue] | None = None) -> int:

@@ -31,7 +31,7 @@ from spark_connector.local.calls import lost_if_closed
 from spark_connector.local.connection import Connection, NotSent
 from spark_connector.local.frames import Returned, header_of
 from spark_connector.local.private_directory import SOCKET_NAME
-from spark_connector.local.streams import GRACE_S, LocalMembers, LocalSubscription, LocalSurvey
+from spark_connector.local.streams import GRACE_S, Connected, LocalMembers, LocalSubscription, LocalSurvey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -83,7 +83,7 @@ def local_agent(*, timeout: float = TIMEOUT_S) -> LocalAgent:
     return connected(_socket_path(), timeout)
 
 
-class LocalAgent:
+class LocalAgent(Connected):
     """The node of this executor, as :func:`local_agent` returns it. All methods may be called from every thread.
 
     They are those of :class:`iris_py.sync.Node`, with the same arguments and errors, but for these: a task serves no cluster

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic
 
 from iris_py import Answers, ConfigurationError, DecodeError, Member, Message, NodeClosed, SurveyFailure, SurveyReply
-from iris_py.connector import UNDECODABLE, EventLogger, Payload, decode_message
+from iris_py.connector import UNDECODABLE, EventLogger, Payload, Unpicklable, decode_message
 from spark_connector.errors import AgentLost
 from spark_connector.local import frames
 from spark_connector.local.calls import lost_if_closed
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spark_connector.local.connection import Connection
     from spark_connector.local.frames import Command, Reply
 
-__all__ = ["GRACE_S", "LocalMembers", "LocalSubscription", "LocalSurvey"]
+__all__ = ["GRACE_S", "Connected", "LocalMembers", "LocalSubscription", "LocalSurvey"]
 
 logger = EventLogger("spark_connector")
 
@@ -38,7 +38,13 @@ GRACE_S = 5.0
 REPLIES_BYTES_MAX = 64 * 1024 * 1024
 
 
-class LocalMembers(Collection[Member]):
+class Connected(Unpicklable):
+    """An object that uses the connection of this process to the agent."""
+
+    _instead = "its connection belongs to this process. Call local_agent() in the task that uses it."
+
+
+class LocalMembers(Connected, Collection[Member]):
     """The members of a cluster, live: each look asks the agent. As :class:`iris_py.sync.Members`."""
 
     def __init__(self, cluster: str, look: Callable[[bool], tuple[Member, ...]]) -> None:
@@ -112,7 +118,7 @@ class _Stream:
             raise lost_if_closed(exc, self._connection.path) from None
 
 
-class LocalSubscription(Generic[Payload]):
+class LocalSubscription(Connected, Generic[Payload]):
     """The messages of the topics that match a pattern, as :meth:`LocalAgent.subscribe` returns it.
 
     As :class:`iris_py.sync.Subscription`: ``for message in subscription`` gives one message after the other, ``for batch in
@@ -278,7 +284,7 @@ class LocalSubscription(Generic[Payload]):
             return None
 
 
-class LocalSurvey(Generic[Payload]):
+class LocalSurvey(Connected, Generic[Payload]):
     """One question to every member of a cluster, made by :meth:`LocalAgent.survey`. It is asked when it is first used.
 
     As :class:`iris_py.sync.Survey`: call :meth:`wait` for all answers, or loop over it to take each reply as it comes. To leave

@@ -1,7 +1,7 @@
 """The program of a job whose executors get Iris in a package, for spark-submit.
 
 Arguments: the network, the seed, and what to run: ``dispatch``, or ``everything``. The secret is in the environment of the
-driver. It prints a JSON object: the rows with their replies, and where the Python of the tasks and agents is, and has Iris from.
+driver. It prints a JSON object: the rows with their replies, and for tasks and agents where their Python and their Iris are.
 """
 
 from __future__ import annotations

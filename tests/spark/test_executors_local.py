@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py.sync as iris
-from iris_py import ConfigurationError
+from iris_py import ConfigurationError, NoMembers
 from iris_security import Secret
 from spark_connector import ExecutorCluster, ExecutorsMissing, Network
 from spark_connector.errors import ApplicationEnded
@@ -82,6 +82,8 @@ def test_the_driver_is_the_executor(cluster: ExecutorCluster) -> None:
     assert cluster.request(b"hello") == b"driver hello"
     assert cluster.request(b"hello", to="driver") == b"driver hello"
     assert not Path("iris-agent.log").exists()  # the user's directory is no place for it
+    with pytest.raises(NoMembers, match=r"local\.77"):
+        cluster.request(b"hello", to="77", idempotent=True, timeout=1000, wait_for_members=0)
 
 
 def test_tasks_use_the_node_of_the_agent(cluster: ExecutorCluster, spark: SparkSession) -> None:

@@ -44,7 +44,7 @@ NAME = "iris-messaging"
 
 
 class Stage(NamedTuple):
-    """What the tests submit jobs to."""
+    """A cluster that jobs are submitted to, and the packages for them."""
 
     url: str
     home: Path

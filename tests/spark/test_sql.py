@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +14,7 @@ from pyspark.errors import AnalysisException, PythonException
 
 from iris_py import ConfigurationError
 from spark_connector import ArrowHandler, DispatchMetrics, register
+from spark_connector.dataframes import sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +73,13 @@ def test_a_struct_brings_the_names_of_its_columns(spark: SparkSession, service: 
     register(spark, "score", cluster="scorers", schema="score double", network=service.network)
     found = spark.sql(f"SELECT id, score(struct(country, amount)) AS score FROM {orders} WHERE id >= 540").collect()
     assert [tuple(row) for row in found] == [(number, float(number)) for number in range(540, ROWS)]
+
+
+def test_a_function_waits_for_members_as_long_as_it_is_told(spark: SparkSession, service: Service) -> None:
+    with patch.object(sql, "_register") as made:
+        register(spark, "score", cluster="scorers", network=service.network, wait_for_members=0.5)
+    plan = made.call_args.args[2]
+    assert plan.wait_for_members == 0.5
 
 
 def test_the_plan_names_the_cluster_that_is_asked(spark: SparkSession, service: Service, orders: str) -> None:
@@ -150,6 +159,8 @@ def test_a_call_that_does_not_fit_says_how_to_call_it(spark: SparkSession, servi
         ({"columns": ["a", "a"]}, "names a column twice"),
         ({"schema": "error string", "on_error": "column"}, "two fields 'error'"),
         ({"cluster": ""}, "must be a name"),
+        ({"wait_for_members": -1}, "wait_for_members=-1 must be a finite number of seconds"),
+        ({"wait_for_members": True}, "wait_for_members=True must be"),
         ({"metrics": 3}, "must be a spark_connector.DispatchMetrics"),
         ({"network": "home"}, "must be a spark_connector.Network"),
     ],
