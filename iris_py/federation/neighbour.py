@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from iris_py.federation.accounts import Accounts
 from iris_py.federation.dials import Dials
 from iris_py.federation.limits import ByteLimits, RuleLimits
+from iris_py.federation.lost import LostLines
 from iris_py.federation.rules import USES_OF, RuleTable
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Neighbour:
         export_limits: Of each of our rules, by number.
         line_limits: Of all that passes.
         accounts: What has passed, by rule.
+        lost: Its lines that it dialled, and that were lost.
         incoming: Its requests that run here.
     """
 
@@ -93,6 +95,7 @@ class Neighbour:
         self.export_limits: dict[int, RuleLimits] = {}
         self.line_limits = ByteLimits(settings.bytes_per_s, now)
         self.accounts = Accounts()
+        self.lost = LostLines()
         self.incoming = 0
         self._import_limits: dict[tuple[int, str], RuleLimits] = {}
         self._rng = rng
@@ -243,6 +246,7 @@ class Neighbour:
             "accounts": self.accounts.snapshot(self.settings.price_per_gb),
             "catalogues_differ": len({offer.digest for offer in self.offers.values()}) > 1,
             "queue_bytes": sum(bundle.queued_bytes for bundle in self.bundles.values()),
+            "lost": self.lost.status(now),
             "dials": [
                 {
                     "address": slot.address or slot.tried,

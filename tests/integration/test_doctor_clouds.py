@@ -42,8 +42,9 @@ def pair(home: Path) -> Iterator[Pair]:
 
 
 async def look(pair: Pair, node: iris_py.Node, name: str, cluster: str | None = None) -> Finding:
-    """Make one check in the cloud us."""
-    settings = Settings(secret_file=pair.us.secret_file, network="us", seed=[node.address], no_discovery=True)
+    """Make one check in the cloud of a node."""
+    cloud = pair.us if node.network == "us" else pair.eu
+    settings = Settings(secret_file=cloud.secret_file, network=cloud.name, seed=[node.address], no_discovery=True)
     async with Actual(settings, Host(SILENT)) as surroundings:
         found = {each.check.name: each async for each in examine(Subject(surroundings, cluster), choose([name], []))}
     return found[name].finding
@@ -90,6 +91,21 @@ def test_a_cloud_whose_gateways_are_gone_one_after_the_other(loop: Loops, pair: 
         assert "nc -vz 127.0.0.1 " + one.address.rpartition(":")[2] in found.hints
         found = await until_found(pair, us, Status.FAULT, f"nothing goes to '{THERE}'", name="cluster", cluster=THERE)
         assert "firewall" in found.advice
+
+    with_nodes(loop, pair, main)
+
+
+def test_a_gateway_that_dialled_and_is_gone_is_missed_until_another_one_dials(loop: Loops, pair: Pair) -> None:
+    async def main(us: iris_py.Node, eu: iris_py.Node) -> None:
+        there = await pair.start_eu(eu.address)
+        one, other = await pair.start_us(us.address, there, count=2)
+        await until_found(pair, eu, Status.OK, "'us' by 2 lines")
+        await one.kill()
+        await until_found(pair, eu, Status.WARNING, "has 1 of 2 lines to 'us': one from 127.0.0.1 ended")
+        await pair.start_us(us.address, there)
+        await until_found(pair, eu, Status.OK, "'us' by 2 lines")
+        await other.stop()
+        await until_found(pair, eu, Status.OK, "'us' by 1 line")  # one that says that it leaves is not missed
 
     with_nodes(loop, pair, main)
 

@@ -183,7 +183,8 @@ def _lost(cloud: CloudStatus) -> list[str]:
     """Return the lines that ought to be there, each with what is wrong with it."""
     silent = [f"{line.address} is silent for {line.heard_s_ago:.0f} s" for line in cloud.bundles if line.is_suspect]
     errors = {dial.address: dial.error for dial in _failing(cloud)}
-    return [*silent, *(f"{address}: {error}" for address, error in errors.items())]
+    gone = [f"one from {loss.address} ended {loss.s_ago:.0f} s ago ({loss.reason})" for loss in cloud.lost]
+    return [*silent, *(f"{address}: {error}" for address, error in errors.items()), *gone]
 
 
 def _obstacles(cloud: CloudStatus) -> list[str]:

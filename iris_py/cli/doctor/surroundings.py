@@ -317,6 +317,14 @@ class FarDial(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
 
 
+class FarLoss(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that a gateway there had dialled, and that was lost."""
+
+    address: str = ""
+    reason: str = ""
+    s_ago: float = 0.0
+
+
 class UnmatchedImport(msgspec.Struct, frozen=True, kw_only=True):
     """A rule that imports what the other cloud does not export."""
 
@@ -331,6 +339,7 @@ class CloudStatus(msgspec.Struct, frozen=True, kw_only=True):
     is_up: bool = False
     round_trip_s: float | None = None
     dials: tuple[FarDial, ...] = ()
+    lost: tuple[FarLoss, ...] = ()
     bundles: tuple[FarLine, ...] = ()
     unmatched_imports: tuple[UnmatchedImport, ...] = ()
 
