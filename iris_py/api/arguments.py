@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import math
+from collections.abc import AsyncIterable, Iterable
+from typing import Literal
 
 from iris_py.errors import ConfigurationError
 
-__all__ = ["check_count", "check_flag", "check_name", "check_time"]
+__all__ = ["check_chunks", "check_count", "check_file", "check_flag", "check_name", "check_time"]
 
 
 def check_count(name: str, value: object, minimum: int) -> None:
@@ -47,3 +50,39 @@ def check_name(name: str, value: object) -> None:
     """
     if not isinstance(value, str):
         raise ConfigurationError(f"{name}={value!r} must be a text: the name of a cluster or a topic.")
+
+
+def check_file(name: str, value: object, method: Literal["read", "write"]) -> None:
+    """Refuse what is no file in binary mode.
+
+    Args:
+        name: The argument.
+        value: What was given.
+        method: How the file will be used.
+
+    Raises:
+        ConfigurationError: It is refused.
+    """
+    purpose, may = ("reading", "readable") if method == "read" else ("writing", "writable")
+    if (
+        not callable(getattr(value, method, None))
+        or isinstance(value, io.TextIOBase)
+        or not getattr(value, may, lambda: True)()
+    ):
+        raise ConfigurationError(f"{name}={value!r} must be a file that is opened for {purpose} in binary mode.")
+
+
+def check_chunks(name: str, value: object, *, is_sync: bool = False) -> None:
+    """Refuse what gives no chunks of bytes one after the other. Single bytes are whole numbers, and no chunks.
+
+    Args:
+        name: The argument.
+        value: What was given.
+        is_sync: Whether an asynchronous iterator is refused, too.
+
+    Raises:
+        ConfigurationError: It is refused.
+    """
+    wanted = (Iterable,) if is_sync else (Iterable, AsyncIterable)
+    if not isinstance(value, wanted) or isinstance(value, str | bytes | bytearray | memoryview):
+        raise ConfigurationError(f"{name}={value!r} must be an iterator of bytes, such as a list of them.")

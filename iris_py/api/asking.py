@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +13,7 @@ import msgspec
 from iris_overlay.ids import ID_BYTES, NodeId
 from iris_overlay.messages import NodeInfo, check_info
 from iris_overlay.peers.reachability import ECHO_BYTES_MIN
-from iris_py.api.arguments import check_count
+from iris_py.api.arguments import check_count, check_flag, check_name
 from iris_py.api.base import NodeBase
 from iris_py.api.request import check_timeout
 from iris_py.api.walking import draw, walk
@@ -26,7 +27,7 @@ from iris_py.observe.node_name import NodeName
 from iris_py.observe.reports import Hop, NodeReport, NodeReports, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from iris_overlay.events import EchoReturned, RootLocated
     from iris_py.config import Config
@@ -117,7 +118,11 @@ class Asking(NodeBase):
         unknown = [part for part in parts if part not in PARTS]
         if unknown:
             raise ConfigurationError(f"there is no part {unknown[0]!r}. Ask for some of {', '.join(PARTS)}.")
+        _check_nodes(nodes)
+        check_name("cluster", cluster)
+        check_flag("every", every)
         check_count("sample", sample, 1)
+        _check_since(since)
         until = self._loop.time() + timeout
         if cluster:
             self._check_own_name(cluster)
@@ -383,3 +388,16 @@ def _info_of(node: NodeName) -> NodeInfo:
     with refusals:
         check_info(info)
     return info
+
+
+def _check_nodes(nodes: object) -> None:
+    if nodes is None or (isinstance(nodes, Sequence) and all(isinstance(node, NodeName) for node in nodes)):
+        return
+    raise ConfigurationError(f"nodes={nodes!r} must be a list of NodeName, as an earlier answer has them, or None for all.")
+
+
+def _check_since(since: object) -> None:
+    numbers = list(since.values()) if isinstance(since, Mapping) else [since]
+    names = list(since) if isinstance(since, Mapping) else []
+    if not all(isinstance(name, str) for name in names) or not all(type(number) is int for number in numbers):
+        raise ConfigurationError(f"since={since!r} must be the number of an event, or such numbers by the ids of nodes.")

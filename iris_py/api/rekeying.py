@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from iris_overlay.ids import NodeId
+from iris_py.api.arguments import check_flag, check_time
 from iris_py.api.base import NodeBase
 from iris_py.api.keys import Reloading, open_keyring
 from iris_py.config import make_keyring
@@ -44,6 +45,16 @@ class RotationStatus:
     nothing yet."""
 
 
+def check_step(step: object) -> None:
+    """Refuse what is no step of a rotation.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    if step not in get_args(RotationStep):
+        raise ConfigurationError(f"{step!r} is no step of a rotation. They are: {', '.join(get_args(RotationStep))}.")
+
+
 def next_generations(
     step: RotationStep,
     secrets: tuple[Secret, ...],
@@ -78,8 +89,7 @@ def next_generations(
                 f"{what} has {len(secrets)} generations already. End a rotation first: iris keys retire{operand}"
             )
         return (*secrets, Secret.generate(entropy))
-    if step not in get_args(RotationStep):
-        raise ConfigurationError(f"{step!r} is no step of a rotation. They are: {', '.join(get_args(RotationStep))}.")
+    check_step(step)
     if len(secrets) == 1:
         nothing = ": nothing is to be retired" if step == "retire" else ""
         raise ConfigurationError(f"{what} has one generation alone{nothing}. Begin with: iris keys add{operand}")
@@ -243,6 +253,10 @@ class Rekeying(NodeBase):
             NodeClosed: The node was closed.
         """
         self._check_open()
+        check_step(step)
+        check_time("timeout", timeout)
+        check_flag("force", force)
+        check_flag("abandon", abandon)
         signing = _as_key(key)
         if signing.administrator != self._keyring.administrator:
             has = "another administrator" if self._keyring.administrator is not None else "no administrator"

@@ -9,7 +9,7 @@ import asyncio
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic
 
-from iris_py.api.arguments import check_time
+from iris_py.api.arguments import check_count, check_time
 from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable
 from iris_py.defaults import MAX_MESSAGE_BYTES
@@ -145,10 +145,13 @@ class MessageStream(LoopBound, Closable, Generic[End]):
             max_bytes: The largest message that is put together in memory.
 
         Raises:
+            ConfigurationError: ``max_bytes`` is no number of bytes.
             MessageTooLarge: The next message is larger. It is left out; the one after it comes next.
             TunnelClosed: The other side has ended the tunnel, and everything was received.
             TunnelBroken: The tunnel has broken.
         """
+        if max_bytes is not MAX_MESSAGE_BYTES:
+            check_count("max_bytes", max_bytes, 0)
         if not self._own_thread._is_owned():
             self._check_loop()
         if not self._receiving.locked():

@@ -7,6 +7,7 @@ import io
 from contextlib import aclosing
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
+from iris_py.api.arguments import check_chunks, check_file
 from iris_py.api.stream import MessageStream, view_of
 from iris_py.patterns.tunnel.end import TunnelEnd
 from iris_py.patterns.tunnel.offer import FROM_MEMBER
@@ -95,14 +96,17 @@ class Tunnel(MessageStream[TunnelEnd]):
             file: Opened for reading in binary mode. It is read in a thread.
 
         Raises:
+            ConfigurationError: It is no such file.
             TunnelClosed: As :meth:`send`.
             TunnelBroken: As :meth:`send`.
             Exception: What reading raised; if that is in the middle of the message, the tunnel is broken.
         """
+        check_file("file", file, "read")
         return await self.send_chunks(_read(file))
 
     async def send_chunks(self, chunks: AsyncIterable[BytesLike] | Iterable[BytesLike]) -> int:
         """Send one message, chunk by chunk as they come; returns how many bytes that was. Raises as :meth:`send_from`."""
+        check_chunks("chunks", chunks)
         self._check_loop()
         size = 0
         async with self._sending:
@@ -130,10 +134,12 @@ class Tunnel(MessageStream[TunnelEnd]):
             file: Opened for writing in binary mode. It is written in a thread.
 
         Raises:
+            ConfigurationError: It is no such file.
             TunnelClosed: The other side has ended the tunnel, and everything was received.
             TunnelBroken: The tunnel has broken; the file has a part of the message, or nothing.
             Exception: What writing raised.
         """
+        check_file("file", file, "write")
         size, waiting, waiting_bytes = 0, [], 0
         async with aclosing(self._chunks()) as chunks:
             async for chunk in chunks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, BinaryIO
 
+from iris_py.api.arguments import check_chunks
 from iris_py.api.stream import CLOSE_TIMEOUT_S
 from iris_py.api.tunnel import Tunnel as AsyncTunnel
 from iris_py.defaults import MAX_MESSAGE_BYTES
@@ -137,6 +138,7 @@ class Tunnel(Closable):
             return None
 
     async def _send_chunks(self, chunks: Iterable[BytesLike]) -> int:
+        check_chunks("chunks", chunks, is_sync=True)
         return await self._inner.send_chunks(self._each(iter(chunks)))
 
     async def _each(self, chunks: Iterator[BytesLike]) -> AsyncIterator[BytesLike]:
