@@ -35,6 +35,7 @@ from iris_overlay.peers.dial_back import Reaching
 from iris_overlay.peers.dialling import Dialler
 from iris_overlay.peers.dials import Dials
 from iris_overlay.peers.discovery import Discovery, Familiarity
+from iris_overlay.peers.hearsay import Hearsay
 from iris_overlay.peers.liveness import Liveness
 from iris_overlay.peers.reachability import Reachability, is_echo
 from iris_overlay.peers.vantage import Vantage
@@ -132,9 +133,10 @@ class Overlay:
         self._ring = ring = Pastry(local, config.ring, rng, signer)
         self._groups = GroupLayer(local, config.groups, rng, ring, self.counters, signer)
         self._vantage = vantage = Vantage()
-        self._contacts = Contacts(local, config.contacts, vantage)
+        self._hearsay = hearsay = Hearsay(config.contacts)
+        self._contacts = Contacts(local, config.contacts, vantage, hearsay)
         self._reaching = Reaching(local, ring, self._contacts, self.counters)
-        self._dialler = Dialler(local, config, rng, self.counters, self._is_known, vantage)
+        self._dialler = Dialler(local, config, rng, self.counters, self._is_known, vantage, hearsay)
         self._discovery = Discovery(local, config, rng, self._dialler, self.counters, self._familiarity_of)
         self._reachability = Reachability(local, ring, self.counters, vantage)
         self._liveness = Liveness(local, config, rng, ring, self._groups, self._contacts, self._dialler, vantage)
@@ -279,8 +281,10 @@ class Overlay:
         self._notice_stall(now)
         self._contacts.heard_from(peer, now)
         self._liveness.heard_from(peer, now)
+        self._hearsay.teller = peer
         self._ring.receive(peer, data, now)
         self._finish_turn(now)
+        self._hearsay.teller = None
 
     def receive_datagram(self, sender: NodeId, data: bytes, source: tuple[str, int], now: float) -> None:
         """Handle a datagram, each once.

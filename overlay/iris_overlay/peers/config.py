@@ -43,6 +43,14 @@ class ContactsConfig:
     yet. Too small: one message that names many made-up peers at one address makes the node dial it for each of them. Too large:
     a process that starts again on its port is reached the long way for that time."""
 
+    hearsay_dials_max: int = 64
+    """Dials in vain at once, of nodes never met, that one peer costs by naming those nodes. Beyond it such a node counts as one
+    that cannot be dialled. Too small: a peer that tells a newcomer of many dead nodes in good faith has the living ones reached
+    the long way. Too large: one message of a liar makes the node dial as many addresses of its choice."""
+
+    hearsay_dials_per_s: float = 1.0
+    """How many more such dials a peer may cost per second. Too small and too large as above, in the long run."""
+
     link_idle_s: float = 90.0
     """When a link that nobody needs and nothing used is let go. Too small, less than the time between renewals of memberships:
     each renewal dials again. Too large: descriptors."""

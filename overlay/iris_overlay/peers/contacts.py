@@ -7,7 +7,7 @@ back when it cannot be reached, so that they can go another way. Links that nobo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -18,6 +18,7 @@ from iris_overlay.timers import DeadlineTable
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.peers.config import ContactsConfig
+    from iris_overlay.peers.hearsay import Hearsay
     from iris_overlay.peers.vantage import Vantage
 
 #: Addresses that rest at a time; of more, the one that has rested longest is forgotten. Too small: with as many dials in vain
@@ -28,10 +29,9 @@ ADDRESSES_RESTING_MAX: Final = 1024
 #: many dials in vain within `ContactsConfig.rest_s` some peer is dialled again too soon; too large: memory.
 RESTING_MAX: Final = 1024
 
-#: Peers that there was a link to, of which it is remembered: their addresses are no hearsay. Of more the one whose link opened
-#: first is forgotten. Too small: one that went and comes back soon is reached the long way; too large: memory. As many of those
-#: that a dial from here has reached, with the address: if too few, the death of one is left to the detector.
-MET_MAX: Final = 4096
+#: Peers that a dial from here has reached, with the address; of more, the one that was reached first is forgotten. Too small:
+#: the death of one is left to the detector; too large: memory.
+REACHED_MAX: Final = 4096
 
 
 class ContactFailed(msgspec.Struct, frozen=True):
@@ -48,8 +48,6 @@ class ContactFailed(msgspec.Struct, frozen=True):
 
 
 ContactEvent: TypeAlias = ContactFailed | LinkReleased
-
-_Known = TypeVar("_Known")
 
 
 class _Waiting(msgspec.Struct):
@@ -81,11 +79,11 @@ class Contacts:
         "_config",
         "_dialling",
         "_events",
+        "_hearsay",
         "_idle",
         "_last_used",
         "_local",
         "_messages",
-        "_met",
         "_patience",
         "_reached",
         "_requests",
@@ -97,17 +95,19 @@ class Contacts:
         "_waiting",
     )
 
-    def __init__(self, local: NodeInfo, config: ContactsConfig, vantage: Vantage) -> None:
+    def __init__(self, local: NodeInfo, config: ContactsConfig, vantage: Vantage, hearsay: Hearsay) -> None:
         """Know nobody.
 
         Args:
             local: The node itself.
             config: The constants.
             vantage: Orders the addresses of a peer.
+            hearsay: Bounds the dials of peers that were never met.
         """
         self._local = local
         self._config = config
         self._vantage = vantage
+        self._hearsay = hearsay
         self._waiting: dict[NodeId, _Waiting] = {}
         self._turn: dict[NodeId, None] = {}  # who waits for a free dial
         self._dialling: dict[str, dict[NodeId, None]] = {}
@@ -119,7 +119,6 @@ class Contacts:
         self._resting_addresses: dict[str, float] = {}
         self._last_used: dict[NodeId, float] = {}  # of every open link
         self._idle: DeadlineTable[NodeId] = DeadlineTable()
-        self._met: dict[NodeId, None] = {}
         self._reached: dict[NodeId, str] = {}
         self._messages: list[tuple[NodeId, bytes]] = []
         self._requests: list[DialRequested] = []
@@ -171,7 +170,7 @@ class Contacts:
         self._last_used[peer] = now
         self._idle.set(peer, now + self._config.link_idle_s)
         self._resting.cancel(peer)
-        _remember(self._met, peer, None)
+        self._hearsay.meet(peer, now)
         waiting = self._waiting.get(peer)
         if waiting is not None:
             self._messages.extend((peer, message) for message in waiting.messages)
@@ -185,7 +184,10 @@ class Contacts:
 
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:
         """Handle that a dial reached somebody: a link is about to open, unless it was somebody else."""
-        _remember(self._reached, peer, address)
+        self._reached.pop(peer, None)
+        if len(self._reached) >= REACHED_MAX:
+            del self._reached[next(iter(self._reached))]
+        self._reached[peer] = address
         for node in list(self._dialling.get(address, ())):
             if node != peer:
                 self._let_rest(address, now)
@@ -279,6 +281,7 @@ class Contacts:
     def _begin(self, peer: NodeInfo) -> _Waiting | None:
         if peer.id in self._resting or self._is_full:
             return None
+        self._hearsay.note(peer.id)
         own = self._local.addresses
         addresses = [address for address in self._vantage.order(peer) if address not in own]
         if not addresses:
@@ -294,7 +297,7 @@ class Contacts:
             waiting = self._waiting[node]
             address = waiting.addresses[waiting.position]
             rests_until = self._resting_addresses.get(address, now)
-            if rests_until > now and node not in self._met:
+            if rests_until > now and not self._hearsay.has_met(node):
                 # Whoever named this peer there may have made it up: many of them cost one dial now and then.
                 self._again.set(node, rests_until)
                 del self._turn[node]
@@ -303,6 +306,9 @@ class Contacts:
             if dialling is None:
                 if len(self._dialling) >= self._config.dials_max:
                     return
+                if not self._hearsay.charge(node, now):
+                    self._fail(node, waiting, now)
+                    continue
                 dialling = self._dialling[address] = {}
                 self._requests.append(DialRequested(address, node))
             dialling[node] = None
@@ -351,10 +357,3 @@ class Contacts:
             if not dialling:
                 del self._dialling[waiting.dialled]
             waiting.dialled = None
-
-
-def _remember(peers: dict[NodeId, _Known], peer: NodeId, known: _Known) -> None:
-    peers.pop(peer, None)
-    if len(peers) >= MET_MAX:
-        del peers[next(iter(peers))]
-    peers[peer] = known

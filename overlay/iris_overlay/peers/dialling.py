@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from iris_overlay.config import OverlayConfig
     from iris_overlay.counters import Counters
     from iris_overlay.messages import NodeInfo
+    from iris_overlay.peers.hearsay import Hearsay
     from iris_overlay.peers.vantage import Vantage
     from iris_overlay.rng import Rng
 
@@ -76,6 +77,7 @@ class Dialler:
         counters: Counters,
         is_known: Callable[[NodeId], bool],
         vantage: Vantage,
+        hearsay: Hearsay,
     ) -> None:
         """Know nobody.
 
@@ -86,6 +88,7 @@ class Dialler:
             counters: Where to count what is dropped.
             is_known: Tells whether there is a link to a node, or it is known to be in the same ring: it is not dialled.
             vantage: Orders the addresses of a peer.
+            hearsay: Bounds the dials of peers that were never met.
         """
         self.requests: list[DialRequested] = []
         # Who answered a dial, for the owner to take: it may be in another ring.
@@ -96,6 +99,7 @@ class Dialler:
         self._counters = counters
         self._is_known = is_known
         self._vantage = vantage
+        self._hearsay = hearsay
         # Invariant: each candidate is in exactly one of _waiting (by its key), _ready and the dials of _dials.
         self._candidates: dict[Key, _Candidate] = {}
         self._seeds: dict[str, None] = {}
@@ -126,6 +130,7 @@ class Dialler:
         node = info.id
         if node == self._local.id or self._is_known(node):
             return
+        self._hearsay.note(node)
         known = self._candidates.get(node)
         if known is not None:
             # A sign of life: no need to sit out a long delay, unless it failed just now.
@@ -140,6 +145,7 @@ class Dialler:
     def look_for(self, info: NodeInfo, now: float) -> None:
         """Add a peer that fell silent: it may stand still, or be beyond a partition."""
         node = info.id
+        self._hearsay.note(node)
         addresses = self._dialable(info)
         if node in self._candidates or not addresses or self._is_stopped:
             return
@@ -223,6 +229,10 @@ class Dialler:
                 has_turn = not is_retry or self._retries < max(1, dials_max // 2)
                 if len(self._dials) >= dials_max or not has_turn:
                     continue  # Another one may share a dial that is under way.
+                if candidate.peer is not None and not self._hearsay.charge(candidate.peer, now):
+                    del self._ready[key]
+                    self._wait(candidate, now + redial_delay_s(candidate.failures + 1, self._config, self._rng))
+                    continue
                 dial = self._dials[address] = _Dial(is_retry)
                 self._retries += is_retry
                 self._dial_timeouts.set(address, now + self._config.dial_timeout_s)

@@ -9,10 +9,13 @@ from iris_overlay.events import DialRequested, LinkReleased
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.config import ContactsConfig
-from iris_overlay.peers.contacts import ADDRESSES_RESTING_MAX, MET_MAX, RESTING_MAX, ContactFailed, Contacts
+from iris_overlay.peers.contacts import ADDRESSES_RESTING_MAX, REACHED_MAX, RESTING_MAX, ContactFailed, Contacts
+from iris_overlay.peers.hearsay import Hearsay
 from iris_overlay.peers.vantage import Vantage
 
-CONFIG = ContactsConfig(waiting_messages_max=3, waiting_peers_max=4, dials_max=2, patience_s=30.0, link_idle_s=60.0)
+CONFIG = ContactsConfig(
+    waiting_messages_max=3, waiting_peers_max=4, dials_max=2, patience_s=30.0, link_idle_s=60.0, hearsay_dials_max=10_000
+)
 
 
 def node(number: int, *addresses: str) -> NodeInfo:
@@ -23,7 +26,7 @@ LOCAL = node(99)
 
 
 def make(config: ContactsConfig = CONFIG) -> Contacts:
-    return Contacts(LOCAL, config, Vantage())
+    return Contacts(LOCAL, config, Vantage(), Hearsay(config))
 
 
 def test_messages_wait_for_the_link_and_keep_their_order() -> None:
@@ -445,8 +448,8 @@ def test_who_was_met_is_dialled_although_its_address_rests() -> None:
 
 
 def test_what_is_remembered_of_addresses_and_peers_is_bounded() -> None:
-    contacts = make(ContactsConfig(address_rest_s=1e9))
-    for number in range(ADDRESSES_RESTING_MAX + MET_MAX + 10):
+    contacts = make(ContactsConfig(address_rest_s=1e9, hearsay_dials_max=10_000))
+    for number in range(ADDRESSES_RESTING_MAX + REACHED_MAX + 10):
         peer = NodeInfo(NodeId(number.to_bytes(16, "big")), (f"203.0.113.1:{1 + number}",))
         contacts.connect(peer, 0.0)
         contacts.requests_to_dial()
@@ -454,4 +457,3 @@ def test_what_is_remembered_of_addresses_and_peers_is_bounded() -> None:
         contacts.link_opened(peer.id, 0.0)
         contacts.link_lost(peer.id, 0.0)
     assert len(contacts._resting_addresses) == ADDRESSES_RESTING_MAX
-    assert len(contacts._met) == MET_MAX

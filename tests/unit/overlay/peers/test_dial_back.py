@@ -23,6 +23,7 @@ from iris_overlay.peers.dial_back import (
     WANTED_MAX,
     Reaching,
 )
+from iris_overlay.peers.hearsay import Hearsay
 from iris_overlay.peers.vantage import Vantage
 from iris_overlay.ring.config import PastryConfig
 from iris_overlay.ring.messages import PAYLOAD_BYTES_MAX, Direct, LeafProbe, Routed, decode_ring_message, encode_ring_message
@@ -42,7 +43,7 @@ class Harness:
 
     def __init__(self, local: NodeInfo = LOCAL, *, is_active: bool = True) -> None:
         self.ring = Pastry(local, PastryConfig(), random.Random(1), NamedSigner(local.id))
-        self.contacts = Contacts(local, ContactsConfig(), Vantage())
+        self.contacts = Contacts(local, ContactsConfig(), Vantage(), Hearsay(ContactsConfig()))
         self.counters = Counters()
         self.reaching = Reaching(local, self.ring, self.contacts, self.counters)
         self.ring.link_opened(ONE, 0.0)

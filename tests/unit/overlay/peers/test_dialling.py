@@ -12,6 +12,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.addresses import is_dialable
 from iris_overlay.peers.dialling import Dialler, redial_delay_s
+from iris_overlay.peers.hearsay import Hearsay
 from iris_overlay.peers.vantage import Vantage
 
 CONFIG = OverlayConfig()
@@ -29,7 +30,9 @@ class Harness:
         self.counters = Counters()
         self.known: set[NodeId] = set()
         self.dials_max = config.dials_max if dials_max is None else dials_max
-        self.dialler = Dialler(LOCAL, config, random.Random(1), self.counters, self.known.__contains__, Vantage())
+        self.dialler = Dialler(
+            LOCAL, config, random.Random(1), self.counters, self.known.__contains__, Vantage(), Hearsay(config.contacts)
+        )
 
     def take(self, now: float, size: int = 2) -> list[str]:
         self.dialler.handle_timeout(now, size)

@@ -11,6 +11,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import DATAGRAM_BYTES_MAX, NodeInfo, decode_beacon, encode_beacon
 from iris_overlay.peers.dialling import Dialler
 from iris_overlay.peers.discovery import ANSWERS_PENDING_MAX, Discovery, Familiarity
+from iris_overlay.peers.hearsay import Hearsay
 from iris_overlay.peers.vantage import Vantage
 
 CONFIG = OverlayConfig()
@@ -39,7 +40,7 @@ class Harness:
         self.counters = Counters()
         self.strangers: dict[NodeId, Familiarity] = {}
         rng = random.Random(seed)
-        self.dialler = Dialler(local, CONFIG, rng, self.counters, lambda node: False, Vantage())
+        self.dialler = Dialler(local, CONFIG, rng, self.counters, lambda node: False, Vantage(), Hearsay(CONFIG.contacts))
         self.discovery = Discovery(
             local, CONFIG, rng, self.dialler, self.counters, lambda node: self.strangers.get(node, Familiarity.NEIGHBOUR)
         )

@@ -16,6 +16,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.contacts import Contacts
 from iris_overlay.peers.dialling import Dialler
+from iris_overlay.peers.hearsay import Hearsay
 from iris_overlay.peers.liveness import BURIED_MAX, BURIED_S, DOUBT_S, Liveness, is_loopback
 from iris_overlay.peers.vantage import Vantage, put_first
 from iris_overlay.ring.messages import LeafProbe, Leaving, Routed, decode_ring_message, encode_ring_message
@@ -41,8 +42,9 @@ class Harness:
         self.ring = Pastry(local, CONFIG.ring, rng, NamedSigner(local.id))
         self.groups = GroupLayer(local, CONFIG.groups, rng, self.ring, Counters(), NamedSigner(local.id))
         self.vantage = vantage = Vantage()
-        self.contacts = Contacts(local, CONFIG.contacts, vantage)
-        self.dialler = Dialler(local, CONFIG, rng, Counters(), lambda node: False, vantage)
+        hearsay = Hearsay(CONFIG.contacts)
+        self.contacts = Contacts(local, CONFIG.contacts, vantage, hearsay)
+        self.dialler = Dialler(local, CONFIG, rng, Counters(), lambda node: False, vantage, hearsay)
         self.liveness = Liveness(local, CONFIG, rng, self.ring, self.groups, self.contacts, self.dialler, vantage)
         self.ring.start_alone(0.0)
 
