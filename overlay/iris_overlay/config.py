@@ -54,6 +54,11 @@ class OverlayConfig:
     """When an address or peer, not a seed, that all dials failed is forgotten. Too small: a longer partition heals only through
     seeds and beacons. Too large: the dead cost dials and room."""
 
+    unmet_failures_max: int = 5
+    """When a peer that there was never a link to, and all dials failed as often, is forgotten. A living one makes itself heard
+    again. Too small: one behind a lossy line is found late. Too large: the recorded beacon of a node that is gone costs as many
+    dials of an address which may be somebody else's by now."""
+
     candidates_max: int = 256
     """Addresses and peers, besides seeds, that wait to be dialled. When full, the one that failed most makes room; when none
     failed yet, the newcomer is refused and counted. Too small: a start among many stale addresses may miss the living one. Too

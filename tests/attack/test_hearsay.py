@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 from iris_overlay.events import DialRequested, Event, LinkReleased, PeerDied, ProtocolViolated
 from iris_overlay.groups.messages import GroupMessage, encode_group_message
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.messages import NodeInfo, encode_beacon
 from iris_overlay.overlay import Overlay
 from iris_overlay.peers.config import ContactsConfig
 from iris_overlay.ring.messages import Direct, LeafProbe, RingMessage, encode_ring_message
@@ -53,11 +54,11 @@ KINDS = [kind for kind in (*get_args(RingMessage), *get_args(GroupMessage)) if n
 class Victim:
     """An honest node with two links, which counts its dials. Whatever it dials refuses."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, beacons: bool = False) -> None:
         self.now = 0.0
         self.dials: list[str] = []
         self.overlay = Overlay(LOCAL, CONFIG, random.Random(1), NamedSigner(LOCAL.id))
-        self.overlay.start(self.now, [], [], False, True)
+        self.overlay.start(self.now, [], [], beacons, True)
         self.linked = set[NodeId]()
         for info in (ATTACKER, OTHER):
             self.meet(info)
@@ -132,3 +133,22 @@ def test_another_peer_that_names_living_nodes_is_not_charged() -> None:
     named = NodeInfo(NodeId(bytes([101]) + b"\x02" * 15), ("198.51.100.200:7000",))
     victim.overlay.receive_message(OTHER.id, encode_ring_message(LeafProbe(OTHER, [named], True)), victim.now)
     assert DialRequested("198.51.100.200:7000", named.id) in victim.overlay.events_received()
+
+
+def test_a_recorded_beacon_gets_one_answer_and_a_few_dials() -> None:
+    """The node has started since, so it takes the beacon for new; who plays it stands elsewhere than its sender."""
+    victim = Victim(beacons=True)
+    victim.settle()
+    dead = MADE_UP[150]
+    beacon = encode_beacon(dead, wants_answer=True, peers=0)
+    assert beacon is not None
+    victim.overlay.receive_datagram(dead.id, beacon, ("203.0.113.9", 5), victim.now)
+    answers = [data for to, data in victim.overlay.datagrams_to_send() if to == ("203.0.113.9", 5)]
+    victim.settle()
+    victim.wait(3 * WATCHED_S)
+    assert len(answers) <= 1
+    assert all(len(answer) <= len(beacon) for answer in answers)
+    times = Counter(victim.dials)
+    assert set(times) <= set(dead.addresses)
+    assert max(times.values(), default=0) <= CONFIG.unmet_failures_max
+    assert times, "it was dialled"

@@ -320,7 +320,11 @@ class Dialler:
             return
         candidate.position = 0
         candidate.found = None
-        self._fail(candidate, now)
+        is_unmet = candidate.peer is not None and not self._hearsay.has_met(candidate.peer)
+        if is_unmet and candidate.failures >= self._config.unmet_failures_max - 1:
+            self._forget(candidate)
+        else:
+            self._fail(candidate, now)
 
     def _fail(self, candidate: _Candidate, now: float) -> None:
         candidate.failures = min(candidate.failures + 1, FAILURES_MAX)

@@ -30,9 +30,8 @@ class Harness:
         self.counters = Counters()
         self.known: set[NodeId] = set()
         self.dials_max = config.dials_max if dials_max is None else dials_max
-        self.dialler = Dialler(
-            LOCAL, config, random.Random(1), self.counters, self.known.__contains__, Vantage(), Hearsay(config.contacts)
-        )
+        self.hearsay = Hearsay(config.contacts)
+        self.dialler = Dialler(LOCAL, config, random.Random(1), self.counters, self.known.__contains__, Vantage(), self.hearsay)
 
     def take(self, now: float, size: int = 2) -> list[str]:
         self.dialler.handle_timeout(now, size)
@@ -120,6 +119,7 @@ def test_the_next_address_is_tried_at_once() -> None:
 
 def test_a_silent_peer_is_dialled_for_a_while_and_then_forgotten() -> None:
     harness = Harness()
+    harness.hearsay.meet(peer(1).id, 0.0)
     harness.dialler.look_for(peer(1), 100.0)
     times = harness.dial_times(100.0, 10_000.0)
     assert 100.05 <= times[0] <= 100.1
@@ -128,6 +128,25 @@ def test_a_silent_peer_is_dialled_for_a_while_and_then_forgotten() -> None:
     # Doubling up to the limit, and then one every 7.5 to 15 s.
     assert CONFIG.forget_s / 15 <= len(times) <= CONFIG.forget_s / 7.5 + 20
     assert len(harness.dialler) == 0
+
+
+def test_a_peer_that_was_never_met_is_dialled_a_few_times() -> None:
+    harness = Harness()
+    harness.dialler.add_peer(peer(1), 0.0, 0.0)
+    assert len(harness.dial_times(0.0, 10_000.0)) == CONFIG.unmet_failures_max
+    assert len(harness.dialler) == 0
+    harness.dialler.add_peer(peer(1), 20_000.0, 20_000.0)  # it makes itself heard again
+    assert len(harness.dial_times(20_000.0, 30_000.0)) == CONFIG.unmet_failures_max
+
+
+def test_peers_that_were_never_met_have_one_allowance_together() -> None:
+    harness = Harness()
+    most = CONFIG.contacts.hearsay_dials_max
+    for number in range(200):
+        harness.dialler.add_peer(peer(number + 1), 0.0, 0.0)
+    times = harness.dial_times(0.0, 100.0)
+    assert len(times) <= most + 100.0 * CONFIG.contacts.hearsay_dials_per_s
+    assert len(times) >= most
 
 
 def test_who_is_looked_for_is_bounded_and_the_latest_stay() -> None:
@@ -402,6 +421,7 @@ def test_candidates_are_bounded_and_failures_make_room() -> None:
 
 def test_a_sign_of_life_shortens_a_long_wait_but_not_right_after_a_failure() -> None:
     harness = Harness()
+    harness.hearsay.meet(peer(1).id, 0.0)
     harness.dialler.add_peer(peer(1), 0.0, 0.0)
     last = harness.dial_times(0.0, 60.0)[-1]
     harness.dialler.add_peer(peer(1), last + 1.0, last + 1.0)
