@@ -76,19 +76,22 @@ class NodeBase(LoopBound, Closable):
         """
         if not (self._own_thread._is_owned() and self._loop.is_running()):  # as _check_loop(), for requests are many
             self._check_loop()
-        if self._closing is None:
-            return
+        if self._closing is not None:
+            self._check_loop()  # in a fork that is the reason
+            raise NodeClosed
+
+    def _check_loop(self) -> None:
+        """Refuse to be used in another event loop, or in a fork of the process.
+
+        Raises:
+            ConfigurationError: The event loop or the process is another one.
+        """
         if self._is_inherited:
             raise ConfigurationError(
                 f"this node belongs to process {self._owner}, and process {os.getpid()} is a fork of it. "
                 "Connect after the fork, with iris_py.connect()."
             )
-        raise NodeClosed
-
-    def _check_loop(self) -> None:
-        # In a fork nothing moves any more, and the error of _check_open() says why.
-        if not self._is_inherited:
-            super()._check_loop()
+        super()._check_loop()
 
     def _disown(self) -> None:
         """In the child of a fork: be of no use, and let go of the sockets, which are the parent's (docs/design.md 10.5)."""

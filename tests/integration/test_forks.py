@@ -9,10 +9,17 @@ from pathlib import Path
 
 import pytest
 
+import iris_py
+from tests.integration.fork_program import USES
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = "tests.integration.fork_program"
 PATIENCE_S = 60.0
-USES = ["request", "broadcast", "publish", "join", "subscribe", "tunnel", "members", "survey"]
+
+
+def test_every_call_of_a_node_is_tried() -> None:
+    public = {name for name in dir(iris_py.Node) if not name.startswith("_") and callable(getattr(iris_py.Node, name))}
+    assert set(USES) == public - {"close", "handle_events", "handle_outcomes"}
 
 
 @pytest.mark.parametrize("where", ["loop", "thread"])
