@@ -21,6 +21,7 @@ from iris_py.api.codec import as_codec
 from iris_py.api.coded import coded_hooks
 from iris_py.api.crossing import Crossing
 from iris_py.api.draining import LAST_WORDS_S, wait_until_ended, wait_until_settled
+from iris_py.api.event_log import log_event
 from iris_py.api.explaining import Explaining
 from iris_py.api.health import Health, health_of
 from iris_py.api.hooks import HandlerHooks, hooks_of
@@ -436,6 +437,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
             self._runs = self._core.pubsub.publisher.runs
         self._core.overlay.settle_vantage(place.networks, place.families)
         self._core.journal.started_at = self._started_at
+        self._core.journal.on_event = log_event
         self._core.peers.handshakes_max = descriptors.handshakes_max(allowed)
         self._core.peers.links_max = descriptors.links_max(allowed)
         self._core.peers.rotation.signed = self._signed

@@ -43,6 +43,7 @@ from iris_py.federation.settings import check_identity
 from iris_py.files.audit import AuditFile
 from iris_py.files.secrets import expand_home
 from iris_py.gateway.auditor import Auditor
+from iris_py.gateway.cloud_events import CloudEvents
 from iris_py.gateway.counts import Counts
 from iris_py.gateway.exports import Exports, Pseudonyms
 from iris_py.gateway.metrics import GatewayCollector
@@ -108,6 +109,7 @@ class Gateway(LoopBound, Closable):
         address: Where it listens for other clouds; empty if it only dials.
         on_changed: Is told when a cloud can be reached, and when it cannot any more.
         auditor: Tells the audit what happens.
+        cloud_events: Notes what happens among the events of the node.
         metrics: Where Prometheus reads, and balancers; None if the settings name no address for it.
         collector: What there is for it to read of the gateway.
     """
@@ -140,6 +142,7 @@ class Gateway(LoopBound, Closable):
             clock_ms=(lambda: 0) if node._is_simulated else (lambda: int(time.time() * 1000)),
         )
         self._folder = folder
+        self.cloud_events: CloudEvents = CloudEvents(node._core.journal, self.core.lines.neighbours, self._loop.time)
         self.auditor: Auditor = Auditor(self.core, self._open_audit(settings))
         self.collector: GatewayCollector = GatewayCollector(self._status, self.auditor.refused_handshakes)
         self.metrics: StatusServer | None = StatusServer() if settings.gateway.metrics else None
@@ -369,6 +372,7 @@ class Gateway(LoopBound, Closable):
             elif isinstance(event, ChannelWithdrawn):
                 self.streams.handle_withdrawn(event)
             elif isinstance(event, CloudChanged):
+                self.cloud_events.handle(event)
                 logger.info(
                     "cloud_up" if event.is_usable else "cloud_down",
                     "the cloud %r can%s be reached",
@@ -384,11 +388,13 @@ class Gateway(LoopBound, Closable):
                     self.on_changed(event.alias, event.is_usable)
                 self._handle_ways(event.alias)
             elif isinstance(event, OffersChanged):
+                self.cloud_events.handle(event)
                 self._warn_of_unmatched(event.alias)
                 self._handle_ways(event.alias)
                 self.stand_ins.handle_offers(event.alias)
                 self.auditor.handle(event)
             elif isinstance(event, BundleChanged):
+                self.cloud_events.handle(event)
                 self._log_bundle(event)
                 self.auditor.handle(event)
                 if event.reason:

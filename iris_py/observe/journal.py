@@ -42,6 +42,11 @@ KINDS: Final = {
     "dropped": "Messages were dropped; the detail is the reason.",
     "paused": "A subscriber asked this node to wait with what it publishes.",
     "stalled": "This process stood still, or its event loop was blocked, for so long that it asks its peers whether they wait.",
+    "cloud_up": "This gateway has a way to another cloud, and had none before; the name is that of the cloud.",
+    "cloud_down": "This gateway has no way to another cloud any more.",
+    "line_opened": "A line of this gateway to a gateway of another cloud is open; the detail is its address.",
+    "line_lost": "Such a line has ended; the detail is its address and the reason.",
+    "catalogue_changed": "A gateway of another cloud lets this cloud use something else than before.",
 }
 
 
@@ -54,7 +59,8 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     """When it happened, in seconds since the node was started."""
     kind: str
     """One of ``joined``, ``left``, ``suspected``, ``died``, ``link_opened``, ``link_closed``, ``link_lost``, ``refused``,
-    ``dropped``, ``paused`` and ``stalled``."""
+    ``dropped``, ``paused``, ``stalled``, and of gateways ``cloud_up``, ``cloud_down``, ``line_opened``, ``line_lost`` and
+    ``catalogue_changed``."""
     node: str = ""
     """The node that it is about: 32 hexadecimal digits; empty for this one, and where nobody is known."""
     node_name: str = ""
@@ -64,7 +70,7 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     node_zone: str = ""
     """Where that node says it is."""
     name: str = ""
-    """The cluster or topic that it is about."""
+    """The cluster, topic or cloud that it is about."""
     detail: str = ""
     """The reason, for people."""
     times: int = 1
@@ -80,6 +86,7 @@ class Journal:
         started_at: When the node was started; the owner sets it.
         last: The number of the last event; 0 before the first.
         departures: The nodes that have left or died.
+        on_event: Is called with each event that is noted, as this program may know it: for the log.
         on_noted: Is called after an event was noted, while somebody waits for one.
     """
 
@@ -89,6 +96,7 @@ class Journal:
         self.started_at = 0.0
         self.last = 0
         self.departures = Departures()
+        self.on_event: Callable[[EventRecord], None] | None = None
         self.on_noted: Callable[[], None] | None = None
         self._events: deque[tuple[EventRecord, EventRecord]] = deque(maxlen=EVENTS_MAX)  # as it is, and as others may know it
         self._bursts: dict[tuple[str, str, str], list[float]] = {}  # when each was noted, and how often it happened since
@@ -151,6 +159,8 @@ class Journal:
             times=times,
         )
         self._events.append((event, msgspec.structs.replace(event, name=told_name) if told_name else event))
+        if self.on_event is not None:
+            self.on_event(event)
         if self.on_noted is not None:
             self.on_noted()
 
