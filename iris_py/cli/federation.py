@@ -135,17 +135,19 @@ async def ask_gateways(node: iris_py.Node, call: Call) -> list[dict[str, Any]]:
 async def survey_gateways(
     node: iris_py.Node, call: Call, timeout_s: float = SURVEY_TIMEOUT_S
 ) -> tuple[list[dict[str, Any]], int]:
-    """Do the same, and return how many gateways have not answered, too."""
+    """Do the same, and return how many gateways have not answered as they should, too."""
     try:
         answers = await node._survey(gateway_cluster(), encode_call(call), timeout_s, None, NO_HEADERS)
     except NoMembers:
         return [], 0
-    found = []
+    found, malformed = [], 0
     for reply in answers.replies:
         content = decode_outcome(reply.payload, "", 0.0)
-        if not isinstance(content, IrisError):
-            found.append(msgspec.msgpack.decode(content, type=dict[str, Any]))
-    return sorted(found, key=lambda gateway: str(gateway.get("node"))), answers.missing_count
+        try:
+            found.append(msgspec.msgpack.decode(b"" if isinstance(content, IrisError) else content, type=dict[str, Any]))
+        except (msgspec.MsgspecError, ValueError, RecursionError):  # the decoder lets through bad UTF-8 and deep nesting
+            malformed += 1
+    return sorted(found, key=lambda gateway: str(gateway.get("node"))), answers.missing_count + malformed
 
 
 def _as_line(kind: type[Line], gateway: dict[str, Any]) -> Line:
@@ -185,6 +187,8 @@ def _print_cloud(console: Console, alias: str, cloud: dict[str, Any]) -> None:
     for slot in cloud["dials"]:
         if slot["error"] and not slot["is_up"]:
             console.print(f"    dialling {slot['address']}: {slot['error']} ({slot['failures']} times)")
+    for loss in cloud.get("lost", ()):  # which an older gateway does not tell
+        console.print(f"    lost a line from {loss['address']} {loss['s_ago']:.0f} s ago: {loss['reason']}", style="red")
 
 
 def _print_accounts(console: Console, accounts: dict[str, Any]) -> None:

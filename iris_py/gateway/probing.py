@@ -97,7 +97,8 @@ class Probing:
             return
         told = self._told.setdefault(key, {})
         for bundle in neighbour.bundles.values():
-            if bundle not in told and self._core.watch(bundle, name, now, is_on=True):
+            # Asked again, it is told again: what was told before may be of an earlier catalogue.
+            if self._core.watch(bundle, name, now, is_on=True):
                 told[bundle] = None
         timer = self._timers.pop(key, None)
         if timer is not None:

@@ -9,7 +9,7 @@ import random
 import time
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -339,7 +339,8 @@ class Actual:
         while True:
             found, missing = await survey_gateways(prober, call, ANSWERS_S)
             since_s = loop.time() - began
-            answers = tuple(msgspec.convert(gateway, kind, strict=False) for gateway in found)
+            answers = tuple(answer for each in found if (answer := _convert(each, kind)) is not None)
+            missing += len(found) - len(answers)
             if not answers or since_s >= LINES_PROBED_S or is_done(answers, since_s):
                 return answers, missing
             await asyncio.sleep(LINES_LOOK_S)
@@ -475,3 +476,11 @@ def _handler_s(service: ServiceStatistics) -> float | None:
         return service.newest_s
     # A node of an older version does not say how it is of late.
     return service.handling.quantile_s(0.5) if service.handling.count >= TIMED_MIN else None
+
+
+def _convert(told: dict[str, Any], kind: type[_Answer]) -> _Answer | None:
+    """Return what a gateway has told; None if it is malformed."""
+    try:
+        return msgspec.convert(told, kind)
+    except msgspec.ValidationError:
+        return None

@@ -198,7 +198,9 @@ def _dialling(gateways: Iterable[GatewayStatus]) -> list[str]:
     """Return commands that try the addresses where dials fail."""
     dials = [dial for gateway in gateways for cloud in gateway.clouds.values() for dial in _failing(cloud)]
     addresses = [dial.address.rpartition(":") for dial in dials]
-    return list(dict.fromkeys(f"nc -vz {shlex.quote(host.strip('[]'))} {port}" for host, _, port in addresses))[:NAMED_MAX]
+    return list(dict.fromkeys(f"nc -vz {shlex.quote(host.strip('[]'))} {shlex.quote(port)}" for host, _, port in addresses))[
+        :NAMED_MAX
+    ]
 
 
 def _some(things: Iterable[str], separator: str = ", ") -> str:

@@ -64,7 +64,7 @@ def test_all_lines_or_those_of_one_cloud_are_probed() -> None:
     run(main())
 
 
-def test_counts_are_kept_for_a_while_and_not_asked_for_twice() -> None:
+def test_counts_are_kept_for_a_while_and_told_anew_to_who_asks_again() -> None:
     async def main() -> None:
         world = World()
         world.probing.probe("db@eu")
@@ -75,11 +75,12 @@ def test_counts_are_kept_for_a_while_and_not_asked_for_twice() -> None:
         assert world.probing.members("eu", "db") == {"eu/1": 3, "eu/2": None}
         await asyncio.sleep(KEPT_S - 1)
         world.probing.probe("db@eu")
-        assert len(world.watched) == 2
+        assert world.probing.members("eu", "db") == {"eu/1": None, "eu/2": None}
         await asyncio.sleep(KEPT_S - 1)
-        assert world.probing.members("eu", "db") == {"eu/1": 3, "eu/2": None}
+        assert world.tell("eu/1", "db", 2)
+        assert world.probing.members("eu", "db") == {"eu/1": 2, "eu/2": None}
         await asyncio.sleep(2)
-        assert world.watched[2:] == [("eu/1", "db", False), ("eu/2", "db", False)]
+        assert world.watched[4:] == [("eu/1", "db", False), ("eu/2", "db", False)]
         assert not world.tell("eu/1", "db", 4)
 
     run(main())

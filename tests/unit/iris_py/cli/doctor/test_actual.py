@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+
+import msgspec
 import pytest
 from msgspec import structs
 
-from iris_py.cli.doctor.actual import member_of, status_of
-from iris_py.cli.doctor.surroundings import ClusterMember, NodeStatus
+from iris_py.cli.doctor.actual import Actual, member_of, status_of
+from iris_py.cli.doctor.surroundings import ClusterMember, Gateways, NodeStatus
+from iris_py.cli.settings import Settings
+from iris_py.federation.calling import encode_outcome
 from iris_py.observe.answers import About
 from iris_py.observe.histogram import Histogram
 from iris_py.observe.reports import NodeName, NodeReport
@@ -108,3 +114,27 @@ def test_tunnels_and_who_has_them() -> None:
 def test_a_node_that_is_no_member_any_more_says_nothing() -> None:
     assert member_of(report(Statistics()), None) is None
     assert member_of(report(Statistics(clusters={"databases": ClusterStatistics()})), None) is None
+
+
+def test_answers_of_gateways_that_are_malformed_count_as_missing() -> None:
+    class Network:
+        """Gateways of which one lies."""
+
+        async def _survey(self, cluster: str, _call: bytes, *_rest: object) -> SimpleNamespace:
+            assert cluster == "iris.gateway"
+            good = {"node": "aa", "clouds": {"eu": {"is_up": True}}, "of a newer version": [1]}
+            said = [msgspec.msgpack.encode(each) for each in (good, {"node": 7}, {"node": "x", "clouds": [1]}, 5)]
+            payloads = [encode_outcome(each) for each in (*said, b"\xc1", b"\x91" * 5000)]
+            return SimpleNamespace(replies=[SimpleNamespace(payload=each) for each in payloads], missing_count=1)
+
+    async def main() -> Gateways:
+        actual = Actual(Settings())
+        prober = asyncio.get_running_loop().create_future()
+        prober.set_result(Network())
+        actual._asked["prober"] = prober
+        return await actual.gateways()
+
+    found = asyncio.run(main())
+    assert [gateway.node for gateway in found.gateways] == ["aa"]
+    assert found.gateways[0].clouds["eu"].is_up
+    assert found.missing == 6
