@@ -41,7 +41,7 @@ def figures_of(pair: Pair) -> list[Figure]:
     """Return the numbers of a node that differ from their defaults, in the order of the tree, and first what it is."""
     about = pair.last.about
     node = pair.last.node
-    head = {"id": node.id, "address": node.address, "zone": node.zone, "version": about.version}
+    head = {"id": node.id, "name": node.name, "address": node.address, "zone": node.zone, "version": about.version}
     figures = [Figure(name, text, None, None) for name, text in head.items() if text]
     figures.append(Figure("round_trip_s", format_seconds(pair.last.round_trip_s), pair.last.round_trip_s, None))
     before = dict(_leaves("", pair.first.statistics))

@@ -353,6 +353,7 @@ _CLUSTERS: Final = Sheet[ClusterLine](
 _MEMBERS: Final = Sheet[MemberStatsLine](
     fields=(
         Field("member", 9, lambda row: row.id[:ID_SHOWN], lambda row: row.id, is_number=False),
+        Field("name", 16, lambda row: row.name, lambda row: row.name, is_number=False, is_flexible=True, is_wide=True),
         Field("address", 22, lambda row: one_line(row.address), lambda row: row.address, is_number=False, is_wide=True),
         Field("zone", 10, lambda row: one_line(row.zone), lambda row: row.zone, is_number=False, is_flexible=True),
         Field("req/s", 10, lambda row: format_count(row.requests_per_s), lambda row: row.requests_per_s),
@@ -369,6 +370,15 @@ _MEMBERS: Final = Sheet[MemberStatsLine](
 _NODES: Final = Sheet[NodeRow](
     fields=(
         Field("node", 9, lambda row: row.seen.node.id[:ID_SHOWN], lambda row: row.seen.node.id, is_number=False),
+        Field(
+            "name",
+            16,
+            lambda row: row.seen.node.name,
+            lambda row: row.seen.node.name,
+            is_number=False,
+            is_flexible=True,
+            is_wide=True,
+        ),
         Field(
             "address",
             17,
@@ -454,6 +464,15 @@ _LINKS: Final = Sheet[LinkRow](
     fields=(
         Field("node", 9, lambda row: row.node[:ID_SHOWN], lambda row: row.node, is_number=False),
         Field("peer", 9, lambda row: row.statistics.peer[:ID_SHOWN], lambda row: row.statistics.peer, is_number=False),
+        Field(
+            "peer name",
+            16,
+            lambda row: one_line(row.statistics.name),
+            lambda row: row.statistics.name,
+            is_number=False,
+            is_flexible=True,
+            is_wide=True,
+        ),
         Field(
             "peer address",
             17,
