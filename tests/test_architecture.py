@@ -56,6 +56,7 @@ FLOORS = {
         "logs",
         "defaults",
         "extras",
+        "build",
         "observe",
         "wire",
         "link",

@@ -17,8 +17,10 @@ from iris_py.api.arguments import check_count, check_flag, check_name
 from iris_py.api.base import NodeBase
 from iris_py.api.request import check_timeout
 from iris_py.api.walking import draw, walk
+from iris_py.build import build
 from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
 from iris_py.errors import ConfigurationError, NodeClosed
+from iris_py.link.handshake import VERSION_MAX, VERSION_MIN
 from iris_py.node.refusals import refusals
 from iris_py.observe.answers import PARTS, Pages, Question, decode_answer, encode_question
 from iris_py.observe.desk import BUSY, Desk
@@ -53,6 +55,10 @@ WALKED_MAX: Final = 256
 NUMBER_MAX: Final = (1 << 63) - 1
 #: Nodes that one walk finds; it stops there, and says so. Memory, 1 KiB each.
 FOUND_MAX: Final = 250_000
+
+
+#: The oldest and the newest version of links that this version of Iris speaks.
+LINK_VERSIONS: Final = (VERSION_MIN, VERSION_MAX)
 
 
 @dataclass(slots=True)
@@ -176,11 +182,9 @@ class Asking(NodeBase):
         self, take_statistics: Callable[[], Statistics], read_unix_s: Callable[[], float], clock: Callable[[], float]
     ) -> None:
         """Answer questions from now on; as a root, too."""
-        import iris_py  # the package itself is above all of its modules
-
         self._read_unix_s = read_unix_s
         self._desk = Desk(
-            self._config.observe, take_statistics, self._core.journal, self._hide, iris_py.__version__, self._core.name
+            self._config.observe, take_statistics, self._core.journal, self._hide, build(), LINK_VERSIONS, self._core.name
         )
         self._clock = clock
         self._core.overlay.use_clock(clock)

@@ -38,6 +38,7 @@ from iris_py.api.serving import Server, ServerType
 from iris_py.api.survey import SurveyTaker
 from iris_py.api.surveying import Surveying
 from iris_py.api.tunneling import Tunneling, check_window
+from iris_py.build import build
 from iris_py.defaults import (
     DRAIN_TIMEOUT_S,
     HANDLER_QUEUE_BYTES,
@@ -455,6 +456,18 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         beacons = self._driver.has_multicast
         self._core.start(now, seeds, remembered, beacons=beacons, complete=complete, unix_s=unix_s)
         self._driver.wake()
+        about, called = self._core.info, f"{self._core.name} " if self._core.name else ""
+        logger.info(
+            "node_started",
+            "node %s%s of Iris %s listens at %s",
+            called,
+            about.id.hex()[:8],
+            build(),
+            " ".join(about.addresses) or "no address",
+            build=build(),
+            id=about.id.hex(),
+            addresses=" ".join(about.addresses),
+        )
         await self._settled
         await self._check_seeds()
 

@@ -7,6 +7,8 @@ import re
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Final
 
+from iris_py import __version__
+from iris_py.build import build, commit
 from iris_py.cli.output import Line, Lines, Output
 from iris_py.extras import DISTRIBUTION
 
@@ -17,6 +19,8 @@ class VersionLine(Line, tag="version"):
     """The versions of Iris, of Python and of the packages beneath."""
 
     iris: str
+    commit: str
+    """The commit that Iris was made from, in hexadecimal digits; empty if it is not known."""
     python: str
     """The implementation of Python, its version, the system and the machine."""
     packages: dict[str, str]
@@ -29,7 +33,7 @@ LINES: Final[Lines] = {"version": (VersionLine,)}
 
 def print_version() -> None:
     """Print the version of Iris alone."""
-    print(f"iris {version_of(DISTRIBUTION)}")
+    print(f"iris {build()}")
 
 
 def print_versions(*, as_json: bool) -> None:
@@ -44,9 +48,9 @@ def print_versions(*, as_json: bool) -> None:
         needed = []  # Iris is on the path without having been installed
     names = sorted(match[0] for match in map(re.compile(r"[\w.-]+").match, needed) if match)
     python = f"{platform.python_implementation()} {platform.python_version()} on {platform.system()} {platform.machine()}"
-    line = VersionLine(version_of(DISTRIBUTION), python, {name: version_of(name) for name in names})
+    line = VersionLine(__version__, commit(), python, {name: version_of(name) for name in names})
     packages = [f"{name} {its}" for name, its in line.packages.items()]
-    Output(as_json=as_json).line(line, "\n".join([f"iris {line.iris}", python, *packages]))
+    Output(as_json=as_json).line(line, "\n".join([f"iris {build()}", python, *packages]))
 
 
 def version_of(distribution: str) -> str:

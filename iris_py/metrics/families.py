@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from iris_py import __version__
+from iris_py.build import commit
 from iris_py.metrics.labels import DROPS_MAX, NAMES_MAX, REASONS_MAX, Labels, Totals
 from iris_py.observe.statistics import LANES
 
@@ -97,7 +98,14 @@ class Families:
         Args:
             statistics: The statistics of the node now.
         """
-        yield _one("iris_build_info", "Versions of Iris and of Python; always 1.", 1, version=__version__, python=_PYTHON)
+        yield _one(
+            "iris_build_info",
+            "Versions of Iris and of Python, and the commit of Iris where it is known; always 1.",
+            1,
+            version=__version__,
+            commit=commit(),
+            python=_PYTHON,
+        )
         text = "The name of this node, a label for people; always 1."
         yield Family("iris_node_info", "gauge", text, ("name",), [((self._name,), 1.0)])
         # Many names take a while. Whoever rests after each metric is to rest meanwhile, too: so some are gone through with each

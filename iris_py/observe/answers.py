@@ -45,6 +45,7 @@ PARTS: Final = (*_WHOLE, *_MAPS, *_LISTS)
 NAMELESS_PARTS: Final = _WHOLE
 
 _Name: TypeAlias = Annotated[str, Meta(max_length=NAME_MAX)]
+_Version: TypeAlias = Annotated[int, Meta(ge=0, le=255)]
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True):
@@ -67,7 +68,7 @@ class About(msgspec.Struct, frozen=True):
     """A node, as it is in each of its answers."""
 
     version: Annotated[str, Meta(max_length=64)] = ""
-    """The version of Iris that it runs."""
+    """The version of Iris that it runs, with the commit as its local part where that is known."""
     unix_s: float = 0.0
     """Its clock: seconds since 1970."""
     uptime_s: float = 0.0
@@ -86,6 +87,8 @@ class About(msgspec.Struct, frozen=True):
     """The number of its last event; 0 before the first, and if it does not say."""
     name: Annotated[str, Meta(max_length=64, pattern=r"\A[ -~]*\Z")] = ""
     """Its name; empty if it tells none. A label: any node can take any name."""
+    link_versions: tuple[_Version, _Version] = (0, 0)
+    """The oldest and the newest version of links that it speaks; zeros if it does not say."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):

@@ -52,6 +52,7 @@ class Desk:
         journal: Has its events.
         hide: Returns what to call a cluster: its name, or what stands for it if that is not to be told.
         version: The version of Iris.
+        link_versions: The oldest and the newest version of links that the node speaks.
         name: What the node calls itself; empty to tell nobody.
 
     Attributes:
@@ -66,6 +67,7 @@ class Desk:
         journal: Journal,
         hide: Callable[[str], str],
         version: str,
+        link_versions: tuple[int, int] = (0, 0),
         name: str = "",
     ) -> None:
         self.answered = 0
@@ -75,6 +77,7 @@ class Desk:
         self._journal = journal
         self._hide = hide
         self._version = version
+        self._link_versions = link_versions
         self._name = name
         self._statistics = Statistics()
         self._taken_at = -inf
@@ -116,6 +119,7 @@ class Desk:
             now_s=now - self._journal.started_at,
             last_event=self._journal.last,
             name=self._name,
+            link_versions=self._link_versions,
         )
         after = events_after(question)
         events = () if after is None else self._journal.told_since(after)

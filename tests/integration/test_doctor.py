@@ -350,12 +350,29 @@ def test_a_clock_that_is_wrong() -> None:
     asyncio.run(main())
 
 
-def test_a_version_that_is_too_far_away() -> None:
+def test_versions_of_links_that_have_nothing_in_common() -> None:
     async def main() -> None:
         async with Nodes([]) as nodes:
-            node = await nodes.start()
-            node._desk._version = "7.1.0"
-            assert "7.1.0" in faults(await look("versions"))["versions"]
+            node, other = await nodes.start(), await nodes.start()
+            node._desk._version, node._desk._link_versions = "7.1.0", (2, 3)
+            found = await look("versions")
+            assert "versions 1 to 1 (1), 2 to 3 (1)" in faults(found)["versions"]
+            assert "7.1.0" in faults(found)["versions"]
+            other._desk._link_versions = (1, 2)  # as one that everybody can talk to
+            assert "versions" not in faults(await look("versions"))
+
+    asyncio.run(main())
+
+
+def test_another_version_that_speaks_the_same_is_no_fault() -> None:
+    async def main() -> None:
+        async with Nodes([]) as nodes:
+            node, other = await nodes.start(), await nodes.start()
+            node._desk._version, node._desk._link_versions = "7.1.0", (1, 3)
+            other._desk._version, other._desk._link_versions = "an unknown build", (0, 0)
+            found = await look("versions")
+            assert "versions" not in faults(found)
+            assert "an unknown build" in warnings(found)["versions"]
 
     asyncio.run(main())
 

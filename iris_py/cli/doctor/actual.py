@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 
-import iris_py
+from iris_py.build import build
 from iris_py.cli.doctor.host import Host, look_at_disks, look_at_state
 from iris_py.cli.doctor.prober import Prober, start_prober
 from iris_py.cli.doctor.serving import WATCHED_S
@@ -276,7 +276,7 @@ class Actual:
         ended = time.time()
         nodes = tuple(status_of(report, began, ended) for report in found.reports)
         own = prober.statistics().security
-        return Statuses(found.asked, nodes, iris_py.__version__, self._late_s, own.primary, own.accepted)
+        return Statuses(found.asked, nodes, build(), self._late_s, own.primary, own.accepted)
 
     async def ring(self) -> Ring | None:
         prober = await self._once("prober", self._start)
@@ -411,6 +411,7 @@ def status_of(report: NodeReport, began: float, ended: float) -> NodeStatus:
         report.statistics.security.primary,
         report.statistics.security.accepted,
         report.node.name,
+        report.about.link_versions,
     )
 
 

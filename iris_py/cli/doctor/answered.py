@@ -56,33 +56,26 @@ async def clock(subject: Subject) -> Finding:
 
 
 async def versions(subject: Subject) -> Finding:
-    """Look whether versions are mixed that were not made for it."""
+    """Look whether nodes speak versions of links that have nothing in common, or different builds run."""
     answers = await _answers(subject)
     if isinstance(answers, Finding):
         return answers
     found = Counter(node.version for node in answers.nodes if node.version)
     if not found:
         return skipped("no node says its version")
-    own = answers.own_version
-    bad = [version for version in found if not is_compatible(own, version)]
     shown = ", ".join(f"{version} ({count})" for version, count in found.most_common())
-    advice = "Bring all nodes to one minor version: one further, one after the other, loses nothing."
-    if bad:
-        return fault(f"this is {own}, and there are nodes with {shown}: one minor version apart is what works", advice)
+    advice = "Update the oldest nodes first; docs/versions.md says which versions may be mixed."
+    spoken = Counter(node.link_versions for node in answers.nodes if node.link_versions != (0, 0))
+    oldest, newest = max((each[0] for each in spoken), default=0), min((each[1] for each in spoken), default=0)
+    if oldest > newest:
+        ranges = ", ".join(f"{low} to {high} ({count})" for (low, high), count in sorted(spoken.items()))
+        return fault(
+            f"some nodes can have no link to each other: they speak versions {ranges} of links, and run {shown}", advice
+        )
+    own = answers.own_version
     if len(found) > 1 or own not in found:
         return warning(f"this is {own}, and there are nodes with {shown}", "That is fine during an update. " + advice)
     return ok(f"{own} everywhere, at {found[own]} nodes")
-
-
-def is_compatible(one: str, other: str) -> bool:
-    """Return whether two versions may be in one network: those of one major version, at most one minor version apart.
-
-    What is no version, as of a program that runs from its sources, is taken for compatible: nobody can know.
-    """
-    first, second = _release(one), _release(other)
-    if first is None or second is None:
-        return True
-    return first[0] == second[0] and abs(first[1] - second[1]) <= 1
 
 
 async def generations(subject: Subject) -> Finding:
@@ -214,11 +207,3 @@ def _more(found: Mapping[str, float]) -> str:
 def _uses_too_many(node: NodeStatus) -> bool:
     used, allowed = node.descriptors, node.descriptors_max
     return used is not None and allowed is not None and used >= DESCRIPTORS_USED_MAX * allowed
-
-
-def _release(version: str) -> tuple[int, int] | None:
-    parts = version.split(".")
-    try:
-        return int(parts[0]), int(parts[1])
-    except (ValueError, IndexError):
-        return None

@@ -191,6 +191,8 @@ class NodeStatus:
     accepts: tuple[str, ...] = ()
     """The ids of the other generations that it holds."""
     name: str = ""
+    link_versions: tuple[int, int] = (0, 0)
+    """The oldest and the newest version of links that it speaks; zeros if it does not say."""
 
 
 @dataclass(frozen=True, slots=True)

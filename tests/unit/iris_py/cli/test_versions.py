@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
+from iris_py.build import build
 from iris_py.cli import versions
 from iris_py.cli.app import run
 
@@ -24,7 +25,7 @@ def test_the_versions_are_those_of_iris_of_python_and_of_all_that_iris_needs(cap
     assert run(["version", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     needed = {Requirement(each).name for each in PROJECT["dependencies"]}
-    assert printed.keys() == {"kind", "iris", "python", "packages"}
+    assert printed.keys() == {"kind", "iris", "commit", "python", "packages"}
     assert printed["packages"].keys() == needed
     assert printed["iris"] == PROJECT["version"]
     assert printed["python"].startswith(f"{platform.python_implementation()} {platform.python_version()} on ")
@@ -34,7 +35,8 @@ def test_the_versions_are_those_of_iris_of_python_and_of_all_that_iris_needs(cap
 def test_each_version_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["version"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"iris {PROJECT['version']}"
+    assert lines[0].partition("+")[0] == f"iris {PROJECT['version']}"
+    assert lines[0] == f"iris {build()}"
     assert f"cryptography {version('cryptography')}" in lines
 
 
@@ -46,4 +48,4 @@ def test_packages_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch, 
 
     monkeypatch.setattr(versions, "version", missing)
     versions.print_versions(as_json=False)
-    assert "iris (not installed)" in capsys.readouterr().out
+    assert "msgspec (not installed)" in capsys.readouterr().out

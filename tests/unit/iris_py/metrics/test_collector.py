@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 import iris_py
 import iris_py.sync
+from iris_py.build import commit
 from iris_py.metrics import NodeCollector, reading
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def test_a_node_of_threads_is_collected_likewise() -> None:
         registry = CollectorRegistry()
         registry.register(NodeCollector(node))
         assert nodes_in(registry) == 1
-        assert registry.get_sample_value("iris_build_info", {"version": iris_py.__version__, "python": _python()}) == 1
+        labels = {"version": iris_py.__version__, "commit": commit(), "python": _python()}
+        assert registry.get_sample_value("iris_build_info", labels) == 1
 
 
 def _python() -> str:

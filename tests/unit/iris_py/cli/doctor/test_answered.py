@@ -6,9 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from iris_py.cli.doctor.answered import clock, find_gaps, is_compatible, ring, stalls
+from iris_py.cli.doctor.answered import clock, find_gaps, ring, stalls
 from iris_py.cli.doctor.check import Finding, Status, Subject
 from iris_py.cli.doctor.prober import ring_node
 from iris_py.cli.doctor.surroundings import Ring, RingNode
@@ -19,21 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from iris_overlay.messages import NodeInfo
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "is_fine"),
-    [
-        ("0.1.0", "0.1.9", True),
-        ("0.1.0", "0.2.0rc1", True),
-        ("0.1.0", "0.3.0", False),
-        ("1.0.0", "0.9.0", False),
-        ("0.1.0", "(not installed)", True),
-        ("0.1.0", "1", True),
-    ],
-)
-def test_versions_that_may_be_in_one_network(one: str, other: str, is_fine: bool) -> None:
-    assert is_compatible(one, other) is is_compatible(other, one) is is_fine
 
 
 def ring_of(owners: Owners) -> Ring:

@@ -1,0 +1,87 @@
+"""The build of Iris that runs: its version, and the commit that it was made from, where that is known."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Final
+
+from iris_py.extras import DISTRIBUTION
+
+__all__ = ["build", "commit", "commit_of_clone"]
+
+#: Digits of a commit that are shown, as many as `git describe` needs for large repositories.
+_SHOWN: Final = 12
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_REFERENCE: Final = re.compile(r"ref: (refs/[!-~]+)")
+
+
+@cache
+def build() -> str:
+    """Return the version, and the commit as its local part (PEP 440) where it is known: ``0.1.0+3556e9d0ab12``."""
+    import iris_py  # the package itself is above all of its modules
+
+    found = commit()
+    return f"{iris_py.__version__}+{found[:_SHOWN]}" if found else iris_py.__version__
+
+
+@cache
+def commit() -> str:
+    """Return the commit in hexadecimal digits; empty if it is not known, as of a wheel from elsewhere.
+
+    It is known of what pip installed from a repository (PEP 610), and of what runs in a clone. Changes that were not committed
+    do not show.
+    """
+    return _commit_of_distribution() or commit_of_clone(Path(__file__).parents[1])
+
+
+def _commit_of_distribution() -> str:
+    try:
+        text = distribution(DISTRIBUTION).read_text("direct_url.json")
+        found = json.loads(text or "{}").get("vcs_info", {}).get("commit_id", "")
+    except (PackageNotFoundError, OSError, ValueError, AttributeError):
+        return ""
+    return found if isinstance(found, str) and _COMMIT.fullmatch(found) else ""
+
+
+def commit_of_clone(folder: Path) -> str:
+    """Return the commit that is checked out in a clone of Iris, without running git; empty if there is none.
+
+    Args:
+        folder: Where the packages are.
+    """
+    try:
+        if f'name = "{DISTRIBUTION}"' not in (folder / "pyproject.toml").read_text():
+            return ""
+        git = folder / ".git"
+        if git.is_file():  # a worktree, or a submodule
+            git = folder / git.read_text().removeprefix("gitdir:").strip()
+        head = (git / "HEAD").read_text().strip()
+        reference = _REFERENCE.fullmatch(head)
+        return (_look_up(git, reference[1]) if reference else head) if _is_plain(head) else ""
+    except (OSError, ValueError):
+        return ""
+
+
+def _is_plain(head: str) -> bool:
+    return bool(_COMMIT.fullmatch(head) or _REFERENCE.fullmatch(head))
+
+
+def _look_up(git: Path, reference: str) -> str:
+    """Return the commit that a reference stands for: it has a file of its own, or a line among the packed ones."""
+    shared = git / "commondir"
+    folders = [git, git / shared.read_text().strip()] if shared.exists() else [git]
+    for folder in folders:
+        if (folder / reference).is_file():
+            found = (folder / reference).read_text().strip()
+            return found if _COMMIT.fullmatch(found) else ""
+    for folder in folders:
+        if (packed := folder / "packed-refs").is_file():
+            for line in packed.read_text().splitlines():
+                found, _, name = line.partition(" ")
+                if name == reference and _COMMIT.fullmatch(found):
+                    return found
+    return ""
