@@ -12,6 +12,7 @@ with the connectors of this repository: programs use :mod:`iris_py`. Names are i
 * Settings: the defaults of the public methods, so that a connector states none of its own; the types :data:`OnFull` and
   :data:`HeaderValue`; :class:`Opening`, what can be awaited and entered; :func:`read_secret_file`, :func:`check_path`
   and :func:`check_command`.
+* Checks of arguments: :func:`check_count`, :func:`check_flag`, :func:`check_time`, and :func:`check_join_options`.
 * :data:`SealLike`, and :func:`seal_parts`, which takes a seal to another process of the same user.
 * Payloads that are values: :func:`as_codec`, and :func:`encode`, :func:`decode` and :func:`decode_message`, which tell in their
   errors what it was for; the arguments that overloads share, as :class:`RequestOptions`; the types :data:`BytesLike`,
@@ -27,6 +28,7 @@ import typing
 from iris_py.lazy import lazily
 
 if typing.TYPE_CHECKING:
+    from iris_py.api.arguments import check_count, check_flag, check_join_options, check_time
     from iris_py.api.bulk import Asked, Asker, providers
     from iris_py.api.codec import UNDECODABLE, AnyCodec, CallerCodec, as_codec, decode, decode_message, encode
     from iris_py.api.hooks import HandlerHook, HandlerHooks, hooks_of
@@ -96,7 +98,11 @@ __all__ = [
     "as_codec",
     "background",
     "check_command",
+    "check_count",
+    "check_flag",
+    "check_join_options",
     "check_path",
+    "check_time",
     "decode",
     "decode_message",
     "encode",
@@ -147,6 +153,10 @@ _MODULES = {
     "adapt": "sync.handlers",
     "as_codec": "api.codec",
     "background": "sync.background",
+    "check_count": "api.arguments",
+    "check_flag": "api.arguments",
+    "check_join_options": "api.arguments",
+    "check_time": "api.arguments",
     "check_command": "files.secret_command",
     "check_path": "files.secrets",
     "decode": "api.codec",

@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from iris_py import ConfigurationError
 from spark_connector.errors import JavaNotFound
 
 __all__ = ["JAVA_MIN", "ensure_java"]
@@ -55,8 +56,11 @@ def ensure_java(minimum: int = JAVA_MIN) -> Path:
         The directory that ``JAVA_HOME`` names now.
 
     Raises:
+        ConfigurationError: ``minimum`` is no version.
         JavaNotFound: There is none; the text says what was found and what to install.
     """
+    if not isinstance(minimum, int) or isinstance(minimum, bool) or minimum < 1:
+        raise ConfigurationError(f"minimum={minimum!r} must be a whole number, as 17.")
     found: list[str] = []
     home = _system_java(minimum, found) or _packaged_java(minimum, found)
     if home is None:

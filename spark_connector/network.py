@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Final
 
 import iris_py
 
@@ -15,6 +15,21 @@ if TYPE_CHECKING:
     from iris_py.connector import Opening
 
 __all__ = ["Network"]
+
+#: The types of settings that are one value each, and how errors call them.
+_KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+    "name": ((str,), "text"),
+    "secret": ((str, bytes), "text or bytes"),
+    "secret_file": ((str, PurePath), "a path"),
+    "clusters_directory": ((str, PurePath), "a path"),
+    "strict": ((bool,), "True or False"),
+    "listen": ((str,), "text"),
+    "zone": ((str,), "text"),
+    "node_name": ((str,), "text"),
+    "discovery": ((bool,), "True or False"),
+    "administrator": ((str,), "text"),
+    "max_message_bytes": ((int,), "a whole number"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +81,11 @@ class Network:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant, on the driver."""
+        for name, (types, wanted) in _KINDS.items():
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types)):
+                kind = type(value).__qualname__  # of a secret only its type is shown
+                raise iris_py.ConfigurationError(f"{name}= must be {wanted}, not {kind}. Correct it.")
         given = [f"{name}=" for name in ("secret", "secret_file", "secret_command") if getattr(self, name) is not None]
         if len(given) > 1:
             raise iris_py.ConfigurationError(f"{' and '.join(given)} are both given, and only one can count. Leave one out.")
@@ -78,12 +98,14 @@ class Network:
 
             check_path(self.secret_file, "secret_file")
         if self.clusters is not None:
-            if not isinstance(self.clusters, Mapping):  # a function would be called where nothing is that it knows
+            names = self.clusters if isinstance(self.clusters, Mapping) else [None]  # executors cannot call a function of here
+            if not all(isinstance(name, str) for name in names):
                 raise iris_py.ConfigurationError("clusters= must be a table of secrets by the name of the cluster. Correct it.")
             object.__setattr__(self, "clusters", dict(self.clusters))
         for name in ("seeds", "advertise"):
             addresses = getattr(self, name)
-            if isinstance(addresses, str) or not all(isinstance(address, str) for address in addresses):
+            is_list = isinstance(addresses, list | tuple)
+            if not is_list or not all(isinstance(address, str) for address in addresses):
                 raise iris_py.ConfigurationError(f'{name}= must be a list of "host:port". Correct it.')
             object.__setattr__(self, name, tuple(addresses))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from iris_py import ConfigurationError
+from iris_py.connector import check_flag
 from spark_connector.daemon import MODULE
 from spark_connector.network import Network
 
@@ -49,13 +50,15 @@ def configure(builder: SparkSession.Builder, *, accelerate: bool = True, fair: b
         The builder.
 
     Raises:
-        ConfigurationError: It is no builder, or there is a session already.
+        ConfigurationError: An argument is wrong, or there is a session already.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     if not isinstance(builder, SparkSession.Builder):
         raise ConfigurationError(f"builder is {type(builder).__qualname__}, and must be SparkSession.builder.")
+    check_flag("accelerate", accelerate)
+    check_flag("fair", fair)
     if SparkContext._active_spark_context is not None:
         raise ConfigurationError(
             "a Spark session runs already, and has read its settings. Call configure() before the first one."

@@ -8,8 +8,19 @@ from collections.abc import AsyncIterable, Iterable
 from typing import Literal
 
 from iris_py.errors import ConfigurationError
+from iris_py.patterns.tunnel.stream import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
+from iris_py.peers.member import WEIGHT_MAX, WEIGHT_MIN
 
-__all__ = ["check_chunks", "check_count", "check_file", "check_flag", "check_name", "check_time"]
+__all__ = [
+    "check_chunks",
+    "check_count",
+    "check_file",
+    "check_flag",
+    "check_join_options",
+    "check_name",
+    "check_time",
+    "check_window",
+]
 
 
 def check_count(name: str, value: object, minimum: int) -> None:
@@ -86,3 +97,36 @@ def check_chunks(name: str, value: object, *, is_sync: bool = False) -> None:
     wanted = (Iterable,) if is_sync else (Iterable, AsyncIterable)
     if not isinstance(value, wanted) or isinstance(value, str | bytes | bytearray | memoryview):
         raise ConfigurationError(f"{name}={value!r} must be an iterator of bytes, such as a list of them.")
+
+
+def check_window(name: str, value: object) -> None:
+    """Refuse a window that is none.
+
+    Raises:
+        ConfigurationError: It is no whole number, or one too small or too large.
+    """
+    if not isinstance(value, int) or not WINDOW_BYTES_MIN <= value <= WINDOW_BYTES_MAX:
+        raise ConfigurationError(f"{name}={value!r} must be {WINDOW_BYTES_MIN} to {WINDOW_BYTES_MAX} bytes.")
+
+
+def check_join_options(
+    *,
+    concurrency: object,
+    queue_messages: object,
+    queue_bytes: object,
+    weight: object,
+    tunnels: object,
+    tunnel_window_bytes: object,
+) -> None:
+    """Refuse wrong options of :meth:`Node.join`.
+
+    Raises:
+        ConfigurationError: One is wrong.
+    """
+    check_count("concurrency", concurrency, 1)
+    check_count("queue_messages", queue_messages, 0)
+    check_count("queue_bytes", queue_bytes, 0)
+    check_count("tunnels", tunnels, 0)
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+        raise ConfigurationError(f"weight={weight!r} must be from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}; 1 is the usual.")
+    check_window("tunnel_window_bytes", tunnel_window_bytes)

@@ -14,7 +14,7 @@ from iris_overlay.events import Departed, EchoReturned, GroupJoined, GroupLeft, 
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.api.arguments import check_count, check_flag, check_time
+from iris_py.api.arguments import check_flag, check_join_options, check_time
 from iris_py.api.broadcasting import Broadcasting
 from iris_py.api.clouds import clouds_of
 from iris_py.api.codec import as_codec
@@ -37,7 +37,7 @@ from iris_py.api.seeds import Seeds
 from iris_py.api.serving import Server, ServerType
 from iris_py.api.survey import SurveyTaker
 from iris_py.api.surveying import Surveying
-from iris_py.api.tunneling import Tunneling, check_window
+from iris_py.api.tunneling import Tunneling
 from iris_py.build import build
 from iris_py.defaults import (
     DRAIN_TIMEOUT_S,
@@ -72,7 +72,6 @@ from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.patterns.topic.events import RoomMade, SubscriptionReady, SubscriptionTold
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.peers.group import BODY_BYTES
-from iris_py.peers.member import WEIGHT_MAX, WEIGHT_MIN
 from iris_py.peers.rotation import GenerationsSigned, RotationHeard, RotationMissed
 from iris_py.tracing import find_tracing
 from iris_py.wire.headers import NO_HEADERS
@@ -334,12 +333,14 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         self._check_open()
         hooks = hooks_of(handler, self._threads)
         concurrency = hooks.default_concurrency if concurrency is None else concurrency
-        check_count("concurrency", concurrency, 1)
-        for name, count in (("queue_messages", queue_messages), ("queue_bytes", queue_bytes), ("tunnels", tunnels)):
-            check_count(name, count, 0)
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
-            raise ConfigurationError(f"weight={weight!r} must be from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}; 1 is the usual.")
-        check_window("tunnel_window_bytes", tunnel_window_bytes)
+        check_join_options(
+            concurrency=concurrency,
+            queue_messages=queue_messages,
+            queue_bytes=queue_bytes,
+            weight=weight,
+            tunnels=tunnels,
+            tunnel_window_bytes=tunnel_window_bytes,
+        )
         registration = Registration(self._group(cluster), concurrency, queue_messages, queue_bytes, weight, remembers=remembers)
         registration.tunnels = tunnels if hooks.on_tunnel is not None else 0
         registration.window_bytes = tunnel_window_bytes

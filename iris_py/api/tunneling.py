@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iris_py.api.arguments import check_window
 from iris_py.api.far_streams import FarStreams
 from iris_py.api.opening import Opening
 from iris_py.api.request import check_on_full, check_timeout
 from iris_py.defaults import TUNNEL_TIMEOUT_S, TUNNEL_WINDOW_BYTES
-from iris_py.errors import ConfigurationError
 from iris_py.federation.crossing import WAITS_HEADER
-from iris_py.patterns.tunnel.stream import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
 from iris_py.wire.headers import encode_headers
 
 if TYPE_CHECKING:
@@ -90,13 +89,3 @@ class Tunneling(FarStreams):
     def _handle_tunnel_changed(self, event: TunnelChanged) -> None:
         if event.end.on_changed is not None:
             event.end.on_changed()
-
-
-def check_window(name: str, window_bytes: int) -> None:
-    """Refuse a window that is none.
-
-    Raises:
-        ConfigurationError: It is too small or too large.
-    """
-    if not isinstance(window_bytes, int) or not WINDOW_BYTES_MIN <= window_bytes <= WINDOW_BYTES_MAX:
-        raise ConfigurationError(f"{name}={window_bytes!r} must be {WINDOW_BYTES_MIN} to {WINDOW_BYTES_MAX} bytes.")

@@ -31,7 +31,13 @@ Reply: TypeAlias = "pa.RecordBatch | Frame"
 
 
 def encode_batch(batch: pa.RecordBatch) -> bytes:
-    """Return a batch as an Arrow IPC stream: its schema, then the batch."""
+    """Return a batch as an Arrow IPC stream: its schema, then the batch.
+
+    Raises:
+        TypeError: It is no batch.
+    """
+    if not isinstance(batch, pa.RecordBatch):
+        raise TypeError(f"batch is {type(batch).__qualname__}, and must be a pyarrow.RecordBatch.")
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -42,8 +48,11 @@ def decode_batch(payload: bytes) -> pa.RecordBatch:
     """Return the rows of an Arrow IPC stream as one batch, without copying those of a stream of one batch.
 
     Raises:
+        TypeError: The payload is not bytes.
         ValueError: It is no such stream.
     """
+    if not isinstance(payload, bytes | bytearray | memoryview):  # pyarrow would open a text as a file
+        raise TypeError(f"payload is {type(payload).__qualname__}, and must be bytes.")
     try:
         with pa.ipc.open_stream(payload) as reader:
             batches = list(reader)

@@ -43,7 +43,7 @@ class DispatchMetrics:
             context = spark.sparkContext
         except Exception as exc:
             raise ConfigurationError(
-                f"DispatchMetrics needs the accumulators of a SparkContext, and this session has none: "
+                f"spark={spark!r}: DispatchMetrics needs the accumulators of a SparkContext, and this has none: "
                 f"{type(exc).__qualname__}. "
                 "Under Spark Connect, leave out metrics=."
             ) from None

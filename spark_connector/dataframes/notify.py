@@ -110,7 +110,7 @@ def notify(
     if (topic is None) == (cluster is None):
         raise ConfigurationError("give notify() either topic= or cluster=: whom to tell.")
     if not isinstance(topic if cluster is None else cluster, str):
-        raise ConfigurationError("topic= and cluster= are names.")
+        raise ConfigurationError(f"{'cluster' if topic is None else 'topic'}= must be a text: a name.")
     if mode not in ("rows", "batches"):
         raise ConfigurationError(f"mode={mode!r} is unknown. Choose rows or batches.")
     if not is_whole(batch_rows, 1, 1 << 31):

@@ -88,6 +88,8 @@ def register(
     Raises:
         ConfigurationError: An argument is wrong, or this Spark has no functions of Arrow.
     """
+    if not callable(getattr(getattr(spark, "udf", None), "register", None)):
+        raise ConfigurationError(f"spark is {type(spark).__qualname__}, and must be a SparkSession.")
     check_numbers(cluster, mode, window, batch_rows, timeout, retries, on_error, name, wait_for_members)
     _check_columns(columns, mode, reply)
     check_pickles(reply=reply)

@@ -31,6 +31,10 @@ from iris_py.connector import (
     TUNNELS,
     EventLogger,
     Unpicklable,
+    check_count,
+    check_flag,
+    check_join_options,
+    check_time,
 )
 from spark_connector.errors import ApplicationEnded, ExecutorsMissing, UpdateFailed
 from spark_connector.executors.application import Application, ensure_task
@@ -48,6 +52,7 @@ from spark_connector.executors.orders import (
     seal_order,
 )
 from spark_connector.executors.reconciler import RETRY_S, RETRY_S_MAX, Reconciler
+from spark_connector.network import Network
 from spark_connector.settings import network_of
 
 if TYPE_CHECKING:
@@ -58,7 +63,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from iris_py.connector import AnyHandler, BytesLike, HeaderValue
-    from spark_connector.network import Network
 
 __all__ = ["Executor", "ExecutorCluster"]
 
@@ -172,8 +176,23 @@ class ExecutorCluster(Unpicklable):
     ) -> None:
         if not isinstance(name, str) or not 1 <= len(name.encode()) <= NAME_BYTES_MAX:
             raise ConfigurationError(f"name={name!r} must be text of 1 to {NAME_BYTES_MAX} bytes.")
-        if not (isinstance(poll, int | float) and 0 < poll < math.inf):
+        if isinstance(poll, bool) or not (isinstance(poll, int | float) and 0 < poll < math.inf):
             raise ConfigurationError(f"poll={poll!r} must be a positive and finite number of seconds.")
+        if network is not None and not isinstance(network, Network):
+            raise ConfigurationError(f"network={network!r} must be a spark_connector.Network.")
+        _check_node(node)
+        options = {
+            "concurrency": concurrency,
+            "queue_messages": queue_messages,
+            "queue_bytes": queue_bytes,
+            "weight": weight,
+            "inline": inline,
+            "tunnels": tunnels,
+            "tunnel_window_bytes": tunnel_window_bytes,
+        }
+        check_flag("inline", inline)
+        given = 1 if concurrency is None else concurrency
+        check_join_options(**{name: value for name, value in options.items() if name != "inline"} | {"concurrency": given})
         blob = pickle_handler(handler)
         self._name = name
         self._application = Application(spark)
@@ -189,15 +208,6 @@ class ExecutorCluster(Unpicklable):
         network = network or network_of(spark)
         if node is not None and network.name is None:
             network = replace(network, name=node.network)
-        options = {
-            "concurrency": concurrency,
-            "queue_messages": queue_messages,
-            "queue_bytes": queue_bytes,
-            "weight": weight,
-            "inline": inline,
-            "tunnels": tunnels,
-            "tunnel_window_bytes": tunnel_window_bytes,
-        }
         self._is_own = node is None
         self._node = iris.connect(**network.arguments()) if node is None else node
         try:
@@ -332,6 +342,9 @@ class ExecutorCluster(Unpicklable):
             ApplicationEnded: The Spark application has ended.
             NodeClosed: The cluster was closed.
         """
+        if count is not None:
+            check_count("count", count, 0)
+        check_time("timeout", timeout)
         deadline = time.monotonic() + timeout
         while True:
             self._open_node()
@@ -368,6 +381,7 @@ class ExecutorCluster(Unpicklable):
             ApplicationEnded: The Spark application has ended.
             NodeClosed: The cluster was closed.
         """
+        check_time("timeout", timeout)
         blob = pickle_handler(handler)
         self._check_size(blob)
         with self._updating:
@@ -587,6 +601,11 @@ _Reply = concurrent.futures.Future[bytes]
 _open: dict[tuple[str, str], ExecutorCluster] = {}
 _tokens: dict[str, bytes] = {}
 _register_lock = threading.Lock()
+
+
+def _check_node(node: object) -> None:
+    if node is not None and (isinstance(node, iris_py.Node) or not isinstance(getattr(node, "address", None), str)):
+        raise ConfigurationError(f"node={node!r} must be a node of iris_py.sync.")
 
 
 def _token_of(application: str) -> bytes:

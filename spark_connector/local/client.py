@@ -21,6 +21,7 @@ from iris_py.connector import (
     SUBSCRIPTION_QUEUE_MESSAGES,
     SURVEY_TIMEOUT_S,
     as_codec,
+    check_time,
     decode,
     encode,
     seal_parts,
@@ -78,8 +79,9 @@ def local_agent(*, timeout: float = TIMEOUT_S) -> LocalAgent:
 
     Raises:
         AgentUnavailable: There is none, or it is of another release.
-        ConfigurationError: This is no Spark task.
+        ConfigurationError: This is no Spark task, or ``timeout`` is no time.
     """
+    check_time("timeout", timeout)
     return connected(_socket_path(), timeout)
 
 

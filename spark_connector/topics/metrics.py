@@ -38,9 +38,17 @@ def source_metrics(progress: StreamingQueryProgress | Mapping[str, Any]) -> list
 
     Returns:
         One for each source that is a topic, in the order of the query; other sources are left out.
+
+    Raises:
+        TypeError: It is no progress.
     """
+    try:
+        sources = progress["sources"]
+    except (TypeError, KeyError):
+        kind = type(progress).__qualname__
+        raise TypeError(f"progress is {kind} without sources, and must be the progress of a streaming query.") from None
     metrics = []
-    for source in progress["sources"]:
+    for source in sources:
         try:
             latest = json.loads(source["latestOffset"] or "null")
         except ValueError:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,12 +144,16 @@ def test_a_lost_agent_is_replaced(cluster: ExecutorCluster) -> None:
 
 
 def test_who_lacks_an_agent_and_why_is_said(spark: SparkSession, network: Network) -> None:
-    with ExecutorCluster(spark, "picky", who, network=network, weight=1e9) as cluster:
+    lost = replace(network, secret=None, secret_file="/nowhere/secret")
+    with (
+        iris.connect(**network.arguments()) as node,
+        ExecutorCluster(spark, "picky", who, node=node, network=lost) as cluster,
+    ):
         until(lambda: "being started" not in cluster._reconciler.reasons(["driver"])["driver"])
         with pytest.raises(ExecutorsMissing) as caught:
             cluster.wait(timeout=0.01)
     assert caught.value.present == ()
-    assert "weight=1000000000.0 must be from" in caught.value.missing["driver"]
+    assert "/nowhere/secret cannot be read" in caught.value.missing["driver"]
     assert isinstance(caught.value, TimeoutError)
 
 
