@@ -28,7 +28,7 @@ __all__ = ["JAVA_OPTIONS", "environment", "options", "secret", "service", "spark
 #: Rows of an Arrow batch: few, so that a partition of a test has several.
 BATCH_ROWS = 100
 #: For a test with the session, and what it starts: long enough on a machine that is busy with other tests.
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 #: For every Java here: quick to start, as none of them lives long.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 

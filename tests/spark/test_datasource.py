@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from iris_py import ConfigurationError
 from spark_connector import MessageIds, source_metrics
 from spark_connector.topics.datasource import IrisDataSource
+from tests.spark.services import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.xdist_group("spark-topics")
 
-PATIENCE_S = 60
 #: Large enough that Spark does not hold a batch of these back in a buffer.
 PADDING = b"x" * 4000
 
@@ -433,7 +433,7 @@ def test_another_schema_is_told(spark: SparkSession) -> None:
         stopped_after(rows.writeStream.format("noop").start()) as query,
         pytest.raises(StreamingQueryException, match=r"a topic has the columns topic string, .* and not a int"),
     ):
-        query.awaitTermination(PATIENCE_S)
+        query.awaitTermination(int(PATIENCE_S))
 
 
 def test_that_nothing_is_available_now_is_told(spark: SparkSession, service: Service, options: dict[str, str]) -> None:
@@ -442,7 +442,7 @@ def test_that_nothing_is_available_now_is_told(spark: SparkSession, service: Ser
         stopped_after(rows.writeStream.format("noop").trigger(availableNow=True).start()) as query,
         pytest.raises(StreamingQueryException, match="is not stored: when a query starts nothing is available now"),
     ):
-        query.awaitTermination(PATIENCE_S)
+        query.awaitTermination(int(PATIENCE_S))
 
 
 def test_a_wrong_secret_is_told(spark: SparkSession, service: Service, options: dict[str, str], tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 import iris_py.sync as iris
 from iris_py import ConfigurationError
 from spark_connector import Notified, decode_batch, notify
+from tests.spark.services import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("spark-topics")
 
 ROWS = 350
-PATIENCE_S = 60.0
 
 
 def numbers(spark: SparkSession, count: int = ROWS) -> DataFrame:
