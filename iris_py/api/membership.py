@@ -37,6 +37,7 @@ class Membership(LoopBound, Closable):
         self._server = server
         self._leave = leave
         self._leaving: asyncio.Future[None] | None = None
+        self._occasion = ""  # of leaving, for the log, where it is no wish of the program
         self._settled: asyncio.Future[None] = self._loop.create_future()  # nothing runs but what waits for an end itself
 
     @property

@@ -72,6 +72,7 @@ from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.patterns.topic.events import RoomMade, SubscriptionReady, SubscriptionTold
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.peers.group import BODY_BYTES
+from iris_py.peers.peers import StrangerRefused
 from iris_py.peers.rotation import GenerationsSigned, RotationHeard, RotationMissed
 from iris_py.tracing import find_tracing
 from iris_py.wire.headers import NO_HEADERS
@@ -573,8 +574,8 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         if waiting and timeout > LEAVING_TOLD_S:
             logger.warning(
                 "leaving_waits",
-                "leaving %r waits for %s; what still runs in %.3g s is cancelled",
-                membership.cluster,
+                "%s waits for %s; what still runs in %.3g s is cancelled",
+                f"{membership._occasion}: this node" if membership._occasion else f"leaving {membership.cluster!r}",
                 registration.describe_work() or "broadcasts that are handled",
                 timeout - LEAVING_TOLD_S,
                 about=membership.cluster,
@@ -584,8 +585,8 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         if waiting:
             logger.warning(
                 "handlers_cancelled",
-                "handlers of %r still run after %g s; cancelling them",
-                membership.cluster,
+                "%s still run after %g s; cancelling them",
+                f"{membership._occasion}: its requests" if membership._occasion else f"handlers of {membership.cluster!r}",
                 timeout,
                 about=membership.cluster,
                 cluster=membership.cluster,
@@ -678,6 +679,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
             DialAnswered: self._handle_dialled,
             DialBroken: self._handle_dialled,
             DialRefused: self._handle_dialled,
+            StrangerRefused: _log_stranger,
             GenerationsSigned: self._handle_signed,
             RotationMissed: self._handle_missed,
             RotationHeard: lambda _event: self._rotation_changed.set(),
@@ -750,6 +752,19 @@ def _resolve_first(waiting: dict[bytes, deque[asyncio.Future[None]]], group: byt
         _resolve([futures.popleft()])
     if not futures:
         waiting.pop(group, None)
+
+
+def _log_stranger(event: StrangerRefused) -> None:
+    """Log a connection that is not of this network. One that only ended is none: balancers look so whether a port is open."""
+    log = logger.warning if event.has_failed else logger.debug
+    log(
+        "connection_refused",
+        "refused a connection from %s, which is not of this network: %s",
+        event.host,
+        event.reason,
+        address=event.host,
+        reason=event.reason,
+    )
 
 
 def _resolve(futures: Sequence[asyncio.Future[None]]) -> None:

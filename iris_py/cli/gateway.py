@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import iris_py
-from iris_py.cli.lines import complain, tell
+from iris_py.cli.lines import begin_timed_log, complain, tell
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Line, Lines, Output
 from iris_py.cli.serving import describe_service, ending_by_signal, run_on_hangup, serving_status
@@ -95,6 +95,7 @@ async def serve(settings: Settings, file: Path, *, http: str | None = None, as_j
     federation, key = _load_or_complain(settings, file)
     if federation is None or key is None:
         return ExitCode.USAGE
+    begin_timed_log()
     arguments = settings.connect_arguments()
     async with (
         ending_by_signal() as ended,
@@ -104,7 +105,6 @@ async def serve(settings: Settings, file: Path, *, http: str | None = None, as_j
     ):
         if status is not None:
             status.show(node, gateway.collector, reasons=gateway.reasons, notes=gateway.unreached)
-        gateway.on_changed = _tell
         run_on_hangup(lambda: _reload(gateway, file))
         service_manager().ready(lambda: describe_service(node, f"is the gateway of {gateway.settings.gateway.name!r}"))
         _announce(gateway, as_json=as_json)
@@ -117,13 +117,9 @@ async def _reload(gateway: Gateway, file: Path) -> None:
         await reload_gateway(gateway, file)
     except IrisError as exc:
         for line in str(exc).split("\n"):
-            complain(f"the settings stay as they are: {line}")
+            complain(f"the settings stay as they are: {line}", event="settings_kept")
     else:
         tell("read the settings and secrets again", event="settings_read")
-
-
-def _tell(alias: str, is_usable: bool) -> None:
-    tell(f"the cloud {alias!r} {'is' if is_usable else 'cannot be'} reached", event="cloud_up" if is_usable else "cloud_down")
 
 
 def _announce(gateway: Gateway, *, as_json: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import sys
+import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 __all__ = [
+    "begin_timed_log",
     "complain",
     "is_json",
     "keep_writing_json",
@@ -27,7 +29,11 @@ __all__ = [
 
 LINE_CHARACTERS_MAX: Final = 2000  # of an error: it may carry text from another process
 
+#: The logger whose lines at INFO a gateway prints by default: they say which clouds and lines it has.
+GATEWAY_LOGGER: Final = "iris_py.federation"
+
 _is_json = False
+_has_time = False  # each line for people begins with its time, level and event
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
@@ -78,8 +84,9 @@ def tell(text: str, *, level: str = "info", event: str = "told") -> None:
 
         put(level, "iris_py.cli", text, {"event": event})
         return
+    line = _timed_line(time.time(), level, event, text) if _has_time else f"iris: {one_line(text)}"
     try:
-        print(f"iris: {one_line(text)}", file=sys.stderr, flush=True)
+        print(line, file=sys.stderr, flush=True)
     except OSError:
         pass  # nobody reads it
 
@@ -101,9 +108,14 @@ def show_traceback(error: BaseException, *, event: str) -> None:
         traceback.print_exception(error)
 
 
-def complain(text: str) -> None:
-    """Print one line about what went wrong."""
-    tell(text, level="error", event="complaint")
+def complain(text: str, *, event: str = "complaint") -> None:
+    """Print one line about what went wrong.
+
+    Args:
+        text: The line, without its end.
+        event: What it reports, for programs.
+    """
+    tell(text, level="error", event=event)
 
 
 def one_line(text: str) -> str:
@@ -113,8 +125,15 @@ def one_line(text: str) -> str:
     return shown if len(words) <= LINE_CHARACTERS_MAX else shown[:LINE_CHARACTERS_MAX] + "..."
 
 
-def log_to_stderr(level: int) -> None:
-    """Print what Iris logs, from a level on."""
+def log_to_stderr(level: int, *, is_gateway: bool = False) -> None:
+    """Print what Iris logs, from a level on.
+
+    Args:
+        level: The level.
+        is_gateway: Whether this process is a gateway. Its log says which clouds it reaches and why not, also at INFO.
+    """
+    global _has_time
+    _has_time = False
     handler = logging.StreamHandler()
     if _is_json:
         from iris_py.cli.json_lines import JsonFormatter
@@ -130,14 +149,33 @@ def log_to_stderr(level: int) -> None:
     logging.getLogger("iris_py.config").setLevel(min(level, logging.WARNING))
     # That a service listens on another port than the settings name is said once, when it starts.
     logging.getLogger("iris_py.net.listening").setLevel(min(level, logging.INFO))
+    logging.getLogger(GATEWAY_LOGGER).setLevel(min(level, logging.INFO) if is_gateway else logging.NOTSET)
+    logging.getLogger(f"{GATEWAY_LOGGER}.audit").setLevel(level)  # it repeats all of that, for programs
+
+
+def begin_timed_log() -> None:
+    """Begin each line with its time, level and event from now on: the mistakes that keep a service from running are told."""
+    global _has_time
+    _has_time = True
+
+
+def _timed_line(at_unix_s: float, level: str, event: str, text: str) -> str:
+    """Return a line of a log: the time in UTC (ISO 8601), the level, the event, and what it says."""
+    seconds, milliseconds = divmod(int(at_unix_s * 1000), 1000)
+    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{at}.{milliseconds:03}Z {level.upper()} {event}: {one_line(text)}"
 
 
 class _LineFormatter(logging.Formatter):
     """One line for each record, apart from tracebacks, which are only there on demand."""
 
     def format(self, record: logging.LogRecord) -> str:
-        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        line = f"iris: {level}{one_line(record.getMessage())}"
+        if _has_time:
+            event = getattr(record, "iris", {}).get("event", record.name)
+            line = _timed_line(record.created, record.levelname, event, record.getMessage())
+        else:
+            level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+            line = f"iris: {level}{one_line(record.getMessage())}"
         error = record.exc_info and record.exc_info[1]
         if error and logging.getLogger("iris_py").isEnabledFor(logging.DEBUG):
             line += "\n" + (record.exc_text or indented_traceback(error))

@@ -96,6 +96,7 @@ def execute(
     verbosity: int = 0,
     is_short: bool = False,
     options: Collection[str] = (),
+    is_gateway: bool = False,
 ) -> int:
     """Run a command to its end, whatever that is.
 
@@ -104,12 +105,13 @@ def execute(
         verbosity: 1 shows what the node does, 2 also every detail, and tracebacks.
         is_short: The command ends by itself, so its error says it all and warnings before it would only repeat it.
         options: What the command has, for the advice in an error.
+        is_gateway: The command is a gateway, whose log says by default what happens and when.
 
     Returns:
         The exit code.
     """
     levels = (logging.ERROR if is_short else logging.WARNING, logging.INFO, logging.DEBUG)
-    log_to_stderr(levels[min(verbosity, 2)])
+    log_to_stderr(levels[min(verbosity, 2)], is_gateway=is_gateway)
     try:
         from iris_py.api.runner import run
 

@@ -126,6 +126,7 @@ class Bundle:
         is_quiet: Whether this side has said that it uses it no more, for the other side drains.
         is_released: Whether the other side has said that.
         is_closed: Whether it has ended.
+        end_reason: The reason of its end, for people; empty before.
         calls: Requests that were sent, by number.
         incoming: Requests of the other side, by number.
         opened_at: When connection 0 was open.
@@ -138,7 +139,7 @@ class Bundle:
         self.id = bundle_id
         self.gateway = gateway
         self.is_initiator = is_initiator
-        self.address = self.host = self.name = self.zone = ""
+        self.address = self.host = self.name = self.zone = self.end_reason = ""
         self.max_message_bytes = 0
         self.clock_ahead_s = 0.0
         self.key = b""
@@ -182,6 +183,19 @@ class Bundle:
     def is_usable(self, now: float) -> bool:
         """Tell whether new things may be sent over it."""
         return self.is_up and not self.is_going and self.health.is_sound(now)
+
+    @property
+    def where(self) -> str:
+        """The gateway at the other end, for people: the address that was dialled, or the host that has dialled."""
+        return self.address or self.host
+
+    def describe_fault(self, now: float) -> str:
+        """Return why it is not usable, for people."""
+        if self.is_closed:
+            return self.end_reason or "it has ended"
+        if self.is_going:
+            return "the gateway there is leaving"
+        return f"nothing was heard for {now - self.health.heard_at:.0f} s"
 
     @property
     def is_busy(self) -> bool:

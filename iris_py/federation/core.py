@@ -18,6 +18,7 @@ from iris_py.federation.calling import UNEXECUTED, Status, encode_outcome
 from iris_py.federation.catalogue import KINDS, Offer, make_catalogue
 from iris_py.federation.events import (
     BundleChanged,
+    BundleSuspected,
     CloudChanged,
     CountTold,
     FederationEvent,
@@ -454,7 +455,7 @@ class FederationCore:
         for gone in [each for alias, each in self.lines.neighbours.items() if alias not in settings.clouds]:
             self.lines.drop_neighbour(gone, "it is no neighbour any more", now)
             if gone.was_usable:
-                self._events.append(CloudChanged(gone.alias, is_usable=False))
+                self._events.append(CloudChanged(gone.alias, is_usable=False, reason="it is no neighbour any more"))
         for alias, cloud in settings.clouds.items():
             neighbour = self.lines.neighbours.get(alias)
             if neighbour is None:
@@ -741,7 +742,10 @@ class FederationCore:
         """Look after the health of a bundle."""
         if bundle.is_closed:
             return
+        was_suspect = bundle.health.is_suspect
         asks, is_broken = bundle.health.check(now, is_busy=bundle.is_busy)
+        if bundle.health.is_suspect and not was_suspect:
+            self._events.append(BundleSuspected(bundle, now - bundle.health.heard_at))
         if is_broken:
             self.lines.end_bundle(bundle, f"nothing heard for {BROKEN_S:g} s", now)
             return
@@ -768,6 +772,7 @@ class FederationCore:
         was_suspect = bundle.health.is_suspect
         bundle.health.heard(now)
         if was_suspect:
+            self._events.append(BundleSuspected(bundle, 0.0))
             self._schedule_check(bundle, now)  # when it counts again
 
     def _schedule_check(self, bundle: Bundle, now: float) -> None:
@@ -777,11 +782,14 @@ class FederationCore:
 
     def _tell_changes(self, now: float) -> None:
         """Say which neighbours can be reached now and could not before, or the other way round, and which by other ways."""
+        if self.lines.events:
+            return  # they say first which lines have come and gone; then this is called again
         for neighbour in self.lines.neighbours.values():
             usable = neighbour.usable(now)
             if usable == neighbour.was_usable:
                 continue
             if bool(usable) is not bool(neighbour.was_usable):
-                self._events.append(CloudChanged(neighbour.alias, bool(usable)))
+                faults = [f"the line to {each.where}: {each.describe_fault(now)}" for each in neighbour.was_usable]
+                self._events.append(CloudChanged(neighbour.alias, bool(usable), "" if usable else "; ".join(faults)))
             neighbour.was_usable = usable
             self._events.append(OffersChanged(neighbour.alias))

@@ -21,6 +21,17 @@ class CloudChanged:
 
     alias: str
     is_usable: bool
+    reason: str = ""
+    """For people: why it cannot be reached, by line; empty if it can."""
+
+
+@dataclass(slots=True)
+class BundleSuspected:
+    """Nothing is heard over a bundle, so it gets nothing new; or something is heard again."""
+
+    bundle: Bundle
+    silent_s: float
+    """For how long nothing was heard, in seconds; 0 if it is heard again."""
 
 
 @dataclass(slots=True)
@@ -138,6 +149,7 @@ FederationEvent: TypeAlias = (
     | CloudChanged
     | OffersChanged
     | BundleChanged
+    | BundleSuspected
     | HandshakeRefused
     | UseRefused
     | RequestsReceived

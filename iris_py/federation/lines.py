@@ -516,7 +516,7 @@ class Lines:
             self.events.append(ConnectionClosed(bundle, link, channels, reason))
         if index:
             return
-        bundle.is_closed = True
+        bundle.is_closed, bundle.end_reason = True, reason
         for further in range(len(bundle.links)):
             self._tries.pop((bundle, further), None)
             self._retries.cancel((bundle, further))

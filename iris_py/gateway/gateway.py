@@ -23,6 +23,7 @@ from iris_py.federation.changes import diff
 from iris_py.federation.core import FederationCore
 from iris_py.federation.events import (
     BundleChanged,
+    BundleSuspected,
     ChannelChanged,
     ChannelOffer,
     ChannelOpened,
@@ -345,7 +346,9 @@ class Gateway(LoopBound, Closable):
                 await self._join(alias)
             else:
                 # What is under way may still end well, and a way may be there again before that.
-                leaving = self._loop.create_task(self._memberships.pop(alias).leave(timeout=DRAIN_TIMEOUT_S))
+                membership = self._memberships.pop(alias)
+                membership._occasion = f"the cloud {alias!r} cannot be reached"
+                leaving = self._loop.create_task(membership.leave(timeout=DRAIN_TIMEOUT_S))
                 self._leaving.add(leaving)
                 leaving.add_done_callback(self._leaving.discard)
 
@@ -373,14 +376,7 @@ class Gateway(LoopBound, Closable):
                 self.streams.handle_withdrawn(event)
             elif isinstance(event, CloudChanged):
                 self.cloud_events.handle(event)
-                logger.info(
-                    "cloud_up" if event.is_usable else "cloud_down",
-                    "the cloud %r can%s be reached",
-                    event.alias,
-                    "" if event.is_usable else "not",
-                    about=event.alias,
-                    cloud=event.alias,
-                )
+                self._log_cloud(event)
                 if event.is_usable:
                     self._warn_of_unmatched(event.alias)
                 self._follow(event.alias)
@@ -393,6 +389,8 @@ class Gateway(LoopBound, Closable):
                 self._handle_ways(event.alias)
                 self.stand_ins.handle_offers(event.alias)
                 self.auditor.handle(event)
+            elif isinstance(event, BundleSuspected):
+                self._log_suspected(event)
             elif isinstance(event, BundleChanged):
                 self.cloud_events.handle(event)
                 self._log_bundle(event)
@@ -416,19 +414,44 @@ class Gateway(LoopBound, Closable):
         self.republishing.handle_changed(alias)
         self.publishing.handle_changed(alias)
 
+    def _log_cloud(self, event: CloudChanged) -> None:
+        about = {"about": event.alias, "cloud": event.alias}
+        if event.is_usable:
+            logger.info("cloud_up", "the cloud %r is reached", event.alias, **about)
+        elif self._closing is not None:
+            logger.info("cloud_left", "this gateway leaves, and reaches the cloud %r no more", event.alias, **about)
+        else:
+            text = "the cloud %r cannot be reached from this gateway: %s"
+            logger.warning("cloud_down", text, event.alias, event.reason, **about, reason=event.reason)
+
+    def _log_suspected(self, event: BundleSuspected) -> None:
+        bundle = event.bundle
+        about = {"about": bundle.alias, "cloud": bundle.alias, "address": bundle.where}
+        if event.silent_s:
+            logger.warning(
+                "line_silent",
+                "nothing was heard over the line to %r at %s for %.1f s: it gets nothing new until it is heard again",
+                bundle.alias,
+                bundle.where,
+                event.silent_s,
+                **about,
+            )
+        else:
+            logger.info("line_heard", "the line to %r at %s is heard again", bundle.alias, bundle.where, **about)
+
     def _log_bundle(self, event: BundleChanged) -> None:
         bundle = event.bundle
-        what = f"lost ({event.reason})" if event.reason else "open"
-        logger.info(
-            "line_lost" if event.reason else "line_open",
-            "the line to %s at %s is %s",
-            bundle.alias,
-            bundle.address or bundle.host,
-            what,
-            about=bundle.alias,
-            cloud=bundle.alias,
-            reason=event.reason,
-        )
+        about = {"about": bundle.alias, "cloud": bundle.alias, "address": bundle.where}
+        if not event.reason:
+            logger.info("line_open", "the line to %r at %s is open", bundle.alias, bundle.where, **about)
+        elif self._closing is not None:
+            logger.info(
+                "line_closed", "this gateway leaves: the line to %r at %s is closed", bundle.alias, bundle.where, **about
+            )
+        else:
+            text = "the line to %r at %s is lost: %s"
+            log = logger.info if bundle.is_going else logger.warning
+            log("line_lost", text, bundle.alias, bundle.where, event.reason, **about, reason=event.reason)
         if not event.reason and abs(bundle.clock_ahead_s) > CLOCK_SKEW_S:
             logger.warning(
                 "clock_differs",
@@ -503,13 +526,16 @@ class Gateway(LoopBound, Closable):
 
     def _handle_dial_failed(self, address: str, error: OSError | IrisError) -> None:
         why = describe_dial_error(error)
+        clouds = [alias for alias, cloud in self.settings.clouds.items() if address in cloud.dial]
         if self._dial_failures.admit((address, why), self._loop.time()) is not None:
             logger.warning(
                 "dial_failed",
-                "the gateway at %s cannot be dialled: it %s. It is tried again until it answers",
+                "the gateway%s at %s cannot be dialled: it %s. It is tried again until it answers",
+                f" of {' or '.join(map(repr, clouds))}" if clouds else "",
                 address,
                 why,
                 about=address,
+                cloud=clouds[0] if len(clouds) == 1 else "",
                 address=address,
                 reason=why,
             )

@@ -52,7 +52,7 @@ from iris_py.patterns.tunnel.table import Tunnels
 from iris_py.peers.groups import Groups
 from iris_py.peers.outbound import Outbound
 from iris_py.peers.peer import Peer
-from iris_py.peers.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers
+from iris_py.peers.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers, StrangerRefused
 from iris_py.peers.rotation import GenerationsSigned, RotationHeard, RotationMissed
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
@@ -742,7 +742,7 @@ class NodeCore:
         elif isinstance(event, DialSucceeded):
             self.overlay.dial_succeeded(event.address, event.id, now)
             self._events.append(DialAnswered(event.address))
-        elif isinstance(event, GenerationsSigned | RotationMissed | RotationHeard):
+        elif isinstance(event, StrangerRefused | GenerationsSigned | RotationMissed | RotationHeard):
             self._events.append(event)
         else:
             self.overlay.dial_failed(event.address, now, is_broken=event.broken)

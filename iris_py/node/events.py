@@ -13,6 +13,7 @@ from iris_py.patterns.survey import SurveyEvent
 from iris_py.patterns.topic.events import TopicEvent
 from iris_py.patterns.tunnel.table import TunnelEvent
 from iris_py.peers.group import Group
+from iris_py.peers.peers import StrangerRefused
 from iris_py.peers.rotation import RotationEvent
 
 
@@ -49,6 +50,7 @@ NodeEvent: TypeAlias = (
     | DialRefused
     | DialBroken
     | DialAnswered
+    | StrangerRefused
     | Settled
     | EchoReturned
     | DialChecked

@@ -38,7 +38,7 @@ KINDS: Final = {
     "link_opened": "There is a link to a node.",
     "link_closed": "The link to a node ended as both sides wanted; the detail is the reason.",
     "link_lost": "The link to a node ended otherwise; the detail is the reason.",
-    "refused": "A connection to this node, or one of its dials, ended without an authenticated peer.",
+    "refused": "A connection to this node, or one of its dials, ended without an authenticated peer: its address, and why.",
     "dropped": "Messages were dropped; the detail is the reason.",
     "paused": "A subscriber asked this node to wait with what it publishes.",
     "stalled": "This process stood still, or its event loop was blocked, for so long that it asks its peers whether they wait.",

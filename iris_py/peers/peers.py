@@ -119,7 +119,17 @@ class DialFailed(msgspec.Struct):
     """Whether the connection ended before anybody had confirmed it."""
 
 
-PeersEvent: TypeAlias = PeerOpened | PeerClosed | PeerDrained | DialSucceeded | DialFailed | RotationEvent
+class StrangerRefused(msgspec.Struct):
+    """A connection to this node ended without an authenticated peer."""
+
+    host: str
+    """The IP address that it came from."""
+    reason: str
+    has_failed: bool
+    """Whether it sent something that is not of this network. Otherwise it only ended, or said nothing."""
+
+
+PeersEvent: TypeAlias = PeerOpened | PeerClosed | PeerDrained | DialSucceeded | DialFailed | StrangerRefused | RotationEvent
 
 
 class LinkCounts:
@@ -496,10 +506,13 @@ class Peers:
             self.counts.dials_failed += 1
             self._remember_unanswered(address)
             self._events.append(DialFailed(address, event.reason, event.refused, event.broken))
+        host = self._hosts[link]
         if info is None and not link.initiator:
             self.refused += 1
+            self._events.append(StrangerRefused(host, event.reason, event.refused))
         if info is None and (event.refused or not link.initiator):
-            self._journal.note("refused", detail=event.reason)
+            # Not by its address, of which strangers have many: they would push out all other events.
+            self._journal.note("refused", detail=f"{host}: {event.reason}")
         self._forget_link(link, event)
 
     def _remember_unanswered(self, address: str) -> None:

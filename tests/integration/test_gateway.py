@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -202,6 +203,36 @@ def test_the_only_gateway_comes_again(loop: Loops, pair: Pair) -> None:
     with_nodes(loop, pair, main)
 
 
+#: The events of the log about a line, and the cloud to which it leads.
+CHANGES = {"line_open", "line_lost", "line_silent", "line_heard", "line_closed", "cloud_up", "cloud_down", "cloud_left"}
+
+
+def test_the_log_says_when_a_cloud_is_lost_and_why_and_does_not_read_like_the_end_of_this_gateway(
+    loop: Loops, pair: Pair
+) -> None:
+    async def main(us: iris_py.Node, eu: iris_py.Node) -> None:
+        (far,) = await pair.start_eu(eu.address)
+        (near,) = await pair.start_us(us.address, [far])
+        await until_lines(us, "eu", 1)
+        await near.wait_for(f" INFO line_open: the line to 'eu' at {far.address} is open")
+        await near.wait_for(" INFO cloud_up: the cloud 'eu' is reached")
+        await far.kill()
+        (lost,) = await near.wait_for(f" WARNING line_lost: the line to 'eu' at {far.address} is lost: the connection broke")
+        (down,) = await near.wait_for(" WARNING cloud_down: the cloud 'eu' cannot be reached from this gateway: ")
+        assert down.endswith(f"the line to {far.address}: the connection broke")
+        await near.wait_for(f" WARNING dial_failed: the gateway of 'eu' at {far.address} cannot be dialled: it refuses")
+        events = [re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (INFO|WARNING) (\w+): .", line) for line in near.lines]
+        assert all(events), near.lines
+        names = [event[2] for event in events if event is not None and event[2] in CHANGES]
+        assert names == ["line_open", "cloud_up", "line_lost", "cloud_down"]
+        assert lost.split(" ")[0] <= down.split(" ")[0]
+        assert not [line for line in near.lines if "leav" in line]
+        assert await near.stop() == 0
+        assert not [line for line in near.lines if "WARNING" in line and "this gateway leaves" in line]
+
+    with_nodes(loop, pair, main)
+
+
 @pytest.mark.parametrize("side", ["us", "eu"])
 def test_a_gateway_that_is_stopped_fails_nothing(loop: Loops, pair: Pair, side: str) -> None:
     """Not even what must not be asked twice."""
@@ -257,7 +288,7 @@ def test_an_export_is_added_while_it_runs(loop: Loops, pair: Pair) -> None:
         pair.eu.file.write_text(pair.eu.file.read_text().replace("lookups", "look ups").replace("as =", "az ="))
         far.process.send_signal(signal.SIGHUP)
         mistakes = await far.wait_for("the settings stay as they are: ")
-        assert mistakes[0].startswith("iris: the settings stay as they are: federation.toml:"), mistakes
+        assert "Z ERROR settings_kept: the settings stay as they are: federation.toml:" in mistakes[0], mistakes
         assert await us.request("lookups@eu", b"2") == b"found 2"
         assert await us.request("scorers@eu", b"2") == b"scored 2"
 
@@ -358,7 +389,9 @@ def test_a_neighbour_with_a_wrong_key_is_a_line_on_each_side_and_not_one_for_eac
 
         await asyncio.wait_for(until_dialled_again(), PATIENCE_S)
         for gateway in (near, far):
-            assert len([line for line in gateway.lines if "warning" in line and "no line" in line]) == 1, gateway.lines
+            assert len([line for line in gateway.lines if " WARNING handshake_refused: " in line and "no line" in line]) == 1, (
+                gateway.lines
+            )
 
     with_nodes(loop, pair, main)
 

@@ -25,8 +25,8 @@ def gateway(
 ) -> int:
     """Join this cloud to others: what each may use of the other one is in a file.
 
-    It runs until it is told to stop, and says on standard error which clouds it reaches. SIGHUP makes one that runs as a
-    service read its file again: all of it, or none if anything is wrong.
+    It runs until it is told to stop. Its log on standard error says when it reaches a cloud, when it does not, and why. SIGHUP
+    makes one that runs as a service read its file again: all of it, or none if anything is wrong.
     """
     from iris_py.cli import gateway as command
 
@@ -35,5 +35,8 @@ def gateway(
             lambda: command.check(settings, file, as_json=json), verbosity=settings.verbose, options=settings.options
         )
     return execute(
-        lambda: command.serve(settings, file, http=http, as_json=json), verbosity=settings.verbose, options=settings.options
+        lambda: command.serve(settings, file, http=http, as_json=json),
+        verbosity=settings.verbose,
+        options=settings.options,
+        is_gateway=True,
     )
