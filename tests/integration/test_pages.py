@@ -33,13 +33,14 @@ AGAIN_S = 0.05  # between two tries of a command that is typed until it prints w
 PORT = 4711
 #: What an error says of other tests that run beside this one.
 STRANGERS = re.compile(r" Nodes of another network are near .*? give all the same IRIS_SECRET_FILE\.")
-#: What differs each time: ids of nodes and keys, numbers of processes and ports, and versions.
+#: What differs each time: ids of nodes and keys, numbers of processes and ports, versions, and names of nodes.
 DIFFERS = (
     r"\b[0-9a-f]{8,32}\b",
     r"(?<=process )\d+",
     r"(?<=127\.0\.0\.1:)\d+",
-    r"(?<=^iris )[\d.]+$",
+    r"(?<=^iris )[\d.]+(?:\+[0-9a-f#]+)?$",
     r"(?<=passed in )[\d.]+",
+    r"\b[\w.-]+/(?:iris_py\.cli|iris|\w+\.py|pytest|python)(?=[\s)])",
 )
 
 
