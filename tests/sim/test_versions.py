@@ -31,8 +31,9 @@ def make_newer(node: iris.Node) -> None:
     """Let a node speak the next version, too: it describes itself with fields that this one does not have."""
     peers = node._core.peers
     peers._config = replace(peers._config, offer=Offer(version_max=VERSION_MAX + 1))
-    described = msgspec.msgpack.decode(peers._hello)
-    peers._hello = msgspec.msgpack.encode([*described, {"load": 0.5}, "of the next version"])
+    id_, addresses, zone, facts = (*msgspec.msgpack.decode(peers._hello), b"")[:4]
+    facts += b"\xc8\x03new"  # of a type that this one does not have
+    peers._hello = msgspec.msgpack.encode([id_, addresses, zone, facts, {"load": 0.5}, "of the next version"])
 
 
 def say_new_things(node: iris.Node, peer: Peer, cluster: str) -> None:
