@@ -24,6 +24,7 @@ _STATUS: Final = "iris federation status"
 _REACH: Final = "Look whether the gateways there run, and whether a firewall lets TCP pass to those addresses."
 _RULES: Final = "Ask the operators of that cloud for an export, or correct or remove the import."
 _FILES: Final = "Give all gateways of a cloud the same rules, and have each read them again (SIGHUP)."
+_DIFFERENT: Final = "Tell the operators there: one of their gateways may have an old file."
 _AUDIT: Final = "Make room on the disk of the audit; the gateway goes on without it meanwhile."
 _GATEWAY: Final = "Look at those gateways and their logs."
 
@@ -109,9 +110,6 @@ def _look_at_cloud(found: _Found, alias: str, gateways: Iterable[GatewayStatus],
     return [f"{alias!r} by {_count(len(lines), 'line')}{trip}"]
 
 
-_DIFFERENT: Final = "Tell the operators there: one of their gateways may have an old file."
-
-
 def _look_at_audit(found: _Found, gateway: GatewayStatus, names: dict[str, str]) -> None:
     audit = gateway.audit
     what = f"{_name(gateway.node, names)} cannot write its audit {audit.file}"
@@ -174,9 +172,8 @@ def _is_good(line: FarLine) -> bool:
 
 
 def _failing(cloud: CloudStatus) -> list[FarDial]:
-    """Return the dials that fail; those to an address that a line works to only look for a second gateway there."""
-    working = {line.address for line in cloud.bundles if _is_good(line)}
-    return [dial for dial in cloud.dials if dial.error and not dial.is_up and dial.address not in working]
+    """Return the dials that fail. One that finds a gateway to which there is a line has no error: nobody else is there."""
+    return [dial for dial in cloud.dials if dial.error and not dial.is_up]
 
 
 def _lost(cloud: CloudStatus) -> list[str]:
