@@ -202,6 +202,11 @@ class Bundle:
         """Whether something is outstanding."""
         return bool(self.calls) or any(channels is not None and len(channels) for channels in self.channels)
 
+    def count_under_way(self) -> int:
+        """Return how many requests, of both sides, and channels have not ended."""
+        channels = sum(len(channels) for channels in self.channels if channels is not None)
+        return len(self.calls) + len(self.incoming) + channels
+
     @property
     def queued_bytes(self) -> int:
         """The bytes that wait to be sent."""

@@ -275,6 +275,12 @@ class FederationCore:
             bundle.is_busy or bundle.incoming or (self._is_draining and not bundle.is_released) for bundle in bundles
         )
 
+    def count_under_way(self) -> int:
+        """Return how many requests and channels of this cloud and its neighbours have not ended."""
+        return sum(
+            bundle.count_under_way() for neighbour in self.lines.neighbours.values() for bundle in neighbour.bundles.values()
+        )
+
     def watch(self, bundle: Bundle, name: str, now: float, *, is_on: bool) -> bool:
         """Ask a gateway of a neighbour to tell, or not to tell any more, how many members a cluster there has.
 

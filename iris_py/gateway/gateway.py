@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from iris_py.api.draining import running_call, wait_until_ended
 from iris_py.api.handler import Handler
 from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable, Opening
@@ -65,12 +66,14 @@ from iris_py.net import descriptors
 from iris_py.net.addresses import parse_address
 from iris_py.net.driver import Driver, describe_dial_error
 from iris_py.net.wan import WanNetwork
+from iris_py.wire.headers import cloud_of
 from iris_security import cloud_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iris_overlay.rng import Rng
+    from iris_py.api.draining import Call
     from iris_py.api.membership import Membership
     from iris_py.api.node import Node
     from iris_py.api.tunnel import Tunnel
@@ -175,6 +178,8 @@ class Gateway(LoopBound, Closable):
         self._dial_failures = Once(REFUSAL_LOG_S)
         self._unmatched: dict[str, set[tuple[str, str]]] = {}  # imports that were warned of, by neighbour
         self._closing: asyncio.Task[None] | None = None
+        self._settled: asyncio.Future[None] = self._loop.create_future()  # nothing is under way but for callers of close()
+        self._own_waiting = 0  # requests and tunnels of neighbours whose handlers wait in close()
         self.address: str = ""
         self.on_changed: Callable[[str, bool], None] | None = None
 
@@ -208,6 +213,9 @@ class Gateway(LoopBound, Closable):
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         """Leave: tell everybody, finish what is under way, and end the lines. The node stays. Harmless if repeated.
 
+        Within a handler whose request or tunnel came through this gateway it returns when all others have ended. The gateway
+        passes the handler's answer on before it is closed.
+
         Args:
             timeout: Seconds after which what is still under way is broken off.
         """
@@ -215,9 +223,23 @@ class Gateway(LoopBound, Closable):
             self._check_loop()
         if self._closing is None:
             self._closing = self._loop.create_task(self._close(timeout))
-        await asyncio.shield(self._closing)
+        own = self._count_own(running_call.get())
+        if not own:
+            await asyncio.shield(self._closing)
+            return
+        self._own_waiting += own
+        try:
+            await wait_until_ended(self._closing, self._settled)
+        finally:
+            self._own_waiting -= own
 
     _end = close
+
+    def _count_own(self, call: Call | None) -> int:
+        """Return how many requests and tunnels of a running call came through this gateway."""
+        if call is None or call.is_over:
+            return 0
+        return sum(work.peer.name == self.node.id and bool(cloud_of(work.headers)) for work in call.works)
 
     async def _close(self, timeout: float) -> None:
         deadline = self._loop.time() + timeout
@@ -232,7 +254,9 @@ class Gateway(LoopBound, Closable):
         self.publishing.drain()
         leaving = [membership.leave(timeout=timeout) for membership in memberships.values()]
         await asyncio.gather(*leaving, *self._leaving, self.stand_ins.close(timeout), return_exceptions=True)
-        while not self.core.is_idle and self._loop.time() < deadline:  # noqa: ASYNC110 - no event says so, and it is soon over
+        while not self.core.is_idle and self._loop.time() < deadline:  # no event says so, and it is soon over
+            if self._own_waiting and self.core.count_under_way() <= self._own_waiting and not self._settled.done():
+                self._settled.set_result(None)
             await asyncio.sleep(DRAIN_LOOK_S)
         self.subscriptions.close()
         self.publishing.close()

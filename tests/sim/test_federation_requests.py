@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
+from iris_py.gateway.gateway import DRAIN_TIMEOUT_S
 from iris_py.testing import run
 from iris_py.testing.federation import VirtualFederation
 from tests.sim.federated import HEALED_S, Work, ask, is_joined, leftovers
@@ -881,3 +882,73 @@ def test_a_caller_that_dies_takes_its_requests_along() -> None:
         await asyncio.gather(*asked, return_exceptions=True)
 
     simulate(scenario)
+
+
+class Closing(iris.Handler):
+    """Closes the gateways of its cloud when it is told to, once a slow request has begun.
+
+    Attributes:
+        begun: The slow request has begun.
+        took_s: How long it has waited for the gateways.
+        slow_has_ended: Whether the slow request had ended then.
+    """
+
+    def __init__(self, federation: VirtualFederation) -> None:
+        self.federation = federation
+        self.begun = asyncio.Event()
+        self.took_s = 0.0
+        self.slow_has_ended = self._is_slow_over = False
+
+    async def close_all(self) -> None:
+        began_at = self.federation.now
+        for gateway in self.federation.gateways("eu"):
+            await gateway.close()
+        self.took_s = self.federation.now - began_at
+        self.slow_has_ended = self._is_slow_over
+
+    async def on_request(self, request: iris.Request) -> bytes:
+        if request.payload == b"slow":
+            self.begun.set()
+            await asyncio.sleep(SLOW_S)
+            self._is_slow_over = True
+        else:
+            await self.close_all()
+        return request.payload
+
+    async def on_tunnel(self, tunnel: iris.Tunnel) -> None:
+        message = await tunnel.receive()
+        await self.close_all()
+        await tunnel.send(message)
+
+
+#: How long the slow request takes, and how long gateways take to close besides, at most. Less than they give what is under way.
+SLOW_S, CLOSED_S = 5.0, 5.0
+
+
+@pytest.mark.parametrize("through", ["request", "tunnel"])
+def test_a_handler_may_close_the_gateway_that_its_request_came_through(through: str) -> None:
+    exports, imports = {"eu": [{"cluster": "ends", "allow": ["request", "tunnel"]}]}, {"us": [{"cluster": "ends"}]}
+
+    async def main() -> None:
+        async with VirtualFederation(
+            seed=1, clouds={"us": 1, "eu": 1}, links=[("us", "eu", LATENCY_S)], exports=exports, imports=imports
+        ) as federation:
+            ending = Closing(federation)
+            await federation.members("eu")[0].join("ends", ending)
+            await federation.until(lambda: is_joined(federation, "us", "eu"))
+            (caller,) = federation.members("us")
+            slow = asyncio.create_task(caller.request("ends@eu", b"slow", timeout=60.0))
+            await ending.begun.wait()
+            if through == "request":
+                assert await caller.request("ends@eu", b"bye", timeout=60.0) == b"bye"
+            else:
+                async with caller.tunnel("ends@eu") as tunnel:
+                    await tunnel.send(b"bye")
+                    assert await tunnel.receive() == b"bye"
+            assert await slow == b"slow"
+            assert ending.slow_has_ended, "it has waited for others"
+            assert ending.took_s < SLOW_S + CLOSED_S < DRAIN_TIMEOUT_S, "and not for itself"
+            for gateway in federation.gateways("eu"):
+                await gateway.close()
+
+    run(main())
