@@ -175,7 +175,6 @@ class NoMembers(IrisError):
             return
         if not zone or not elsewhere:
             super().__init__(f"nobody serves the cluster {cluster!r} ({known}). Start a member with node.join().")
-            self._idempotent_advice = "A request with idempotent=True waits for a member within its timeout."
             return
         self.elsewhere = elsewhere
         members = f"{elsewhere} member{'s' * (elsewhere != 1)} in other zones"
@@ -183,6 +182,12 @@ class NoMembers(IrisError):
             f"nobody in the zone {zone!r} serves the cluster {cluster!r} ({members}, {known}). "
             "Start a member there, or use prefer= in place of require=."
         )
+
+    _idempotent_advice = "A request with idempotent=True waits for a member within its timeout."
+
+    def _note_plain_request(self) -> None:
+        if not self.elsewhere and not self.without_tunnels:  # waiting is no remedy for these
+            super()._note_plain_request()
 
     @property
     def surroundings(self) -> str:
@@ -220,7 +225,8 @@ class CloudUnavailable(NoMembers):
             "See `iris federation status`: the line is cut, the other cloud is away, or no `iris gateway` runs here with a "
             f"[cloud.{self.cloud}] in its configuration.",
         )
-        self._idempotent_advice = "A request with idempotent=True waits for a way within its timeout."
+
+    _idempotent_advice = "A request with idempotent=True waits for a way within its timeout."
 
 
 class NotExported(NoMembers):
@@ -243,6 +249,8 @@ class NotExported(NoMembers):
             f"the cloud {self.cloud!r} exports no {name!r} to this one for such a use, or no gateway here imports it. "
             f"See `iris federation explain {cluster}`, and ask who runs that cloud for an [[export]].",
         )
+
+    _idempotent_advice = ""
 
 
 class NotConnected(IrisError):
