@@ -110,7 +110,7 @@ def test_objects_of_the_synchronous_api_show_themselves() -> None:
         assert " object at 0x" not in text, name
         assert len(text) <= LENGTH_MAX
         assert not [hidden for hidden in HIDDEN if hidden in text], name
-    assert shown["Node"].startswith(f"<Node {node.id[:8]} of ")
+    assert shown["Node"].startswith(f"<Node {node.id[:8]} ({node.name}) of ")
     assert repr(node).endswith(", closed>")
 
 
