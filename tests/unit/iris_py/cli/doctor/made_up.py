@@ -56,7 +56,9 @@ IDS: Final = tuple(f"{number:02x}" * 16 for number in (0x10, 0x40, 0x80, 0xC0))
 PEERS: Final = tuple(Peer(peer, f"10.0.0.{number}:7400") for number, peer in enumerate(IDS[1:], 2))
 #: Ids of generations of the secret.
 SEALS, NEW_SEALS = "541ea8b28adc7c04", "362c335a8ce3e066"
-NODES: Final = tuple(NodeStatus(peer.id, peer.address, "0.1.0", 0.2, 0.01, 40, 1024, SEALS) for peer in PEERS)
+NODES: Final = tuple(
+    NodeStatus(peer.id, peer.address, "0.1.0", 0.2, 0.01, 40, 1024, SEALS, link_versions=(2, 2)) for peer in PEERS
+)
 SEED: Final = PEERS[0].address
 SECRET: Final = Secret.generate(os.urandom)
 OWN: Final = "10.0.0.1"
@@ -332,7 +334,10 @@ FAULTS: Final[dict[str, dict[str, Inject]]] = {
         "loopback": lambda it: change(it, dialled_found=Dialled(2, (), mute=2)),
     },
     "clock": {"behind": lambda it: node(it, clock_offset_s=-45.0), "ahead": lambda it: node(it, clock_offset_s=3600.0)},
-    "versions": {"too old": lambda it: node(it, version="0.3.1"), "another major": lambda it: node(it, version="1.0.0")},
+    "versions": {
+        "too new": lambda it: node(it, link_versions=(3, 4)),
+        "too old": lambda it: node(it, link_versions=(1, 1)),
+    },
     "generations": {
         "put out": lambda it: node(it, seals=NEW_SEALS),
         "settings": lambda it: change(it, statuses_found=replace(it.statuses_found, own_seals=NEW_SEALS)),
