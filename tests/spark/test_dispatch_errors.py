@@ -47,7 +47,7 @@ FAILURES: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a handler that fails": (
         {"cluster": "lookup"},
-        KEY + r"the handler of 'lookup' at member \w+ failed with LookupError: no entry for (?:7|107)\.",
+        KEY + r"the handler of 'lookup' at member \w+ \(\S+\) failed with LookupError: no entry for (?:7|107)\.",
         "With on_error='null' or 'column' the job goes on without such rows",
     ),
     "a reply of the wrong type": (
@@ -62,7 +62,7 @@ FAILURES: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a batch that loses rows": (
         {"cluster": "frames", "mode": "batches", "schema": "score bigint", "request": ["id"]},
-        KEY + r"the handler of 'frames' at member \w+ failed with ValueError: the handler returned",
+        KEY + r"the handler of 'frames' at member \w+ \(\S+\) failed with ValueError: the handler returned",
         "The log of that member says more",
     ),
     "a wrong secret": (
