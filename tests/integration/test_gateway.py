@@ -233,6 +233,27 @@ def test_the_log_says_when_a_cloud_is_lost_and_why_and_does_not_read_like_the_en
     with_nodes(loop, pair, main)
 
 
+def test_a_line_that_falls_silent_is_said_and_what_waits_meanwhile_is_no_shutdown(loop: Loops, pair: Pair) -> None:
+    async def main(us: iris_py.Node, eu: iris_py.Node) -> None:
+        (far,) = await pair.start_eu(eu.address)
+        (near,) = await pair.start_us(us.address, [far])
+        await until_lines(us, "eu", 1)
+        far.process.send_signal(signal.SIGSTOP)
+        try:
+            asking = asyncio.create_task(us.request("scorers@eu", b"1", timeout=60))
+            await near.wait_for(f" WARNING line_silent: nothing was heard over the line to 'eu' at {far.address} for ")
+            (down,) = await near.wait_for(" WARNING cloud_down: ")
+            assert f"the line to {far.address}: nothing was heard for " in down
+            await near.wait_for(" WARNING leaving_waits: the cloud 'eu' cannot be reached: this node waits for ")
+            assert not [line for line in near.lines if " leaving 'iris.gateway" in line]
+        finally:
+            far.process.send_signal(signal.SIGCONT)
+        await asyncio.gather(asking, return_exceptions=True)  # an answer, or a lost gateway if the line was given up
+        await until_lines(us, "eu", 1)
+
+    with_nodes(loop, pair, main)
+
+
 @pytest.mark.parametrize("side", ["us", "eu"])
 def test_a_gateway_that_is_stopped_fails_nothing(loop: Loops, pair: Pair, side: str) -> None:
     """Not even what must not be asked twice."""
