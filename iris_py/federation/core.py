@@ -689,7 +689,7 @@ class FederationCore:
                 if isinstance(event, BundleOpened):
                     if event.bundle.is_closed:
                         continue  # its neighbour may be none any more
-                    self._note_found(event.bundle)
+                    self.lines.neighbours[event.bundle.alias].note_opened(event.bundle)
                     self._send_catalogue(event.bundle, now)
                     if self._is_draining:
                         event.bundle.send_control(frames.Going(), now)
@@ -707,18 +707,12 @@ class FederationCore:
                     self._events.append(event)
             self._tell_changes(now)
 
-    def _note_found(self, bundle: Bundle) -> None:
-        neighbour = self.lines.neighbours.get(bundle.alias)
-        if neighbour is not None:
-            is_new = all(other is bundle for other in neighbour.with_gateway(bundle.gateway))
-            neighbour.lost.found(bundle.gateway, is_new=is_new)
-
     def _handle_bundle_closed(self, bundle: Bundle, reason: str, now: float) -> None:
         neighbour = self.lines.neighbours.get(bundle.alias)
         if neighbour is not None:
             neighbour.offers.pop(bundle, None)
-            if not (bundle.is_initiator or bundle.is_going or self._is_draining or any(neighbour.with_gateway(bundle.gateway))):
-                neighbour.lost.add(bundle.gateway, bundle.address or bundle.host, reason, now)
+            if not self._is_draining:
+                neighbour.note_ended(bundle, reason, now)
         self._checks.cancel(bundle)
         self._flushed.pop(bundle, None)
         self._unsure.pop(bundle, None)

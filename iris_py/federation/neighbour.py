@@ -184,6 +184,16 @@ class Neighbour:
         self.offers[bundle] = offer
         self._import_limits.clear()
 
+    def note_opened(self, bundle: Bundle) -> None:
+        """There is a bundle: whoever was lost may be back."""
+        is_new = all(other is bundle for other in self.with_gateway(bundle.gateway))
+        self.lost.found(bundle.gateway, is_new=is_new)
+
+    def note_ended(self, bundle: Bundle, reason: str, now: float) -> None:
+        """A bundle has ended: it is missed if the other side dialled it, did not say that it leaves, and has no other one."""
+        if not (bundle.is_initiator or bundle.is_going or any(self.with_gateway(bundle.gateway))):
+            self.lost.add(bundle.gateway, bundle.address or bundle.host, reason, now)
+
     def exports_any(self, kind: Kind, pattern: str) -> bool | None:
         """Tell whether a gateway of it exports a name that a pattern matches; None while none has said anything."""
         return any(offer.has_any(kind, pattern) for offer in self.offers.values()) if self.offers else None
