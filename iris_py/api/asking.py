@@ -98,11 +98,11 @@ class Asking(NodeBase):
         Up to 256 nodes are all asked. Of a larger network a fair sample is: then sums are estimates, and say how good.
 
         Args:
-            parts: What to ask for, of ``counts``, ``clusters``, ``topics``, ``subscriptions``, ``tunnels``, ``links``,
-                ``peers``, ``overlay``, ``security``, ``questions``, ``process`` and ``histograms``, which are the fields of
-                :class:`Statistics` (``counts`` are its numbers, ``peers`` its ``links.each``), ``events``, and ``departures``:
-                the nodes that have left or died. Nothing asks for the version, clock and sizes of a node alone, which are in
-                every answer.
+            parts: What to ask for, of ``counts``, ``clusters``, ``far_requests``, ``topics``, ``subscriptions``, ``tunnels``,
+                ``links``, ``peers``, ``overlay``, ``security``, ``questions``, ``process`` and ``histograms``, which are the
+                fields of :class:`Statistics` (``counts`` are its numbers, ``peers`` its ``links.each``), ``events``, and
+                ``departures``: the nodes that have left or died. Nothing asks for the version, clock and sizes of a node
+                alone, which are in every answer.
             nodes: The nodes to ask; those of an earlier answer, for example. None for all, or a sample.
             cluster: The only cluster to hear of in ``clusters``; empty for all.
             every: Whether to ask every node of a large network, too.

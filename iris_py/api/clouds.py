@@ -30,6 +30,7 @@ from iris_py.errors import (
 from iris_py.federation.calling import Call, call_head, decode_outcome
 from iris_py.federation.names import gateway_cluster, split
 from iris_py.node.refusals import refusals
+from iris_py.observe.counts import count_in
 from iris_py.patterns.request.pending import Pending, Ticket, new_request
 from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
 from iris_py.patterns.request.retry import MEMBERS_LOST_MAX, Retry
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from iris_py.api.base import NodeBase
+    from iris_py.observe.counts import FarCounts
     from iris_py.wire.headers import Headers
 
 #: The errors that say that a request was surely not executed.
@@ -68,6 +70,7 @@ class Crossing:
         waits: Whether it waits for a place where every gateway is full.
         headers: What travels beside the content.
         token: A future, or the ticket of an :class:`~iris_py.api.bulk.Asker`, to be told the outcome.
+        counts: The counters of the cluster.
         request_id: That of the request to a gateway which is under way, or was last.
         pending: What the requester knows of that.
         is_unsure: Whether a gateway has had it and may have passed it on, though it has not said what became of it.
@@ -86,6 +89,7 @@ class Crossing:
     waits: bool
     headers: Headers
     token: object
+    counts: FarCounts
     request_id: int = 0
     pending: Pending | None = None
     is_unsure: bool = False
@@ -169,15 +173,17 @@ class Crossings:
         if told:
             headers = encode_headers({**headers, **told}, is_internal=True)
         wait_s = members_wait_s or 0.0
-        how = (at_gateways, wait_s, now + wait_s, waits, headers, token)
+        how = (at_gateways, wait_s, now + wait_s, waits, headers, token, core.requester.counts.far.of(cluster))
         crossing = Crossing(cluster, gateway_cluster(alias), content, timeout, now + timeout, *how)
         self._send(crossing, now)
+        crossing.counts.sent += 1
         self._under_way[crossing] = None
         return crossing
 
     def cancel(self, crossing: Crossing) -> None:
         """Forget a request, and tell the gateway that holds it; no outcome follows. Harmless if it has ended."""
         if self._under_way.pop(crossing, self) is None:
+            crossing.counts.cancelled += 1
             self._stop(crossing)
 
     def cancel_all(self, is_meant: Callable[[object], bool]) -> None:
@@ -257,6 +263,7 @@ class Crossings:
 
     def _handle_time(self, crossing: Crossing) -> None:
         crossing.timer = None
+        crossing.counts.retries += 1
         try:
             self._send(crossing, self._loop.time())
         except IrisError as exc:
@@ -273,6 +280,10 @@ class Crossings:
 
     def _tell(self, crossing: Crossing, outcome: bytes | IrisError) -> None:
         self._under_way.pop(crossing, None)
+        if isinstance(outcome, IrisError):
+            count_in(crossing.counts.errors, type(outcome).__name__)
+        else:
+            crossing.counts.round_trip.observe(self._loop.time() - (crossing.ends_at - crossing.timeout_s))
         token = crossing.token
         if type(token) is Ticket:
             token.asker.receive_outcome(token, outcome)

@@ -9,7 +9,9 @@ from iris_py.api.far_streams import FarStreams
 from iris_py.api.opening import Opening
 from iris_py.api.request import check_on_full, check_timeout
 from iris_py.defaults import TUNNEL_TIMEOUT_S, TUNNEL_WINDOW_BYTES
+from iris_py.errors import IrisError
 from iris_py.federation.crossing import WAITS_HEADER
+from iris_py.observe.counts import count_in
 from iris_py.wire.headers import encode_headers
 
 if TYPE_CHECKING:
@@ -84,7 +86,11 @@ class Tunneling(FarStreams):
         if not is_far:
             return await self._request_tunnel(cluster, timeout, window_bytes, headers, waits=waits)
         further: dict[str, HeaderValue] = {WAITS_HEADER: waits}
-        return await self._open_far_stream("tunnel", cluster, timeout, window_bytes, headers, further, waits=waits)
+        try:
+            return await self._open_far_stream("tunnel", cluster, timeout, window_bytes, headers, further, waits=waits)
+        except IrisError as exc:
+            count_in(self._core.requester.counts.far.of(cluster).unopened, type(exc).__name__)
+            raise
 
     def _handle_tunnel_changed(self, event: TunnelChanged) -> None:
         if event.end.on_changed is not None:

@@ -166,9 +166,10 @@ def format_seconds(duration_s: float | None) -> str:
     for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
         if duration_s >= size:
             return f"{duration_s / size:.1f} {unit}"
-    if duration_s >= 1.0:
-        return f"{duration_s:.3g} s"
-    return f"{duration_s * 1e3:.3g} ms" if duration_s >= 1e-3 else f"{duration_s * 1e6:.3g} us"
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if duration_s >= size * 0.9995:  # which three digits show as a whole one
+            return f"{duration_s / size:.3g} {unit}"
+    return f"{duration_s * 1e6:.3g} us"
 
 
 def rounded(duration_s: float | None) -> float | None:

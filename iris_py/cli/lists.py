@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -18,12 +19,14 @@ from iris_py.cli.asking import (
     summary_of,
 )
 from iris_py.cli.calling import MembersSummary
+from iris_py.cli.failures import FailureLine, failure_lines, unserved_clusters
 from iris_py.cli.generations import Holder, describe_holdings, holdings_of, short_generations
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import AnyLine, Column, Line, Output, short_id
 from iris_py.cli.visiting import visit
+from iris_py.federation.names import CLOUD_MARK
 from iris_py.observe.histogram import add_up
-from iris_py.observe.statistics import ClusterStatistics, ServiceStatistics, SubscriptionStatistics
+from iris_py.observe.statistics import ClusterStatistics, FarStatistics, ServiceStatistics, SubscriptionStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLUSTER_COLUMNS",
+    "CLUSTER_PARTS",
     "LINES",
     "ClusterLine",
     "MemberStatsLine",
@@ -42,13 +46,18 @@ __all__ = [
     "clusters",
     "member_line",
     "member_stats",
+    "members_text",
     "nodes",
+    "share_of",
     "topic_lines",
     "topics",
 ]
 
 _NOTHING: Final = ServiceStatistics()
 _NO_CLUSTER: Final = ClusterStatistics()
+_NOTHING_FAR: Final = FarStatistics()
+#: What is asked of nodes for the lines of clusters.
+CLUSTER_PARTS: Final = ("clusters", "far_requests")
 
 
 class NodeLine(Line, tag="node", kw_only=True):
@@ -86,13 +95,22 @@ class ClusterLine(Line, tag="cluster", kw_only=True):
     """A cluster, over all nodes that answered; of a sample, what it probably is over all nodes."""
 
     name: str
-    """Its name; `#` and a group id if it has a secret of its own, which this command does not hold."""
+    """Its name, with the alias of its cloud if that is another one; `#` and a group id if it has a secret of its own, which
+    this command does not hold."""
     members: float
-    """Nodes that serve it."""
+    """Nodes that serve it; 0 of a cluster of another cloud, whose members nobody here counts."""
     requests_per_s: float
-    """Requests that its members were given, per second."""
+    """Requests that its members were given, per second; of a cluster of another cloud, requests that it replied to."""
     failed_per_s: float
     """Those of them that ended because a handler raised, per second."""
+    errors_per_s: float
+    """Requests and tunnels of all callers that ended with an error, per second."""
+    error: str
+    """The class of the most frequent of these errors; empty if there were none."""
+    waiting: float
+    """Requests that wait at their callers now: for a member, for a link, or for a place at a member."""
+    is_unserved: bool
+    """Whether nodes ask it, and none of these nodes knows a member."""
     running: float
     """Requests that handlers execute now."""
     queued: float
@@ -100,7 +118,14 @@ class ClusterLine(Line, tag="cluster", kw_only=True):
     rejected: float
     """Requests that members have refused since they were started."""
     p99_s: float | None
-    """How long handlers took for 99 of 100 requests at most, in seconds; None if there were none."""
+    """How long handlers took for 99 of 100 requests at most, in seconds; None if there were none. Of a cluster of another
+    cloud, how long its callers waited."""
+    tunnels_open: float
+    """Tunnels that its members serve now."""
+    tunnels_max: float
+    """How many they may serve at once."""
+    tunnel_holders: dict[str, int]
+    """The nodes that have opened these tunnels, by id, with how many each has; of each member the 8 that have the most."""
 
 
 class TopicLine(Line, tag="topic", kw_only=True):
@@ -172,9 +197,10 @@ _NODE_COLUMNS: Final = (
 )
 CLUSTER_COLUMNS: Final = (
     Column[ClusterLine]("cluster", lambda line: line.name),
-    Column[ClusterLine]("members", lambda line: format_count(line.members), is_number=True),
+    Column[ClusterLine]("members", lambda line: members_text(line), is_number=True),
     Column[ClusterLine]("requests/s", lambda line: format_count(line.requests_per_s), is_number=True),
-    Column[ClusterLine]("failed/s", lambda line: format_count(line.failed_per_s), is_number=True),
+    Column[ClusterLine]("failed/s", lambda line: format_count(line.failed_per_s), is_number=True, rank=2),
+    Column[ClusterLine]("errors/s", lambda line: format_count(line.errors_per_s), is_number=True),
     Column[ClusterLine]("running", lambda line: format_count(line.running), is_number=True),
     Column[ClusterLine]("queued", lambda line: format_count(line.queued), is_number=True),
     Column[ClusterLine]("rejected", lambda line: format_count(line.rejected), is_number=True, rank=1),
@@ -233,7 +259,7 @@ async def clusters(
     async with visit(settings) as node:
         network = node.network
         pairs, found = await measure(
-            node, "clusters", interval_s=interval_s, timeout_s=timeout_s, every=is_every, sample=sample
+            node, *CLUSTER_PARTS, interval_s=interval_s, timeout_s=timeout_s, every=is_every, sample=sample
         )
     return _print(Output(as_json=as_json), cluster_lines(pairs, found, sort), CLUSTER_COLUMNS, found, limit, network)
 
@@ -303,17 +329,37 @@ def node_line(report: NodeReport) -> NodeLine:
     )
 
 
+def members_text(line: ClusterLine) -> str:
+    """Return the members of a cluster for people: empty if it is of another cloud, whose members nobody here counts."""
+    return "" if CLOUD_MARK in line.name else format_count(line.members)
+
+
 def cluster_lines(pairs: list[Pair], found: NodeReports, sort: str) -> list[ClusterLine]:
     """Return a line for each cluster that some node serves or uses, in the order of ``sort``: the name of a field."""
     held: dict[str, list[Pair]] = {}
+    far: dict[str, list[Pair]] = {}
     for pair in pairs:
         for name in pair.last.statistics.clusters:
             held.setdefault(name, []).append(pair)
-    share = _share(pairs, found)
-    return _sorted([_cluster_line(name, held[name], share) for name in sorted(held)], sort)
+        for name in pair.last.statistics.far_requests:
+            if CLOUD_MARK in name:  # the sum of those beyond the bound has no name
+                far.setdefault(name, []).append(pair)
+    share = share_of(pairs, found)
+    errors: dict[str, list[FailureLine]] = {}
+    for failure in failure_lines(pairs, share):
+        if failure.per_s:
+            errors.setdefault(failure.cluster, []).append(failure)
+    unserved = unserved_clusters(pairs)
+    lines = [
+        _cluster_line(name, held[name], share, errors.get(name, ()), is_unserved=name in unserved) for name in sorted(held)
+    ]
+    lines += [_far_line(name, far[name], share, errors.get(name, ())) for name in sorted(far)]
+    return _sorted(lines, sort)
 
 
-def _cluster_line(name: str, pairs: list[Pair], share: float) -> ClusterLine:
+def _cluster_line(
+    name: str, pairs: list[Pair], share: float, errors: Sequence[FailureLine], *, is_unserved: bool
+) -> ClusterLine:
     """Return the line of a cluster, from the nodes that know it."""
 
     def service(report: NodeReport) -> ServiceStatistics:
@@ -322,15 +368,53 @@ def _cluster_line(name: str, pairs: list[Pair], share: float) -> ClusterLine:
     before = add_up(service(pair.first).handling for pair in pairs)
     after = add_up(service(pair.last).handling for pair in pairs)
     estimate = partial(_estimate, pairs, share)
+    holders: Counter[str] = Counter()
+    for pair in pairs:
+        holders.update(service(pair.last).tunnel_holders)
     return ClusterLine(
         name=name,
         members=estimate(lambda pair: service(pair.last).handlers > 0),
         requests_per_s=estimate(lambda pair: pair.per_s(lambda report: service(report).executed)),
         failed_per_s=estimate(lambda pair: pair.per_s(lambda report: service(report).failed)),
+        errors_per_s=round(sum([each.per_s for each in errors], 0.0), 3),
+        error=errors[0].error if errors else "",
+        waiting=estimate(lambda pair: pair.last.statistics.clusters[name].requests.waiting),
+        is_unserved=is_unserved,
         running=estimate(lambda pair: service(pair.last).running),
         queued=estimate(lambda pair: service(pair.last).queued_messages),
         rejected=estimate(lambda pair: sum(service(pair.last).rejected.values())),
         p99_s=quantile_between(before, after, 0.99),
+        tunnels_open=estimate(lambda pair: service(pair.last).tunnels_open),
+        tunnels_max=estimate(lambda pair: service(pair.last).tunnels_max),
+        tunnel_holders=dict(holders.most_common()),
+    )
+
+
+def _far_line(name: str, pairs: list[Pair], share: float, errors: Sequence[FailureLine]) -> ClusterLine:
+    """Return the line of a cluster of another cloud, from the nodes that ask it."""
+
+    def far(report: NodeReport) -> FarStatistics:
+        return report.statistics.far_requests.get(name, _NOTHING_FAR)
+
+    before = add_up(far(pair.first).round_trip for pair in pairs)
+    after = add_up(far(pair.last).round_trip for pair in pairs)
+    estimate = partial(_estimate, pairs, share)
+    return ClusterLine(
+        name=name,
+        members=0.0,
+        requests_per_s=estimate(lambda pair: pair.per_s(lambda report: far(report).replied)),
+        failed_per_s=estimate(lambda pair: pair.per_s(lambda report: far(report).errors.get("RemoteError", 0))),
+        errors_per_s=round(sum([each.per_s for each in errors], 0.0), 3),
+        error=errors[0].error if errors else "",
+        waiting=estimate(lambda pair: far(pair.last).waiting),
+        is_unserved=False,
+        running=0.0,
+        queued=0.0,
+        rejected=0.0,
+        p99_s=quantile_between(before, after, 0.99),
+        tunnels_open=0.0,
+        tunnels_max=0.0,
+        tunnel_holders={},
     )
 
 
@@ -341,7 +425,7 @@ def topic_lines(pairs: list[Pair], found: NodeReports, wanted: str | None, sort:
         for pattern in {each.pattern for each in pair.last.statistics.subscriptions}:
             held.setdefault(pattern, []).append(pair)
     meant = sorted(pattern for pattern in held if wanted is None or overlaps(pattern, wanted))
-    share = _share(pairs, found)
+    share = share_of(pairs, found)
     return _sorted([_topic_line(pattern, held[pattern], share) for pattern in meant], sort)
 
 
@@ -373,7 +457,7 @@ def overlaps(one: str, other: str) -> bool:
     return len(left) == len(right)
 
 
-def _share(pairs: list[Pair], found: NodeReports) -> float:
+def share_of(pairs: list[Pair], found: NodeReports) -> float:
     """Return how many nodes of the network each of those that answered stands for."""
     return found.size.nodes / len(pairs) if found.is_sample and pairs else 1.0
 

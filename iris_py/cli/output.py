@@ -168,6 +168,16 @@ class Output:
         else:
             self.write("".join(f"{text}\n" for _, text in results if text is not None).encode(errors="backslashreplace"))
 
+    def sentence(self, text: str, style: str = "") -> None:
+        """Print a line for people alone; on a terminal in a style of rich, such as ``red``. What comes from others has to be
+        harmless, as for :meth:`line`."""
+        if self.is_json:
+            return
+        if style and self._stream.isatty():
+            make_console().print(text, style=style, soft_wrap=True)
+        else:
+            self.write(f"{text}\n".encode(errors="backslashreplace"))
+
     def table(self, lines: Sequence[AnyLine], columns: Sequence[Column[AnyLine]]) -> None:
         """Print rows: an object each, a table on a terminal, aligned columns elsewhere. No rows are no output."""
         if self.is_json:

@@ -13,6 +13,7 @@ from iris_py.observe.statistics import (
     OTHER,
     BroadcastStatistics,
     ClusterStatistics,
+    FarStatistics,
     Histograms,
     LinksStatistics,
     LinkStatistics,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from iris_overlay.ring.state import PastryCounters
     from iris_py.link.link import Link
     from iris_py.node.core import NodeCore
-    from iris_py.observe.counts import GroupCounts, ServiceCounts, SurveyCounts
+    from iris_py.observe.counts import FarCounts, GroupCounts, ServiceCounts, SurveyCounts
     from iris_py.patterns.request.registration import Registration
     from iris_py.patterns.topic.queue import SubscriptionQueue
     from iris_py.peers.group import Group
@@ -94,6 +95,7 @@ def statistics_of(
         hedged=requests.hedged,
         uptime_s=now - started_at,
         clusters=clusters,
+        far_requests={name: _far(counts) for name, counts in requests.far.all().items()},
         topics=_topics(groups),
         subscriptions=shown,
         tunnels=_tunnels(core),
@@ -150,6 +152,22 @@ def _cluster(
         service=None if served is None else _service(served, registrations, tunnel_holders or {}),
         broadcasts=_broadcasts(counts, served, registrations),
         surveys=_NO_SURVEYS if surveys is None else _surveys(surveys),
+        unopened=counts.unopened.copy() if counts.unopened else _NONE,
+    )
+
+
+def _far(counts: FarCounts) -> FarStatistics:
+    trips = counts.round_trip.show()
+    replied = counts.round_trip.settled
+    return FarStatistics(
+        sent=counts.sent,
+        replied=replied,
+        retries=counts.retries,
+        errors=counts.errors.copy(),
+        cancelled=counts.cancelled,
+        waiting=counts.sent - replied - counts.cancelled - sum(counts.errors.values()),
+        round_trip=trips,
+        unopened=counts.unopened.copy(),
     )
 
 
@@ -275,7 +293,7 @@ def _tunnels(core: NodeCore) -> TunnelStatistics:
     counts, ends = core.tunnels.counts, core.tunnels.ends()
     return TunnelStatistics(
         opened=counts.opened,
-        unopened=dict(core.requester.counts.unopened),
+        unopened=core.groups.cluster_counts.unopened(),
         served=counts.served,
         ended=counts.ended,
         broken=dict(counts.broken),
@@ -389,5 +407,6 @@ def _histograms(core: NodeCore) -> Histograms:
 
 # Of most clusters a node does only one thing.
 _NO_REQUESTS: Final = RequestStatistics()
+_NONE: Final[Mapping[str, int]] = {}
 _NO_BROADCASTS: Final = BroadcastStatistics()
 _NO_SURVEYS: Final = SurveyStatistics()

@@ -34,7 +34,7 @@ NAME_MAX: Final = 255
 _HEAD_BYTES: Final = 128
 
 #: The parts that are maps from names, and those that are lists: they are cut where a page is full. Others are whole.
-_MAPS: Final = ("clusters", "topics")
+_MAPS: Final = ("clusters", "topics", "far_requests")
 _LISTS: Final = ("subscriptions", "peers", "events", "departures")
 #: The parts that are one struct.
 _WHOLE: Final = ("counts", "tunnels", "links", "overlay", "security", "questions", "process", "histograms")

@@ -35,6 +35,57 @@ class Totals:
         self.broadcast_lag = Histogram()
 
 
+#: Clusters of other clouds that are counted by name. Too small: the one that fails is hidden in the sum of the others; too
+#: large: memory, of some 1 KiB each, in a program that makes up names.
+FAR_NAMES_MAX: Final = 512
+
+
+class FarCounts:
+    """Requests that one node has made to one cluster of another cloud.
+
+    Attributes:
+        sent: Requests made.
+        retries: Times that a gateway was asked again.
+        cancelled: Requests that their caller gave up.
+        errors: Requests that ended with an error, by its class.
+        unopened: Tunnels that could not be opened, by the class of the error.
+        round_trip: How long callers waited for a reply; each reply is in it.
+    """
+
+    __slots__ = ("cancelled", "errors", "retries", "round_trip", "sent", "unopened")
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.retries = 0
+        self.cancelled = 0
+        self.errors: dict[str, int] = {}
+        self.unopened: dict[str, int] = {}
+        self.round_trip = Histogram()
+
+
+class FarTable:
+    """The counters of each cluster of another cloud that a node asks; beyond ``FAR_NAMES_MAX`` names in one sum."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, FarCounts] = {}
+
+    def of(self, cluster: str) -> FarCounts:
+        """Return the counters of a cluster, made when it is asked for the first time.
+
+        Args:
+            cluster: The name with the alias of the cloud.
+        """
+        counts = self._by_name.get(cluster)
+        if counts is None:
+            name = cluster if len(self._by_name) < FAR_NAMES_MAX else OTHER
+            counts = self._by_name.setdefault(name, FarCounts())
+        return counts
+
+    def all(self) -> Mapping[str, FarCounts]:
+        """Return all counters, by name."""
+        return self._by_name
+
+
 class RequesterCounts:
     """Requests and openings of tunnels, of one node in all clusters.
 
@@ -44,10 +95,10 @@ class RequesterCounts:
         hedged: Times that an idempotent request was given to a second member, for the first had not answered yet.
         late: Replies that came after their request had ended.
         openings: How long members took to accept a tunnel.
-        unopened: Tunnels that could not be opened, by the class of the error.
+        far: Requests to other clouds, which their gateways carry.
     """
 
-    __slots__ = ("failed", "hedged", "late", "openings", "retries", "unopened")
+    __slots__ = ("failed", "far", "hedged", "late", "openings", "retries")
 
     def __init__(self) -> None:
         self.failed = 0
@@ -55,7 +106,7 @@ class RequesterCounts:
         self.hedged = 0
         self.late = 0
         self.openings = Histogram()
-        self.unopened: dict[str, int] = {}
+        self.far = FarTable()
 
 
 class ServiceCounts:
@@ -146,6 +197,7 @@ class GroupCounts:
         retries: Times that one was given to another member.
         cancelled: Requests that their caller gave up.
         errors: Requests that ended with an error, by its class.
+        unopened: Tunnels that could not be opened, by the class of the error.
         round_trip: How long members took to reply; all that were replied to are in it.
         broadcasts: Broadcasts sent.
         service: What was served; None before the node is a member.
@@ -175,6 +227,7 @@ class GroupCounts:
         "sent",
         "service",
         "surveys",
+        "unopened",
     )
 
     def __init__(self, totals: Totals) -> None:
@@ -184,6 +237,7 @@ class GroupCounts:
         self.retries = 0
         self.cancelled = 0
         self.errors: dict[str, int] = {}
+        self.unopened: dict[str, int] = {}
         self.round_trip = Histogram(totals.round_trip)
         self.broadcasts = 0
         self.service: ServiceCounts | None = None
@@ -212,6 +266,7 @@ class GroupCounts:
         for name in _NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         add_to(self.errors, other.errors)
+        add_to(self.unopened, other.unopened)
         self.round_trip.add(other.round_trip)
         if other.service is not None:
             self.serving().add(other.service)
@@ -244,6 +299,14 @@ class CountTable:
     def sent(self) -> int:
         """Return the requests made, of all of them."""
         return self.forgotten.sent + sum([counts.sent for counts in self.by_name.values()])
+
+    def unopened(self) -> dict[str, int]:
+        """Return the tunnels that could not be opened, by the class of the error, of all of them."""
+        sums = self.forgotten.unopened.copy()
+        for counts in self.by_name.values():
+            if counts.unopened:
+                add_to(sums, counts.unopened)
+        return sums
 
     def use(self, name: str) -> GroupCounts:
         """Return the counters of a name that is used by one group more."""

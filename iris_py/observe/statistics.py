@@ -135,6 +135,29 @@ class ClusterStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Broadcasts, sent and received."""
     surveys: SurveyStatistics = SurveyStatistics()
     """The surveys that this node made."""
+    unopened: Mapping[str, int] = {}
+    """Tunnels that this node could not open there, by the class of the error, as in ``Overloaded``."""
+
+
+class FarStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Requests that this node made to one cluster of another cloud, and the tunnels that it could not open there."""
+
+    sent: int = 0
+    """Requests made."""
+    replied: int = 0
+    """Those that ended with a reply."""
+    retries: int = 0
+    """Times that a gateway was asked again."""
+    errors: Mapping[str, int] = {}
+    """Those that ended with an error, by the name of its class, as in ``CloudUnavailable``."""
+    cancelled: int = 0
+    """Those that their caller gave up."""
+    waiting: int = 0
+    """Requests that have not ended now."""
+    round_trip: HistogramStatistics = HistogramStatistics()
+    """How long callers waited for a reply, from the call on."""
+    unopened: Mapping[str, int] = {}
+    """Tunnels that this node could not open there, by the class of the error."""
 
 
 class TopicStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -405,6 +428,9 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How long ago the node was started, in seconds."""
     clusters: Mapping[str, ClusterStatistics] = {}
     """Each cluster that this node uses or serves, by name."""
+    far_requests: Mapping[str, FarStatistics] = {}
+    """Requests to clusters of other clouds, by name and alias, as in ``db@eu``; of more than 512 names the rest together as
+    ``_other``. On their way they are also requests to the gateways, in ``clusters``."""
     topics: Mapping[str, TopicStatistics] = {}
     """Topics, by the prefix that they are grouped under, as in ``news``; ``>`` stands for the empty one."""
     subscriptions: tuple[SubscriptionStatistics, ...] = ()

@@ -139,6 +139,46 @@ def test_errors_say_the_name_that_was_asked_for(is_idempotent: bool) -> None:
     simulate(scenario)
 
 
+def test_the_caller_counts_the_outcomes_of_requests_and_tunnels_to_each_cluster_of_another_cloud() -> None:
+    async def scenario(scene: Scene) -> None:
+        caller = scene.caller
+        scene.works[0].fails.add(b"burn")
+        scene.works[1].fails.add(b"burn")
+        await ask(caller, "db@eu")
+        await ask(caller, "db@eu", payload=b"burn")
+        await ask(caller, "other@eu")
+        for work in scene.works:
+            work.hold(b"long")
+        held = asyncio.ensure_future(caller.request("db@eu", b"long"))
+        await scene.federation.advance(1.0)
+        far = caller.statistics().far_requests
+        assert set(far) == {"db@eu", "other@eu"}
+        assert (far["db@eu"].sent, far["db@eu"].replied, far["db@eu"].waiting) == (3, 1, 1)
+        assert dict(far["db@eu"].errors) == {"RemoteError": 1}
+        assert far["db@eu"].round_trip.count == 1
+        assert 0.5 * ROUND_TRIP_S < far["db@eu"].round_trip.sum_s < 1.0
+        assert dict(far["other@eu"].errors) == {"NotExported": 1}
+        held.cancel()
+        for gateway in scene.federation.gateways("us"):
+            scene.federation.kill(gateway)
+        await scene.federation.advance(10.0)
+        assert type(await ask(caller, "db@eu")) is iris.CloudUnavailable
+        with pytest.raises(iris.CloudUnavailable):
+            await caller.tunnel("db@eu", timeout=2.0)
+        far = caller.statistics().far_requests
+        assert dict(far["db@eu"].errors) == {"RemoteError": 1, "CloudUnavailable": 1}
+        assert (far["db@eu"].sent, far["db@eu"].cancelled, far["db@eu"].waiting) == (4, 1, 0)
+        assert dict(far["db@eu"].unopened) == {"CloudUnavailable": 1}
+        (report,) = [
+            each
+            for each in (await scene.federation.members("us")[1].ask_nodes("far_requests")).reports
+            if each.node.id == caller.id
+        ]
+        assert report.statistics.far_requests == far
+
+    simulate(scenario, clouds={"us": 2, "eu": 2})
+
+
 def test_without_members_there_are_no_members() -> None:
     async def scenario(scene: Scene) -> None:
         begin = scene.federation.now

@@ -17,7 +17,7 @@ app = typer.Typer()
 def clusters(
     settings: Settings,
     sort: Annotated[
-        Literal["name", "members", "requests_per_s", "failed_per_s", "running", "queued", "rejected"],
+        Literal["name", "members", "requests_per_s", "failed_per_s", "errors_per_s", "running", "queued", "rejected"],
         typer.Option(metavar="FIELD", help="The order, the largest first."),
     ] = "name",
     interval: Interval = 1.0,

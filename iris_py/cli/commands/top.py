@@ -17,7 +17,7 @@ app = typer.Typer()
 def top(
     settings: Settings,
     sort: Annotated[
-        Literal["name", "members", "requests_per_s", "failed_per_s", "running", "queued", "rejected"],
+        Literal["name", "members", "requests_per_s", "failed_per_s", "errors_per_s", "running", "queued", "rejected"],
         typer.Option(metavar="FIELD", help="The order of clusters, the largest first."),
     ] = "requests_per_s",
     cluster: Annotated[

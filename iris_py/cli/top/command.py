@@ -7,7 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.asking import AskedSummary, complain_of, exit_code_of, measure, summary_of
-from iris_py.cli.lists import CLUSTER_COLUMNS, ClusterLine, cluster_lines
+from iris_py.cli.failures import FailureLine, Met, failure_lines, say_met, say_rates, unserved_clusters
+from iris_py.cli.lists import CLUSTER_COLUMNS, ClusterLine, cluster_lines, share_of
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Output
 from iris_py.cli.pinging import find_targets
@@ -18,6 +19,8 @@ from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from iris_py import Node, NodeName
     from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
@@ -26,8 +29,13 @@ if TYPE_CHECKING:
 __all__ = ["LINES", "top"]
 
 #: What `--json` prints, by command.
-LINES: Final[Lines] = {"top": (TotalsLine, ClusterLine, AskedSummary)}
+LINES: Final[Lines] = {"top": (TotalsLine, FailureLine, ClusterLine, AskedSummary)}
 
+#: Failures that `--json` prints. Too small: the one that matters is missing; too large: a program that makes up names
+#: floods it.
+FAILURES_MAX: Final = 200
+#: Clusters whose failures are said in one line. `--json` has more.
+SAID_MAX: Final = 5
 #: Terminals that cannot move their cursor.
 _DUMB: Final = frozenset({"", "dumb"})
 #: The columns of the screen, by the field of a line.
@@ -35,6 +43,7 @@ _COLUMNS: Final = {
     "name": "cluster",
     "requests_per_s": "req/s",
     "failed_per_s": "failed/s",
+    "errors_per_s": "errors/s",
 }
 
 
@@ -74,6 +83,9 @@ async def top(
         )
     totals = totals_of(pairs, found)
     output.line(totals, describe_totals(totals, found))
+    failures = failure_lines(pairs, share_of(pairs, found), names)
+    unserved = {name: count for name, count in unserved_clusters(pairs).items() if not names or name in names}
+    _print_failures(output, failures, unserved)
     lines = [line for line in cluster_lines(pairs, found, sort) if not names or line.name in names]
     output.table(lines[:limit], CLUSTER_COLUMNS)
     output.line(summary_of(found, shown=min(limit, len(lines)), total=len(lines)))
@@ -82,6 +94,22 @@ async def top(
         complain(f"no node that answered serves or uses {cluster!r}. `iris clusters` shows what there is.")
         return ExitCode.NO_MEMBERS
     return exit_code_of(found, network)
+
+
+def _print_failures(output: Output, failures: Sequence[FailureLine], unserved: Mapping[str, int]) -> None:
+    """Print the errors that callers get now, and those that they got before."""
+    output.lines((line, None) for line in failures[:FAILURES_MAX])
+    if output.is_json:
+        return
+    before = {Met(line.cluster, line.use, line.error): round(line.total) for line in failures if not line.per_s}
+    for label, said, style in (
+        ("failing", say_rates(failures, unserved), "bold red"),
+        ("failed before", say_met(before, {}), ""),
+    ):
+        if not said:
+            continue
+        more = f";  and {len(said) - SAID_MAX} more clusters" if len(said) > SAID_MAX else ""
+        output.sentence(f"{label}:  {';  '.join(said[:SAID_MAX])}{more}", style)
 
 
 def _has_screen() -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import msgspec
 
 from iris_py.cli.asking import Pair
+from iris_py.cli.failures import RecentFailures
 from iris_py.observe.desk import ANSWERS_PER_S_MAX, SNAPSHOT_S
 from iris_py.observe.estimates import Size
 
@@ -115,6 +116,7 @@ class Gathering:
         is_warming: Whether the last answers have no rates yet, so that :attr:`view` is an older reading.
         events: The last events, the newest first.
         latest: The number of the last event that is known, by the id of its node.
+        failures: The errors that callers got in the last minute.
         detail: The node that is looked at, with all that it tells; None if there is none, or it has not answered.
     """
 
@@ -124,6 +126,7 @@ class Gathering:
         self.is_warming = False
         self.events: list[EventSeen] = []
         self.latest: dict[str, int] = {}
+        self.failures = RecentFailures()
         self.detail: Seen | None = None
         self._seen: dict[str, Seen] = {}
         self._search: NodeReports | None = None
@@ -156,7 +159,10 @@ class Gathering:
             if found.is_sample:
                 self._seen.clear()
         for report in found.reports:
-            self._see(report.node, "answers", now).take(report)
+            seen = self._see(report.node, "answers", now)
+            self.failures.take(None if seen.pair is None else seen.pair.last, report, now)
+            seen.take(report)
+        self.failures.forget(now)
         for node in found.missing:
             self._see(node, "silent", now)
         for node in found.refused:

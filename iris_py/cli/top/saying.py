@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.text import Text
 
 from iris_py.cli.asking import format_count, format_estimate, format_seconds
+from iris_py.cli.failures import say_met, unserved_clusters
 from iris_py.cli.outcome import one_line
 from iris_py.cli.top.totals import total_parts, totals_of
 
@@ -28,7 +29,7 @@ _LINES_MAX: Final = 2
 
 
 def say_head(gathering: Gathering, network: str, now: float, interval_s: float, *, is_paused: bool, width: int) -> Text:
-    """Return the three lines at the top: how many nodes answered, and the sums over all of them.
+    """Return the lines at the top: how many nodes answered, the sums over all of them, and what fails.
 
     Args:
         gathering: What is known of the network.
@@ -63,7 +64,12 @@ def say_head(gathering: Gathering, network: str, now: float, interval_s: float, 
     head.append("\n")
     if not found.reports:
         return head.append(_gone(gathering, now), "red")
-    return head.append("\n".join(_lines(total_parts(totals), width)))
+    head.append("\n".join(_lines(total_parts(totals), width)))
+    failures = say_met(gathering.failures.all(), unserved_clusters(view.pairs))
+    if failures:
+        head.append("\n")
+        head.append("\n".join(_lines([f"failed in the last minute:  {failures[0]}", *failures[1:]], width)), "bold red")
+    return head
 
 
 def say_place(trail: Sequence[Place], arranged: Arranged[Any] | None, words: str, gathering: Gathering, now: float) -> str:

@@ -10,7 +10,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from iris_py.cli.asking import format_bytes, format_count, format_seconds
-from iris_py.cli.lists import ClusterLine, MemberStatsLine, TopicLine, cluster_lines, member_line, topic_lines
+from iris_py.cli.failures import word_of
+from iris_py.cli.lists import (
+    CLUSTER_PARTS,
+    ClusterLine,
+    MemberStatsLine,
+    TopicLine,
+    cluster_lines,
+    member_line,
+    members_text,
+    topic_lines,
+)
 from iris_py.cli.outcome import one_line
 from iris_py.cli.top.figures import Figure, figures_of
 from iris_py.cli.top.gathering import EventSeen, Seen
@@ -48,7 +58,7 @@ Kind: TypeAlias = Literal["clusters", "members", "nodes", "node", "topics", "sub
 #: The places that have a tab.
 TABS: Final[tuple[Kind, ...]] = ("clusters", "nodes", "topics", "links", "events")
 #: What is asked of every node at every place: what the sums are made of, too.
-PARTS: Final = ("counts", "clusters", "subscriptions", "process", "histograms")
+PARTS: Final = ("counts", *CLUSTER_PARTS, "subscriptions", "process", "histograms")
 
 Row = TypeVar("Row")
 #: What rows are sorted by. None comes last, whatever the direction.
@@ -311,6 +321,10 @@ def _rate(bytes_per_s: float | None) -> str:
     return "" if bytes_per_s is None else format_bytes(bytes_per_s)
 
 
+def _error(row: ClusterLine) -> str:
+    return "no members" if row.is_unserved and not row.error else word_of(row.error)
+
+
 def _state(row: NodeRow) -> str:
     return format_seconds(row.uptime_s) if row.seen.state == "answers" else row.seen.state.upper()
 
@@ -338,17 +352,26 @@ _TITLES: Final[dict[Kind, str]] = {
 _CLUSTERS: Final = Sheet[ClusterLine](
     fields=(
         Field("cluster", 14, lambda row: one_line(row.name), lambda row: row.name, is_number=False, is_flexible=True),
-        Field("members", 9, lambda row: format_count(row.members), lambda row: row.members),
-        Field("req/s", 10, lambda row: format_count(row.requests_per_s), lambda row: row.requests_per_s),
-        Field("failed/s", 10, lambda row: format_count(row.failed_per_s), lambda row: row.failed_per_s),
-        Field("running", 9, lambda row: format_count(row.running), lambda row: row.running),
+        Field("members", 9, members_text, lambda row: row.members),
+        Field("req/s", 8, lambda row: format_count(row.requests_per_s), lambda row: row.requests_per_s),
+        Field("errors/s", 10, lambda row: format_count(row.errors_per_s), lambda row: row.errors_per_s),
+        Field("error", 14, _error, _error, is_number=False),
+        Field("failed/s", 10, lambda row: format_count(row.failed_per_s), lambda row: row.failed_per_s, is_wide=True),
+        Field("waiting", 9, lambda row: format_count(row.waiting), lambda row: row.waiting, is_wide=True),
+        Field("running", 9, lambda row: format_count(row.running), lambda row: row.running, is_wide=True),
         Field("queued", 8, lambda row: format_count(row.queued), lambda row: row.queued),
         Field("rejected", 10, lambda row: format_count(row.rejected), lambda row: row.rejected, is_wide=True),
         Field("p99", 9, lambda row: format_seconds(row.p99_s), lambda row: row.p99_s),
     ),
     key=lambda row: row.name,
     sort="req/s",
-    mark=lambda row: "bad" if row.failed_per_s else "faint" if not row.members else "",
+    mark=lambda row: (
+        "bad"
+        if row.failed_per_s or row.errors_per_s or row.is_unserved
+        else "faint"
+        if not row.members and not row.requests_per_s
+        else ""
+    ),
 )
 _MEMBERS: Final = Sheet[MemberStatsLine](
     fields=(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.asking import format_estimate, format_seconds, quantile_between, rounded
+from iris_py.cli.failures import met_by
 from iris_py.cli.output import Line
 from iris_py.observe.estimates import Estimate, Size, sum_of
 from iris_py.observe.histogram import add_up
@@ -30,6 +31,9 @@ class TotalsLine(Line, tag="totals", kw_only=True):
     """Requests that members were given, per second."""
     failed_per_s: Estimate
     """Those of them that ended because a handler raised, per second."""
+    errors_per_s: Estimate
+    """Requests and tunnels of all callers that ended with an error, per second: nobody served the cluster, no answer came in
+    time, the handler raised ..."""
     messages_per_s: Estimate
     """Messages that subscriptions were given, per second."""
     queued: Estimate
@@ -64,6 +68,7 @@ def totals_of(pairs: list[Pair], found: NodeReports) -> TotalsLine:
         nodes=Estimate(round(found.size.nodes, 1), round(2 * found.size.deviation * found.size.nodes, 1)),
         requests_per_s=total(lambda pair: pair.per_s(lambda report: report.statistics.executed)),
         failed_per_s=total(lambda pair: pair.per_s(_failed)),
+        errors_per_s=total(lambda pair: pair.per_s(lambda report: sum(met_by(report).values()))),
         messages_per_s=total(
             lambda pair: pair.per_s(lambda report: sum(each.delivered for each in report.statistics.subscriptions))
         ),
@@ -83,6 +88,7 @@ def total_parts(totals: TotalsLine) -> list[str]:
     parts = [
         f"{format_estimate(totals.requests_per_s)} requests/s",
         f"{format_estimate(totals.failed_per_s)} failed/s",
+        f"{format_estimate(totals.errors_per_s)} errors/s",
         f"{format_estimate(totals.dropped_per_s)} dropped/s",
         f"p50 {format_seconds(totals.p50_s) or '-'}",
         f"p99 {format_seconds(totals.p99_s) or '-'}",
@@ -100,8 +106,8 @@ def total_parts(totals: TotalsLine) -> list[str]:
 def describe_totals(totals: TotalsLine, found: NodeReports) -> str:
     """Return the sums as two lines."""
     parts = total_parts(totals)
-    first = [f"{len(found.reports)} of {format_estimate(totals.nodes)} nodes", *parts[:5]]
-    return "  ".join(first) + "\n" + "  ".join(parts[5:])
+    first = [f"{len(found.reports)} of {format_estimate(totals.nodes)} nodes", *parts[:6]]
+    return "  ".join(first) + "\n" + "  ".join(parts[6:])
 
 
 def _failed(report: NodeReport) -> int:

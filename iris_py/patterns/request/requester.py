@@ -724,8 +724,8 @@ class Requester:
 
     def _finish(self, request_id: int, pending: Pending, error: IrisError) -> None:
         self._forget(request_id, pending)
-        is_opening = pending.kind == packets.TUNNEL_OPEN
-        count_in(self.counts.unopened if is_opening else pending.group.counts.errors, type(error).__name__)
+        counts = pending.group.counts
+        count_in(counts.unopened if pending.kind == packets.TUNNEL_OPEN else counts.errors, type(error).__name__)
         self.outcomes.append((pending.token, error))
 
     def _fail(self, request_id: int, pending: Pending, failure: RemoteError) -> None:

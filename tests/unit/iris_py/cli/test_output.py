@@ -110,10 +110,17 @@ CLUSTER = lists.ClusterLine(
     members=1234,
     requests_per_s=123_456,
     failed_per_s=1234.5,
+    errors_per_s=1234.5,
+    error="RemoteError",
+    waiting=12,
+    is_unserved=False,
     running=12_345,
     queued=12_345,
     rejected=12_345,
     p99_s=0.0123,
+    tunnels_open=3,
+    tunnels_max=64,
+    tunnel_holders={},
 )
 
 

@@ -12,10 +12,12 @@ from iris_py.observe.estimates import Size
 from iris_py.observe.histogram import HistogramStatistics
 from iris_py.observe.statistics import (
     ClusterStatistics,
+    FarStatistics,
     Histograms,
     LinksStatistics,
     LinkStatistics,
     ProcessStatistics,
+    RequestStatistics,
     ServiceStatistics,
     SubscriptionStatistics,
 )
@@ -24,6 +26,42 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iris_py import EventRecord
+
+
+def asker(
+    number: int,
+    errors: Mapping[str, Mapping[str, int]],
+    *,
+    uptime_s: float = 100.0,
+    far: Mapping[str, Mapping[str, int]] | None = None,
+    unopened: Mapping[str, Mapping[str, int]] | None = None,
+    members: int = 0,
+    waiting: int = 0,
+) -> NodeReport:
+    """Return the answer of a node that asks and serves nothing.
+
+    Args:
+        number: The node.
+        errors: Errors of its requests by cluster and class. Each request ended with one.
+        uptime_s: How old it is.
+        far: The same of clusters of other clouds.
+        unopened: Errors of its tunnels, by cluster and class.
+        members: The members of each cluster, as far as it knows.
+        waiting: Requests that wait in each cluster.
+    """
+    known = report(number, uptime_s=uptime_s)
+    clusters = {
+        name: ClusterStatistics(
+            members=members,
+            requests=RequestStatistics(sent=sum(counts.values()) + waiting, errors=counts, waiting=waiting),
+            unopened=(unopened or {}).get(name, {}),
+        )
+        for name, counts in errors.items()
+    }
+    others = {name: FarStatistics(sent=sum(counts.values()), errors=counts) for name, counts in (far or {}).items()}
+    return msgspec.structs.replace(
+        known, statistics=msgspec.structs.replace(known.statistics, clusters=clusters, far_requests=others)
+    )
 
 
 def id_of(number: int) -> str:

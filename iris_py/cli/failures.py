@@ -1,0 +1,222 @@
+"""Failures as callers meet them: which requests and tunnels ended with which error, by the cluster that was asked.
+
+Members count what they execute and refuse. A cluster without members, a cloud without a gateway and a request without an answer
+are in no count of a member: only the nodes that ask know of them, and tell it with their statistics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from iris_py.cli.asking import Pair, format_count
+from iris_py.cli.lines import one_line
+from iris_py.cli.output import Line
+from iris_py.federation.names import CLOUD_MARK, GATEWAYS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from iris_py import NodeReport
+
+__all__ = ["FailureLine", "Met", "RecentFailures", "failure_lines", "met_by", "say_met", "say_rates", "unserved_clusters"]
+
+#: How long a failure stays in the head of `iris top` (seconds). Too small: a request that times out every ten seconds flickers;
+#: too large: what is mended long ago looks broken.
+RECENT_S: Final = 60.0
+#: Errors that tell of the end of a program, and of no failure of the network.
+_NO_FAILURES: Final = frozenset({"NodeClosed"})
+#: How people say an error, by its class. Any other class stands for itself.
+_WORDS: Final = {
+    "CloudUnavailable": "unavailable",
+    "MemberLost": "member lost",
+    "NoMembers": "no members",
+    "NotConnected": "not connected",
+    "NotExported": "not exported",
+    "Overloaded": "overloaded",
+    "RemoteError": "handler raised",
+    "RequestTimeout": "timed out",
+    "TooManyMembersLost": "members lost",
+}
+
+
+class FailureLine(Line, tag="failure", kw_only=True):
+    """One error that callers of one cluster got, over all nodes that answered; of a sample, about how often in all nodes."""
+
+    cluster: str
+    """The cluster, with the alias of its cloud if that is another one."""
+    use: Literal["request", "tunnel"]
+    """The kind of the use that ended with the error."""
+    error: str
+    """The class of the error, as in `NoMembers`."""
+    per_s: float
+    """How often per second."""
+    total: float
+    """How often since the callers were started."""
+    callers: float
+    """Nodes that got it."""
+
+
+class Met(NamedTuple):
+    """An error that callers of a cluster got."""
+
+    cluster: str
+    use: Literal["request", "tunnel"]
+    error: str
+    """The class of the error."""
+
+
+def word_of(error: str) -> str:
+    """Return how people say an error, by the name of its class."""
+    return _WORDS.get(error, one_line(error))
+
+
+def met_by(report: NodeReport) -> dict[Met, int]:
+    """Return how often the requests and tunnels of a node have ended with each error, since it was started."""
+    statistics = report.statistics
+    found: dict[Met, int] = {}
+    clouds: set[str] = set()
+    for name, far in statistics.far_requests.items():
+        _add(found, name, far.errors, far.unopened)
+        if far.errors or far.unopened:
+            clouds.add(name.rpartition(CLOUD_MARK)[2])
+    for name, cluster in statistics.clusters.items():
+        gateways, _, cloud = name.rpartition(".")
+        if gateways == GATEWAYS and cloud in clouds:
+            continue  # the way of the requests that are counted above
+        _add(found, name, cluster.requests.errors, cluster.unopened)
+    return found
+
+
+def _add(found: dict[Met, int], cluster: str, errors: Mapping[str, int], unopened: Mapping[str, int]) -> None:
+    for error, count in errors.items():
+        if error not in _NO_FAILURES:
+            found[Met(cluster, "request", error)] = count
+    for error, count in unopened.items():
+        if error not in _NO_FAILURES:
+            found[Met(cluster, "tunnel", error)] = count
+
+
+def failure_lines(pairs: Sequence[Pair], share: float, wanted: Sequence[str] = ()) -> list[FailureLine]:
+    """Return a line for each error that callers got, the most frequent now first.
+
+    Args:
+        pairs: Two answers of each node.
+        share: How many nodes of the network each of those that answered stands for.
+        wanted: The only clusters of interest; none for all.
+    """
+    per_s: dict[Met, float] = {}
+    total: Counter[Met] = Counter()
+    callers: Counter[Met] = Counter()
+    for pair in pairs:
+        before = met_by(pair.first)
+        elapsed_s = pair.last.about.uptime_s - pair.first.about.uptime_s
+        for met, count in met_by(pair.last).items():
+            total[met] += count
+            callers[met] += 1
+            if elapsed_s > 0.0:
+                per_s[met] = per_s.get(met, 0.0) + max(0, count - before.get(met, 0)) / elapsed_s
+    lines = [
+        FailureLine(
+            cluster=met.cluster,
+            use=met.use,
+            error=met.error,
+            per_s=round(per_s.get(met, 0.0) * share, 3),
+            total=round(total[met] * share, 1),
+            callers=round(callers[met] * share, 1),
+        )
+        for met in total
+        if not wanted or met.cluster in wanted
+    ]
+    return sorted(lines, key=lambda line: (-line.per_s, -line.total, line.cluster, line.use, line.error))
+
+
+def unserved_clusters(pairs: Iterable[Pair]) -> dict[str, int]:
+    """Return the clusters of this cloud that nodes ask, and of which none of these nodes knows a member, with the number of
+    requests that wait now.
+
+    A node has asked if it made requests between its two answers, or if some wait.
+    """
+    waiting: dict[str, int] = {}
+    served: set[str] = set()
+    for pair in pairs:
+        before = pair.first.statistics.clusters
+        for name, cluster in pair.last.statistics.clusters.items():
+            if cluster.members or (cluster.service is not None and cluster.service.handlers):
+                served.add(name)
+                continue
+            sent = before[name].requests.sent if name in before else 0
+            if cluster.requests.waiting or cluster.requests.sent > sent:
+                waiting[name] = waiting.get(name, 0) + cluster.requests.waiting
+    return {name: waiting[name] for name in sorted(waiting) if name not in served and not name.startswith(f"{GATEWAYS}.")}
+
+
+class RecentFailures:
+    """The failures of the last minute, from the answers of nodes that are asked again and again."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, Counter[Met]]] = deque()
+
+    def take(self, before: NodeReport | None, report: NodeReport, now: float) -> None:
+        """Take an answer.
+
+        Args:
+            before: The answer of the same node before; None if this is the first one.
+            report: The answer.
+            now: The time (seconds).
+        """
+        if before is None:
+            # Of a node that is younger than what is remembered, such as the node of a command, all is recent.
+            known = {} if report.about.uptime_s <= RECENT_S else met_by(report)
+        elif report.about.uptime_s > before.about.uptime_s:
+            known = met_by(before)
+        else:
+            return  # the same numbers once more
+        grown = {met: more for met, count in met_by(report).items() if (more := count - known.get(met, 0)) > 0}
+        if grown:
+            if not self._readings or self._readings[-1][0] < now:
+                self._readings.append((now, Counter()))
+            self._readings[-1][1].update(grown)
+
+    def forget(self, now: float) -> None:
+        """Forget what is too long ago."""
+        while self._readings and now - self._readings[0][0] > RECENT_S:
+            self._readings.popleft()
+
+    def all(self) -> Counter[Met]:
+        """Return how often each error was met in the last minute."""
+        sums: Counter[Met] = Counter()
+        for _at, met in self._readings:
+            sums.update(met)
+        return sums
+
+
+def say_met(met: Mapping[Met, int], unserved: Mapping[str, int]) -> list[str]:
+    """Return failures for people, the most frequent first: a part for each cluster.
+
+    Args:
+        met: How often each error was met.
+        unserved: The clusters that are asked and have no member, with the number of requests that wait.
+    """
+    return _say({each: format_count(count) for each, count in met.items()}, met, unserved)
+
+
+def say_rates(lines: Sequence[FailureLine], unserved: Mapping[str, int]) -> list[str]:
+    """Return failures for people, as :func:`say_met`, by how often they are met per second."""
+    rates = {Met(line.cluster, line.use, line.error): line.per_s for line in lines if line.per_s}
+    return _say({each: f"{format_count(rate)}/s" for each, rate in rates.items()}, rates, unserved)
+
+
+def _say(texts: Mapping[Met, str], numbers: Mapping[Met, float], unserved: Mapping[str, int]) -> list[str]:
+    sums: dict[str, float] = dict.fromkeys(unserved, 0.0)
+    said: dict[str, list[str]] = {name: [] for name in unserved}
+    for met in sorted(numbers, key=lambda each: -numbers[each]):
+        sums[met.cluster] = sums.get(met.cluster, 0.0) + numbers[met]
+        tunnels = "tunnels " if met.use == "tunnel" else ""
+        said.setdefault(met.cluster, []).append(f"{texts[met]} {tunnels}{word_of(met.error)}")
+    for name, waiting in unserved.items():
+        if not any(met.cluster == name and met.error == "NoMembers" for met in numbers):
+            said[name].insert(0, "no member")
+        if waiting:
+            said[name].append(f"{format_count(waiting)} waiting")
+    return [f"{one_line(name)}: {', '.join(said[name])}" for name in sorted(said, key=lambda name: (-sums[name], name))]
