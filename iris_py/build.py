@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
 from iris_py.extras import DISTRIBUTION
 
-__all__ = ["build", "commit", "commit_of_clone"]
+__all__ = ["build", "commit", "commit_of_clone", "commit_of_installation"]
 
 #: Digits of a commit that are shown, as many as `git describe` needs for large repositories.
 _SHOWN: Final = 12
@@ -35,14 +34,23 @@ def commit() -> str:
     It is known of what pip installed from a repository (PEP 610), and of what runs in a clone. Changes that were not committed
     do not show.
     """
-    return _commit_of_distribution() or commit_of_clone(Path(__file__).parents[1])
+    folder = Path(__file__).parents[1]
+    return commit_of_clone(folder) or commit_of_installation(folder)
 
 
-def _commit_of_distribution() -> str:
+def commit_of_installation(folder: Path) -> str:
+    """Return the commit that pip has noted as it installed Iris from a repository; empty if there is none.
+
+    Args:
+        folder: Where the packages are, and beside them what is noted of them. To read that file alone takes a hundredth of the
+            time of `importlib.metadata`.
+    """
+    import iris_py  # the package itself is above all of its modules
+
+    noted = folder / f"{DISTRIBUTION.replace('-', '_')}-{iris_py.__version__}.dist-info" / "direct_url.json"
     try:
-        text = distribution(DISTRIBUTION).read_text("direct_url.json")
-        found = json.loads(text or "{}").get("vcs_info", {}).get("commit_id", "")
-    except (PackageNotFoundError, OSError, ValueError, AttributeError):
+        found = json.loads(noted.read_text())["vcs_info"]["commit_id"]
+    except (OSError, ValueError, KeyError, TypeError):
         return ""
     return found if isinstance(found, str) and _COMMIT.fullmatch(found) else ""
 

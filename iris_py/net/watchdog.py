@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import site
 import sys
-import sysconfig
 import threading
 import time
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -38,10 +37,6 @@ COMPUTED_MIN: Final = 0.5
 #: machine without a free processor takes longer, and the thread ends by itself then.
 JOIN_TIMEOUT_S: Final = 1.0
 
-_STDLIB: Final = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib"))
-_PACKAGES: Final = tuple(
-    f"{path}{os.sep}" for path in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), site.getusersitepackages()}
-)
 _IRIS: Final = f"{Path(__file__).parents[1]}{os.sep}"
 _LOOP: Final = {(asyncio.base_events.__file__, "run_forever"), (asyncio.runners.__file__, "run")}
 
@@ -197,9 +192,21 @@ def _origin(frame: FrameType) -> str:
     filename = frame.f_code.co_filename
     if filename.startswith(_IRIS):
         return "iris"
-    if filename.startswith(_PACKAGES):
+    packages, library = _folders()
+    if filename.startswith(packages):
         return "package"
-    return "library" if filename.startswith((*_STDLIB, "<frozen")) else "program"
+    return "library" if filename.startswith(library) else "program"
+
+
+@cache
+def _folders() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the folders of packages and of the standard library, which few programs ever need."""
+    import site
+    import sysconfig
+
+    packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), site.getusersitepackages()}
+    library = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    return tuple(f"{path}{os.sep}" for path in packages), (*(f"{path}{os.sep}" for path in library), "<frozen")
 
 
 _current = Watchdog()

@@ -80,15 +80,6 @@ def test_the_repository_of_another_project_around_iris_says_nothing(tmp_path: Pa
     assert module.commit_of_clone(folder) == ""
 
 
-def installed(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
-    class Installed:
-        def read_text(self, name: str) -> str | None:
-            return text if name == "direct_url.json" else None
-
-    monkeypatch.setattr(module, "distribution", lambda _name: Installed())
-    monkeypatch.setattr(module, "commit_of_clone", lambda _folder: "")
-
-
 @pytest.mark.parametrize(
     ("url", "found"),
     [
@@ -100,7 +91,19 @@ def installed(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
         (None, ""),
     ],
 )
-def test_the_commit_of_an_installation_from_a_repository(url: str | None, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    installed(monkeypatch, url)
-    assert module.commit() == found
-    assert module.build() == (f"{iris_py.__version__}+{found[:12]}" if found else iris_py.__version__)
+def test_the_commit_of_an_installation_from_a_repository(url: str | None, found: str, tmp_path: Path) -> None:
+    noted = tmp_path / f"iris_messaging-{iris_py.__version__}.dist-info"
+    noted.mkdir()
+    if url is not None:
+        (noted / "direct_url.json").write_text(url)
+    assert module.commit_of_installation(tmp_path) == found
+
+
+def test_the_commit_is_the_local_part_of_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "commit_of_clone", lambda _folder: "")
+    monkeypatch.setattr(module, "commit_of_installation", lambda _folder: COMMIT)
+    assert module.build() == f"{iris_py.__version__}+{COMMIT[:12]}"
+    module.commit.cache_clear()
+    module.build.cache_clear()
+    monkeypatch.setattr(module, "commit_of_installation", lambda _folder: "")
+    assert module.build() == iris_py.__version__
