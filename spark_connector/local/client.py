@@ -125,6 +125,11 @@ class LocalAgent(Connected):
         return self._welcome().id
 
     @property
+    def name(self) -> str:
+        """The name of its node, a label for people; empty if it tells none."""
+        return self._welcome().name
+
+    @property
     def address(self) -> str:
         """The ``host:port`` that other nodes dial."""
         return self._welcome().address

@@ -58,7 +58,7 @@ __all__ = [
 #: Each side begins with these bytes and the version that it speaks.
 MAGIC: Final = b"iris-nod"
 #: Of everything below. It grows with each change, for who has another one understands nothing of it.
-VERSION: Final = 4
+VERSION: Final = 5
 HELLO: Final = struct.Struct(">8sB")
 
 #: number of the call, bytes of the header, bytes of the payload
@@ -273,6 +273,7 @@ class Welcome(msgspec.Struct, array_like=True, tag=4):
     """The node of the agent, and how much this connection may ask at once; the first frame, of call 0."""
 
     id: str
+    name: str
     address: str
     zone: str
     network: str

@@ -237,7 +237,7 @@ class _Connection(asyncio.Protocol):
         rest, self._hello = self._hello[frames.HELLO.size :], None
         self._silence.cancel()
         node = self._node
-        facts = node.id, node.address, node.zone, node.network, node.max_message_bytes
+        facts = node.id, node.name, node.address, node.zone, node.network, node.max_message_bytes
         self._send(0, header_of(frames.Welcome(*facts, IN_FLIGHT_MAX, IN_FLIGHT_BYTES_MAX)))
         return rest
 

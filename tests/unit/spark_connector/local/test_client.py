@@ -80,6 +80,7 @@ def test_it_has_the_methods_of_a_node_with_their_arguments() -> None:
 def test_it_says_what_the_node_is(agent: Agent, task: LocalAgent) -> None:
     node = agent.node
     assert (task.id, task.address, task.zone, task.network) == (node.id, node.address, "eu/a", "tests")
+    assert task.name == node.name != ""
     assert task.max_message_bytes == node.max_message_bytes
     assert [member.id for member in task.nodes()] == [node.id]
     assert (task.network_size, task.unreached_seeds()) == agent.run(_network_of(agent)) == (1, {})

@@ -53,7 +53,7 @@ class Agent:
         self.socket.settimeout(PATIENCE_S)
         assert self.socket.recv(frames.HELLO.size, socket.MSG_WAITALL) == frames.HELLO.pack(frames.MAGIC, frames.VERSION)
         self.socket.sendall(frames.HELLO.pack(frames.MAGIC, frames.VERSION))
-        self.answer(0, Welcome("id", "address", "zone", "network", 1, in_flight_max, IN_FLIGHT_BYTES_MAX))
+        self.answer(0, Welcome("id", "name", "address", "zone", "network", 1, in_flight_max, IN_FLIGHT_BYTES_MAX))
         self.connection = connecting.result(PATIENCE_S)
 
     def ask(self, payload: bytes = b"", timeout_s: float | None = PATIENCE_S) -> Future[tuple[Reply, bytes]]:
