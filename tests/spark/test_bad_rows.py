@@ -23,7 +23,7 @@ pytestmark = pytest.mark.xdist_group("spark")
 
 ROWS = 100
 BAD = 17
-MEMBERS = 5
+MEMBERS = 4
 
 
 def ask(spark: SparkSession, service: Service, on_error: str, **how: object) -> DataFrame:
