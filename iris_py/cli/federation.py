@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from iris_py.cli.asking import format_seconds
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Line, Lines, Output
 from iris_py.cli.visiting import visit
@@ -173,7 +174,7 @@ def _print_cloud(console: Console, alias: str, cloud: dict[str, Any]) -> None:
     for bundle in cloud["bundles"]:
         trip = bundle["round_trip_s"]
         facts = [f"{bundle['connections']} connections", f"heard {bundle['heard_s_ago']:.1f} s ago"]
-        facts += [] if trip is None else [f"round trip {trip * 1000:.1f} ms"]
+        facts += [] if trip is None else [f"round trip {format_seconds(trip)}"]
         facts += [f"requests {bundle['requests_out']} out, {bundle['requests_in']} in", f"{bundle['channels']} channels"]
         facts += ["suspect: gets nothing new"] * bundle["is_suspect"] + ["draining"] * bundle["is_going"]
         console.print(f"    gateway {bundle['gateway'][:8]} at {bundle['address']}: {', '.join(facts)}")
@@ -238,7 +239,7 @@ def _print_way(console: Console, way: dict[str, Any]) -> None:
         facts.append(f"exports {way['kind']} {way['pattern']!r} for {', '.join(way['uses'])}")
         facts += [f"{way['requests_per_s']:,g} requests/s"] if way["requests_per_s"] else []
         facts += [f"{way['in_flight']:,} in flight, {way['under_way']:,} under way"] if way["kind"] == "cluster" else []
-    facts += [] if way["round_trip_s"] is None else [f"round trip {way['round_trip_s'] * 1000:.1f} ms"]
+    facts += [] if way["round_trip_s"] is None else [f"round trip {format_seconds(way['round_trip_s'])}"]
     facts.append(way["obstacle"] or "would carry it")
     style = "red" if way["obstacle"] else "green"
     console.print(f"  by gateway {way['gateway'][:8]} at {way['address']}: {'; '.join(facts)}", style=style)

@@ -74,6 +74,7 @@ class TopApp(App[int]):
     #place { height: 1; text-style: dim; }
     Tabs { height: 1; }
     Tabs Underline { display: none; }
+    Tab { padding: 0 1 0 0; }
     Tab.-active { text-style: bold reverse; }
     LiveTable { height: 1fr; background: ansi_default; scrollbar-size-vertical: 1; }
     LiveTable > .datatable--header { background: ansi_default; color: ansi_cyan; text-style: bold; }

@@ -14,6 +14,14 @@ from iris_py.cli.output import Output
 from iris_py.cli.pinging import find_targets
 from iris_py.cli.top.sheets import PARTS, Order, Place
 from iris_py.cli.top.totals import TotalsLine, describe_totals, totals_of
+from iris_py.cli.top.uses import (
+    PublisherLine,
+    TunnelsLine,
+    publisher_lines,
+    say_publishers,
+    say_tunnels,
+    tunnels_lines,
+)
 from iris_py.cli.visiting import visit
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
@@ -29,12 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["LINES", "top"]
 
 #: What `--json` prints, by command.
-LINES: Final[Lines] = {"top": (TotalsLine, FailureLine, ClusterLine, AskedSummary)}
+LINES: Final[Lines] = {"top": (TotalsLine, FailureLine, PublisherLine, TunnelsLine, ClusterLine, AskedSummary)}
 
-#: Failures that `--json` prints. Too small: the one that matters is missing; too large: a program that makes up names
-#: floods it.
-FAILURES_MAX: Final = 200
-#: Clusters whose failures are said in one line. `--json` has more.
+#: Failures, publishers and holders of tunnels that `--json` prints. Too small: the one that matters is missing; too large: a
+#: program that makes up names floods it.
+DETAILS_MAX: Final = 200
+#: Of them, as many as one line for people names. `--json` has more.
 SAID_MAX: Final = 5
 #: Terminals that cannot move their cursor.
 _DUMB: Final = frozenset({"", "dumb"})
@@ -79,13 +87,18 @@ async def top(
         names = () if cluster is None else (cluster, await _alias(own, cluster, timeout_s))
         nodes = None if node is None else [await _find(own, node, timeout_s)]
         pairs, found = await measure(
-            own, *PARTS, interval_s=interval_s, timeout_s=timeout_s, nodes=nodes, every=is_every, sample=sample
+            own, *PARTS, "topics", interval_s=interval_s, timeout_s=timeout_s, nodes=nodes, every=is_every, sample=sample
         )
     totals = totals_of(pairs, found)
     output.line(totals, describe_totals(totals, found))
     failures = failure_lines(pairs, share_of(pairs, found), names)
     unserved = {name: count for name, count in unserved_clusters(pairs).items() if not names or name in names}
     _print_failures(output, failures, unserved)
+    publishers = publisher_lines(pairs)
+    tunnels = [line for line in tunnels_lines(pairs) if not names or line.cluster in names]
+    output.lines([(line, None) for line in [*publishers[:DETAILS_MAX], *tunnels[:DETAILS_MAX]]])
+    _say(output, "publishing", say_publishers(publishers))
+    _say(output, "tunnels", say_tunnels(tunnels))
     lines = [line for line in cluster_lines(pairs, found, sort) if not names or line.name in names]
     output.table(lines[:limit], CLUSTER_COLUMNS)
     output.line(summary_of(found, shown=min(limit, len(lines)), total=len(lines)))
@@ -98,17 +111,16 @@ async def top(
 
 def _print_failures(output: Output, failures: Sequence[FailureLine], unserved: Mapping[str, int]) -> None:
     """Print the errors that callers get now, and those that they got before."""
-    output.lines((line, None) for line in failures[:FAILURES_MAX])
-    if output.is_json:
-        return
+    output.lines((line, None) for line in failures[:DETAILS_MAX])
     before = {Met(line.cluster, line.use, line.error): round(line.total) for line in failures if not line.per_s}
-    for label, said, style in (
-        ("failing", say_rates(failures, unserved), "bold red"),
-        ("failed before", say_met(before, {}), ""),
-    ):
-        if not said:
-            continue
-        more = f";  and {len(said) - SAID_MAX} more clusters" if len(said) > SAID_MAX else ""
+    _say(output, "failing", say_rates(failures, unserved), "bold red")
+    _say(output, "failed before", say_met(before, {}))
+
+
+def _say(output: Output, label: str, said: Sequence[str], style: str = "") -> None:
+    """Print one line for people, if there is something to say."""
+    if said:
+        more = f";  and {len(said) - SAID_MAX} more" if len(said) > SAID_MAX else ""
         output.sentence(f"{label}:  {';  '.join(said[:SAID_MAX])}{more}", style)
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["HelpScreen"]
 
 HELP: Final = """\
-1 - 5, Tab       another table: clusters, nodes, topics, links, events
+1 - 7, Tab       another table: clusters, nodes, topics, links, events,
+                 publishers (which node publishes what), tunnels
+                 (which node holds how many at which member)
 arrows           move; Page Up, Page Down, Home and End as usual
 Enter            into the row: members of a cluster, then the
                  numbers of a node; of others the node they are of
@@ -30,6 +32,9 @@ p                pause: nobody is asked
 ?                this help
 q, Ctrl-C        quit
 
+In red: what callers meet, from the nodes that ask: no members,
+unavailable (no gateway reaches the cloud), timed out, member lost,
+overloaded, handler raised. It stays for a minute.
 Rates are of the time between the last two answers of each node. Sums
 are exact if all nodes answered. Of more than 256 nodes a sample is
 asked: +- says how far off a sum may be in 19 of 20 cases.

@@ -24,6 +24,7 @@ from iris_py.cli.lists import (
 from iris_py.cli.outcome import one_line
 from iris_py.cli.top.figures import Figure, figures_of
 from iris_py.cli.top.gathering import EventSeen, Seen
+from iris_py.cli.top.uses import PublisherLine, TunnelsLine, publisher_lines, tunnels_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -54,9 +55,11 @@ ROWS_MAX: Final = 200
 #: Digits of a node id that tell nodes apart for people.
 ID_SHOWN: Final = 8
 
-Kind: TypeAlias = Literal["clusters", "members", "nodes", "node", "topics", "subscribers", "links", "events"]
+Kind: TypeAlias = Literal[
+    "clusters", "members", "nodes", "node", "topics", "subscribers", "links", "events", "publishers", "tunnels"
+]
 #: The places that have a tab.
-TABS: Final[tuple[Kind, ...]] = ("clusters", "nodes", "topics", "links", "events")
+TABS: Final[tuple[Kind, ...]] = ("clusters", "nodes", "topics", "links", "events", "publishers", "tunnels")
 #: What is asked of every node at every place: what the sums are made of, too.
 PARTS: Final = ("counts", *CLUSTER_PARTS, "subscriptions", "process", "histograms")
 
@@ -155,6 +158,7 @@ class SubscriberRow:
     """A subscription at a node."""
 
     node: str
+    address: str
     zone: str
     number: int
     statistics: SubscriptionStatistics
@@ -166,6 +170,7 @@ class LinkRow:
     """A link, as the node at one of its ends tells of it."""
 
     node: str
+    address: str
     statistics: LinkStatistics
     received_per_s: float | None
     sent_per_s: float | None
@@ -198,7 +203,8 @@ def _sortable(value: Value) -> tuple[float, str]:
 
 def parts_of(place: Place) -> tuple[str, ...]:
     """Return what all nodes are asked for while a place is looked at: nobody pays for what nobody sees."""
-    return (*PARTS, "peers") if place.kind == "links" else (*PARTS, "events") if place.kind == "events" else PARTS
+    further: dict[Kind, str] = {"links": "peers", "events": "events", "publishers": "topics"}
+    return (*PARTS, further[place.kind]) if place.kind in further else PARTS
 
 
 def sheet_of(place: Place) -> Sheet[Any]:
@@ -226,6 +232,10 @@ def rows_of(place: Place, gathering: Gathering) -> Sequence[Any]:
         return topic_lines(view.pairs, view.found, None, "pattern")
     if place.kind == "subscribers":
         return _subscriber_rows(place.name, gathering)
+    if place.kind == "publishers":
+        return publisher_lines(view.pairs)
+    if place.kind == "tunnels":
+        return tunnels_lines(view.pairs)
     return _link_rows(gathering)
 
 
@@ -237,8 +247,10 @@ def next_place(row: object) -> Place | None:
         return Place("subscribers", row.pattern)
     if isinstance(row, NodeRow):
         return Place("node", row.seen.node.id)
-    if isinstance(row, MemberStatsLine):
+    if isinstance(row, MemberStatsLine | PublisherLine):
         return Place("node", row.id)
+    if isinstance(row, TunnelsLine):
+        return Place("node", row.holder)
     if isinstance(row, SubscriberRow | LinkRow):
         return Place("node", row.node)
     if isinstance(row, EventSeen):
@@ -293,7 +305,7 @@ def _subscriber_rows(pattern: str, gathering: Gathering) -> list[SubscriberRow]:
         for number, each in enumerate(after):
             grown = each.delivered - before[number].delivered if len(before) == len(after) else 0
             rate = max(0, grown) / elapsed_s if elapsed_s > 0.0 else 0.0
-            rows.append(SubscriberRow(pair.last.node.id, pair.last.node.zone, number, each, rate))
+            rows.append(SubscriberRow(pair.last.node.id, pair.last.node.address, pair.last.node.zone, number, each, rate))
     return rows
 
 
@@ -309,7 +321,7 @@ def _link_rows(gathering: Gathering) -> list[LinkRow]:
             if first is not None and elapsed_s > 0.0:
                 received = max(0, each.received_bytes - first.received_bytes) / elapsed_s
                 sent = max(0, each.sent_bytes - first.sent_bytes) / elapsed_s
-            rows.append(LinkRow(pair.last.node.id, each, received, sent))
+            rows.append(LinkRow(pair.last.node.id, pair.last.node.address, each, received, sent))
     return rows
 
 
@@ -347,6 +359,8 @@ _TITLES: Final[dict[Kind, str]] = {
     "subscribers": "Subscriptions to",
     "links": "Links",
     "events": "Events",
+    "publishers": "Publishers",
+    "tunnels": "Tunnels",
 }
 
 _CLUSTERS: Final = Sheet[ClusterLine](
@@ -377,14 +391,14 @@ _MEMBERS: Final = Sheet[MemberStatsLine](
     fields=(
         Field("member", 9, lambda row: row.id[:ID_SHOWN], lambda row: row.id, is_number=False),
         Field("name", 16, lambda row: row.name, lambda row: row.name, is_number=False, is_flexible=True, is_wide=True),
-        Field("address", 22, lambda row: one_line(row.address), lambda row: row.address, is_number=False, is_wide=True),
-        Field("zone", 10, lambda row: one_line(row.zone), lambda row: row.zone, is_number=False, is_flexible=True),
-        Field("req/s", 10, lambda row: format_count(row.requests_per_s), lambda row: row.requests_per_s),
+        Field("address", 22, lambda row: one_line(row.address), lambda row: row.address, is_number=False, is_flexible=True),
+        Field("zone", 10, lambda row: one_line(row.zone), lambda row: row.zone, is_number=False, is_wide=True),
+        Field("req/s", 9, lambda row: format_count(row.requests_per_s), lambda row: row.requests_per_s),
         Field("queued", 8, lambda row: format_count(row.queued), lambda row: row.queued),
         Field("running", 10, lambda row: f"{row.running}/{row.concurrency}", lambda row: row.running),
         Field("p99", 9, lambda row: format_seconds(row.p99_s), lambda row: row.p99_s),
         Field("failed", 9, lambda row: format_count(row.failed), lambda row: row.failed),
-        Field("rejected", 10, lambda row: format_count(row.rejected), lambda row: row.rejected),
+        Field("rejected", 10, lambda row: format_count(row.rejected), lambda row: row.rejected, is_wide=True),
         Field("weight", 8, lambda row: f"{row.weight:g}", lambda row: row.weight, is_wide=True),
     ),
     key=lambda row: row.id,
@@ -459,8 +473,16 @@ _TOPICS: Final = Sheet[TopicLine](
 _SUBSCRIBERS: Final = Sheet[SubscriberRow](
     fields=(
         Field("node", 9, lambda row: row.node[:ID_SHOWN], lambda row: row.node, is_number=False),
-        Field("zone", 8, lambda row: one_line(row.zone), lambda row: row.zone, is_number=False, is_flexible=True),
-        Field("policy", 12, lambda row: one_line(row.statistics.policy), lambda row: row.statistics.policy, is_number=False),
+        Field("address", 20, lambda row: one_line(row.address), lambda row: row.address, is_number=False, is_flexible=True),
+        Field("zone", 8, lambda row: one_line(row.zone), lambda row: row.zone, is_number=False, is_wide=True),
+        Field(
+            "policy",
+            12,
+            lambda row: one_line(row.statistics.policy),
+            lambda row: row.statistics.policy,
+            is_number=False,
+            is_wide=True,
+        ),
         Field("messages/s", 12, lambda row: format_count(row.messages_per_s), lambda row: row.messages_per_s),
         Field(
             "dropped",
@@ -486,6 +508,15 @@ _SUBSCRIBERS: Final = Sheet[SubscriberRow](
 _LINKS: Final = Sheet[LinkRow](
     fields=(
         Field("node", 9, lambda row: row.node[:ID_SHOWN], lambda row: row.node, is_number=False),
+        Field(
+            "address",
+            17,
+            lambda row: one_line(row.address),
+            lambda row: row.address,
+            is_number=False,
+            is_flexible=True,
+            is_wide=True,
+        ),
         Field("peer", 9, lambda row: row.statistics.peer[:ID_SHOWN], lambda row: row.statistics.peer, is_number=False),
         Field(
             "peer name",
@@ -537,6 +568,59 @@ _EVENTS: Final = Sheet[EventSeen](
     sort="time",
     mark=lambda row: "bad" if row.kind in _BAD else "",
 )
+_PUBLISHERS: Final = Sheet[PublisherLine](
+    fields=(
+        Field("node", 9, lambda row: row.id[:ID_SHOWN], lambda row: row.id, is_number=False),
+        Field(
+            "name", 16, lambda row: one_line(row.name), lambda row: row.name, is_number=False, is_flexible=True, is_wide=True
+        ),
+        Field("address", 20, lambda row: one_line(row.address), lambda row: row.address, is_number=False, is_flexible=True),
+        Field("topic", 14, lambda row: one_line(row.topic), lambda row: row.topic, is_number=False, is_flexible=True),
+        Field("published/s", 13, lambda row: format_count(row.published_per_s), lambda row: row.published_per_s),
+        Field("published", 12, lambda row: format_count(row.published), lambda row: row.published),
+        Field("pauses", 9, lambda row: format_count(row.pauses), lambda row: row.pauses),
+    ),
+    key=lambda row: f"{row.id} {row.topic}",
+    sort="published/s",
+)
+_TUNNELS: Final = Sheet[TunnelsLine](
+    fields=(
+        Field("cluster", 12, lambda row: one_line(row.cluster), lambda row: row.cluster, is_number=False, is_flexible=True),
+        Field("member", 9, lambda row: row.member[:ID_SHOWN], lambda row: row.member, is_number=False),
+        Field(
+            "member address",
+            20,
+            lambda row: one_line(row.member_address),
+            lambda row: row.member_address,
+            is_number=False,
+            is_wide=True,
+        ),
+        Field("held by", 9, lambda row: one_line(row.holder[:ID_SHOWN]), lambda row: row.holder, is_number=False),
+        Field(
+            "name",
+            16,
+            lambda row: one_line(row.holder_name),
+            lambda row: row.holder_name,
+            is_number=False,
+            is_flexible=True,
+            is_wide=True,
+        ),
+        Field(
+            "address",
+            20,
+            lambda row: one_line(row.holder_address),
+            lambda row: row.holder_address,
+            is_number=False,
+            is_flexible=True,
+        ),
+        Field("tunnels", 9, lambda row: format_count(row.tunnels), lambda row: row.tunnels),
+        Field("open", 8, lambda row: format_count(row.open), lambda row: row.open),
+        Field("of", 8, lambda row: format_count(row.max), lambda row: row.max),
+    ),
+    key=lambda row: f"{row.cluster} {row.member} {row.holder}",
+    sort="tunnels",
+    mark=lambda row: "bad" if 0 < row.max <= row.open else "",
+)
 _SHEETS: Final[dict[Kind, Sheet[Any]]] = {
     "clusters": _CLUSTERS,
     "members": _MEMBERS,
@@ -546,4 +630,6 @@ _SHEETS: Final[dict[Kind, Sheet[Any]]] = {
     "subscribers": _SUBSCRIBERS,
     "links": _LINKS,
     "events": _EVENTS,
+    "publishers": _PUBLISHERS,
+    "tunnels": _TUNNELS,
 }

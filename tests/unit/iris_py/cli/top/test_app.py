@@ -194,13 +194,13 @@ def test_tabs_show_their_tables_and_ask_for_what_these_need() -> None:
             await press(app, pilot, str(number))
             assert app.place.kind == kind
             await app.read()
-        assert ["peers" in parts for parts in network_.asked[-5:]] == [False, False, False, True, False]
-        assert ["events" in parts for parts in network_.asked[-5:]] == [False, False, False, False, True]
+        for part, only in {"peers": "links", "events": "events", "topics": "publishers"}.items():
+            assert [kind for kind, parts in zip(TABS, network_.asked[-len(TABS) :], strict=True) if part in parts] == [only]
         places = []
         for key in ("tab", "shift+tab"):
             await press(app, pilot, key)
             places.append(app.place.kind)
-        assert places == ["clusters", "events"]
+        assert places == [TABS[0], TABS[-1]]
         await press(app, pilot, *"1234251")  # the news of tabs that were left come late
         assert app.place == Place("clusters")
         await pilot.click("#nodes")

@@ -22,7 +22,8 @@ from iris_py.cli.top.sheets import (
     rows_of,
     sheet_of,
 )
-from iris_py.observe.statistics import ClusterStatistics, ProcessStatistics, ServiceStatistics
+from iris_py.cli.top.uses import say_publishers, say_tunnels
+from iris_py.observe.statistics import ClusterStatistics, ProcessStatistics, ServiceStatistics, TopicStatistics
 from tests.unit.iris_py.cli.top.faked import found, id_of, older, report
 
 #: What the narrowest terminal that is thought of has, without the scroll bar.
@@ -88,9 +89,9 @@ def test_topics_links_and_events() -> None:
     (topic,) = rows_of(Place("topics"), gathering)
     (subscriber,) = rows_of(next_place(topic) or Place("topics"), gathering)
     assert next_place(subscriber) == Place("node", id_of(1))
-    assert {(row[0], row[1]) for row in cells(Place("links"), gathering)} == {
-        (id_of(1)[:8], id_of(2)[:8]),
-        (id_of(2)[:8], id_of(1)[:8]),
+    assert {tuple(row[:3]) for row in cells(Place("links"), gathering)} == {
+        (id_of(1)[:8], "127.0.0.1:4001", id_of(2)[:8]),
+        (id_of(2)[:8], "127.0.0.1:4002", id_of(1)[:8]),
     }
     ((_time, teller, kind, about, name, detail, times),) = cells(Place("events"), gathering)
     assert (teller, kind, about, name, detail, times) == (id_of(1)[:8], "died", id_of(9)[:8], "calm", "silent", "1")
@@ -156,6 +157,7 @@ def test_nobody_is_asked_for_what_is_not_looked_at() -> None:
     every = {kind: set(parts_of(Place(kind))) for kind in get_args(Kind)}
     assert {kind for kind, parts in every.items() if "peers" in parts} == {"links"}
     assert {kind for kind, parts in every.items() if "events" in parts} == {"events"}
+    assert {kind for kind, parts in every.items() if "topics" in parts} == {"publishers"}
 
 
 def test_what_others_have_written_steers_no_terminal() -> None:
@@ -197,3 +199,56 @@ def test_numbers_that_are_none_end_no_screen(number: float, uptime_s: float | No
         for title in [each.title for each in sheet_of(Place(kind)).fields]:
             arranged = arrange(sheet_of(Place(kind)), rows_of(Place(kind, id_of(1)), gathering), Order(title), "a")
             assert arranged.matching <= arranged.total
+
+
+def publishing(number: int, uptime_s: float, **published: int) -> NodeReport:
+    """Return the answer of a node that has published so much below each prefix."""
+    told = report(number, uptime_s=uptime_s)
+    topics = {topic: TopicStatistics(published=count) for topic, count in published.items()}
+    return msgspec.structs.replace(told, statistics=msgspec.structs.replace(told.statistics, topics=topics))
+
+
+def test_publishers_show_which_node_floods_which_topic() -> None:
+    gathering = Gathering()
+    gathering.take(found(publishing(1, 10.0, news=5, idle=3), publishing(2, 10.0, news=50)), 0.0, is_search=True)
+    gathering.take(found(publishing(1, 12.0, news=7, idle=3), publishing(2, 12.0, news=5050)), 2.0, is_search=False)
+    place = Place("publishers")
+    titles = [each.title for each in sheet_of(place).fields]
+    rows = [dict(zip(titles, row, strict=True)) for row in cells(place, gathering)]
+    assert [(row["node"], row["address"], row["topic"], row["published/s"], row["published"]) for row in rows] == [
+        (id_of(2)[:8], "127.0.0.1:4002", "news", "2,500", "5,050"),
+        (id_of(1)[:8], "127.0.0.1:4001", "news", "1", "7"),
+        (id_of(1)[:8], "127.0.0.1:4001", "idle", "0", "3"),
+    ]
+    assert next_place(rows_of(place, gathering)[0]) == Place("node", id_of(2))
+    said = say_publishers(rows_of(place, gathering))
+    assert said[0] == f"news: 2,500/s by {id_of(2)[:8]} at 127.0.0.1:4002"
+    assert len(said) == 2, "a node that publishes nothing now is not named"
+
+
+@pytest.mark.parametrize(("open_now", "mark"), [(4, "bad"), (3, "")])
+def test_tunnels_show_which_node_holds_how_many_at_which_member(open_now: int, mark: str) -> None:
+    told = report(1)
+    service = ServiceStatistics(handlers=1, tunnels_open=open_now, tunnels_max=4, tunnel_holders={id_of(2): 2, id_of(9): 1})
+    statistics = msgspec.structs.replace(told.statistics, clusters={"files": ClusterStatistics(members=1, service=service)})
+    answers = found(msgspec.structs.replace(told, statistics=statistics), report(2))
+    gathering = Gathering()
+    gathering.take(answers, 0.0, is_search=True)
+    gathering.take(older(answers, 1.0), 1.0, is_search=False)
+    place = Place("tunnels")
+    rows = rows_of(place, gathering)
+    assert [(row.cluster, row.member, row.holder, row.holder_address, row.tunnels) for row in rows] == [
+        ("files", id_of(1), id_of(2), "127.0.0.1:4002", 2),
+        ("files", id_of(1), id_of(9), "", 1),
+    ]
+    assert sheet_of(place).mark(rows[0]) == mark
+    assert next_place(rows[0]) == Place("node", id_of(2))
+    assert say_tunnels(rows)[0] == (
+        f"files: 2 held by {id_of(2)[:8]} at 127.0.0.1:4002, {open_now} of 4 open at {id_of(1)[:8]}"
+    )
+
+
+@pytest.mark.parametrize("kind", ["members", "nodes", "subscribers", "publishers", "tunnels"])
+def test_an_address_stands_beside_each_id_also_in_80_columns(kind: Kind) -> None:
+    shown = [each.title for each in sheet_of(Place(kind)).fields if not each.is_wide]
+    assert "address" in shown

@@ -1,0 +1,136 @@
+"""The nodes that publish, and the nodes that hold tunnels: which node loads which topic or member."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_py.cli.asking import format_count
+from iris_py.cli.lines import one_line
+from iris_py.cli.output import Line
+from iris_py.observe.node_name import short_name
+from iris_py.observe.statistics import TopicStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iris_py import NodeReport
+    from iris_py.cli.asking import Pair
+
+__all__ = ["PublisherLine", "TunnelsLine", "publisher_lines", "say_publishers", "say_tunnels", "tunnels_lines"]
+
+_NO_TOPIC = TopicStatistics()
+
+
+class PublisherLine(Line, tag="publisher", kw_only=True):
+    """The publications of one node below one prefix of topics."""
+
+    id: str
+    """The node id."""
+    name: str
+    """Its name, a label for people; empty if it tells none."""
+    address: str
+    """Where it listens."""
+    topic: str
+    """The prefix: `news` for all topics below it, `>` for the empty one."""
+    published_per_s: float
+    """Messages that it published, per second."""
+    published: int
+    """The same since it was started."""
+    pauses: int
+    """Times that a subscriber asked it to wait."""
+
+
+class TunnelsLine(Line, tag="tunnels", kw_only=True):
+    """The tunnels that one node holds at one member of a cluster."""
+
+    cluster: str
+    """The cluster."""
+    member: str
+    """The node id of the member."""
+    member_address: str
+    """Where it listens."""
+    holder: str
+    """The node id of the node that opened the tunnels."""
+    holder_name: str
+    """Its name; empty if it tells none, or did not answer."""
+    holder_address: str
+    """Where it listens; empty if it did not answer."""
+    tunnels: int
+    """How many it holds."""
+    open: int
+    """Tunnels that the member serves now, for all holders."""
+    max: int
+    """How many it may serve at once."""
+
+
+def publisher_lines(pairs: Sequence[Pair]) -> list[PublisherLine]:
+    """Return a line for each node and prefix with publications, the most per second first."""
+    lines = []
+    for pair in pairs:
+        node = pair.last.node
+        for topic, each in pair.last.statistics.topics.items():
+            if not each.published:
+                continue
+
+            def published(report: NodeReport, topic: str = topic) -> int:
+                return report.statistics.topics.get(topic, _NO_TOPIC).published
+
+            lines.append(
+                PublisherLine(
+                    id=node.id,
+                    name=node.name,
+                    address=node.address,
+                    topic=topic,
+                    published_per_s=round(pair.per_s(published), 3),
+                    published=each.published,
+                    pauses=each.pauses_obeyed,
+                )
+            )
+    return sorted(lines, key=lambda line: (-line.published_per_s, -line.published, line.topic, line.id))
+
+
+def tunnels_lines(pairs: Sequence[Pair]) -> list[TunnelsLine]:
+    """Return a line for each node that holds tunnels at a member, the most tunnels first."""
+    nodes = {pair.last.node.id: pair.last.node for pair in pairs}
+    lines = []
+    for pair in pairs:
+        for name, cluster in pair.last.statistics.clusters.items():
+            service = cluster.service
+            if service is None:
+                continue
+            for holder, count in service.tunnel_holders.items():
+                known = nodes.get(holder)
+                lines.append(
+                    TunnelsLine(
+                        cluster=name,
+                        member=pair.last.node.id,
+                        member_address=pair.last.node.address,
+                        holder=holder,
+                        holder_name="" if known is None else known.name,
+                        holder_address="" if known is None else known.address,
+                        tunnels=count,
+                        open=service.tunnels_open,
+                        max=service.tunnels_max,
+                    )
+                )
+    return sorted(lines, key=lambda line: (-line.tunnels, line.cluster, line.member, line.holder))
+
+
+def say_publishers(lines: Sequence[PublisherLine]) -> list[str]:
+    """Return the nodes that publish now, for people."""
+    return [
+        f"{one_line(line.topic)}: {format_count(line.published_per_s)}/s by {short_name(line.id, one_line(line.name))} at "
+        f"{one_line(line.address)}"
+        for line in lines
+        if line.published_per_s
+    ]
+
+
+def say_tunnels(lines: Sequence[TunnelsLine]) -> list[str]:
+    """Return the nodes that hold tunnels, for people."""
+    return [
+        f"{one_line(line.cluster)}: {line.tunnels} held by {short_name(one_line(line.holder), one_line(line.holder_name))}"
+        f"{f' at {one_line(line.holder_address)}' if line.holder_address else ''}, {line.open} of {line.max} open at "
+        f"{line.member[:8]}"
+        for line in lines
+    ]
