@@ -35,6 +35,7 @@ def until_found(
     federation: Federation, is_right: Callable[[dict[str, dict[str, Any]]], bool], *arguments: str
 ) -> dict[str, dict[str, Any]]:
     """Run the doctor until it finds something: gateways notice one by one."""
+    lines: dict[str, dict[str, Any]] = {}
     for _attempt in range(5):
         lines = look(federation, *arguments)
         if is_right(lines):

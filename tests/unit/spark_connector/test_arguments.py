@@ -50,7 +50,7 @@ USES: list[tuple[Callable[..., object], str]] = [
     (spark_connector.local_agent, "timeout"),
     (spark_connector.source_metrics, "progress"),
     (spark_connector.ArrowHandler, "function"),
-    (lambda frame: spark_connector.ArrowHandler(print, frame=frame), "frame"),
+    (lambda frame: spark_connector.ArrowHandler(lambda batch: batch, frame=frame), "frame"),
     (spark_connector.decode_batch, "payload"),
     (spark_connector.encode_batch, "batch"),
     (spark_connector.DispatchMetrics, "spark"),

@@ -103,7 +103,7 @@ def test_without_a_death_every_event_is_told_in_its_order() -> None:
 
 def test_other_events_and_gaps_pass_at_once() -> None:
     folding = make()
-    passing = [
+    passing: list[EventLine | GapLine] = [
         event("a", "dropped", 0.0, node=""),
         event("a", "joined", 0.0, node="e" * 32),
         GapLine(time=datetime.fromtimestamp(NOW, UTC), id="a" * 32, address="", missed=3),

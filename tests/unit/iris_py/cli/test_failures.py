@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from iris_py.cli.asking import Pair, format_seconds
@@ -27,7 +29,7 @@ EVERY_ERROR = {
 }
 
 
-def pair(before: int, after: int, error: str = "NoMembers", **how: int) -> Pair:
+def pair(before: int, after: int, error: str = "NoMembers", **how: Any) -> Pair:
     """Return two answers, two seconds apart, of a node whose requests to nosuch have failed so often."""
     return Pair(asker(1, {"nosuch": {error: before}}, **how), asker(1, {"nosuch": {error: after}}, uptime_s=102.0, **how))
 

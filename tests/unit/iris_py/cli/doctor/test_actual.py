@@ -15,7 +15,8 @@ from iris_py.cli.settings import Settings
 from iris_py.federation.calling import encode_outcome
 from iris_py.observe.answers import About
 from iris_py.observe.histogram import Histogram
-from iris_py.observe.reports import NodeName, NodeReport
+from iris_py.observe.node_name import NodeName
+from iris_py.observe.reports import NodeReport
 from iris_py.observe.statistics import (
     BroadcastStatistics,
     ClusterStatistics,
