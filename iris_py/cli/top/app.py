@@ -12,6 +12,7 @@ from textual.binding import Binding
 from textual.widgets import Footer, Input, Static, Tab, Tabs
 
 from iris_py.cli.outcome import ExitCode
+from iris_py.cli.top.clouds import has_gateways
 from iris_py.cli.top.gathering import INTERVAL_MIN_S, Gathering
 from iris_py.cli.top.help import HelpScreen
 from iris_py.cli.top.saying import say_head, say_place
@@ -22,13 +23,14 @@ from iris_py.observe.answers import PARTS
 from iris_py.observe.node_name import NodeName
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
     from textual.events import Resize
 
     from iris_py import NodeReports
+    from iris_py.cli.top.clouds import CloudLine
     from iris_py.cli.top.sheets import Arranged, Kind
 
 __all__ = ["Ask", "TopApp"]
@@ -70,7 +72,7 @@ class TopApp(App[int]):
     # Its colours are those of the terminal, on dark and on light ones; what is chosen is reversed, and so seen without any.
     CSS = """
     Screen { background: ansi_default; color: ansi_default; }
-    #head { height: auto; min-height: 3; max-height: 5; }
+    #head { height: auto; min-height: 3; max-height: 6; }
     #place { height: 1; text-style: dim; }
     Tabs { height: 1; }
     Tabs Underline { display: none; }
@@ -114,6 +116,7 @@ class TopApp(App[int]):
         sample: int,
         interval_s: float,
         timeout_s: float,
+        ask_clouds: Callable[[], Awaitable[list[CloudLine]]] | None = None,
     ) -> None:
         """Prepare.
 
@@ -125,6 +128,7 @@ class TopApp(App[int]):
             sample: How many nodes a sample of a large network has.
             interval_s: Seconds between two readings; no less than nodes bear.
             timeout_s: Seconds after which nobody is waited for.
+            ask_clouds: Asks the gateways how they reach other clouds; None to show no clouds.
         """
         super().__init__(driver_class=TerminalDriver, ansi_color=True)
         self.theme = "ansi-dark"
@@ -136,6 +140,7 @@ class TopApp(App[int]):
         self._network = network
         self._sample = sample
         self._timeout_s = timeout_s
+        self._ask_clouds = ask_clouds
         tab: dict[Kind, Kind] = {"members": "clusters", "node": "nodes"}
         self._trail = [Place(tab[start.kind]), start] if start.kind in tab else [start]
         self._orders: dict[Kind, Order] = {"clusters": order}
@@ -227,6 +232,9 @@ class TopApp(App[int]):
         else:
             found = await asked
         gathering.take(found, loop.time(), is_search=nodes is None)
+        if self._ask_clouds is not None and gathering.view is not None and (nodes is None or place.kind == "clouds"):
+            # Only gateways are asked, and every few seconds while no table shows it: their state is large.
+            gathering.clouds = await self._ask_clouds() if has_gateways(gathering.view.pairs) else []
         self.draw()
 
     async def _ask_detail(self, node: str) -> NodeReports:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.asking import AskedSummary, complain_of, exit_code_of, measure, summary_of
@@ -12,6 +13,7 @@ from iris_py.cli.lists import CLUSTER_COLUMNS, ClusterLine, cluster_lines, share
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Output
 from iris_py.cli.pinging import find_targets
+from iris_py.cli.top.clouds import CloudLine, ask_clouds, cloud_faults, has_gateways
 from iris_py.cli.top.sheets import PARTS, Order, Place
 from iris_py.cli.top.totals import TotalsLine, describe_totals, totals_of
 from iris_py.cli.top.uses import (
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["LINES", "top"]
 
 #: What `--json` prints, by command.
-LINES: Final[Lines] = {"top": (TotalsLine, FailureLine, PublisherLine, TunnelsLine, ClusterLine, AskedSummary)}
+LINES: Final[Lines] = {"top": (TotalsLine, FailureLine, CloudLine, PublisherLine, TunnelsLine, ClusterLine, AskedSummary)}
 
 #: Failures, publishers and holders of tunnels that `--json` prints. Too small: the one that matters is missing; too large: a
 #: program that makes up names floods it.
@@ -89,6 +91,7 @@ async def top(
         pairs, found = await measure(
             own, *PARTS, "topics", interval_s=interval_s, timeout_s=timeout_s, nodes=nodes, every=is_every, sample=sample
         )
+        clouds = await ask_clouds(own) if has_gateways(pairs) else []
     totals = totals_of(pairs, found)
     output.line(totals, describe_totals(totals, found))
     failures = failure_lines(pairs, share_of(pairs, found), names)
@@ -96,6 +99,8 @@ async def top(
     _print_failures(output, failures, unserved)
     publishers = publisher_lines(pairs)
     tunnels = [line for line in tunnels_lines(pairs) if not names or line.cluster in names]
+    output.lines([(line, None) for line in clouds])
+    _say(output, "gateways", cloud_faults(clouds), "bold red")
     output.lines([(line, None) for line in [*publishers[:DETAILS_MAX], *tunnels[:DETAILS_MAX]]])
     _say(output, "publishing", say_publishers(publishers))
     _say(output, "tunnels", say_tunnels(tunnels))
@@ -165,6 +170,7 @@ async def _show(
             sample=sample,
             interval_s=interval_s,
             timeout_s=timeout_s,
+            ask_clouds=partial(ask_clouds, own),
         )
         return await app.run_to_end()
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iris_py import EventRecord, NodeName, NodeReport, NodeReports
+    from iris_py.cli.top.clouds import CloudLine
 
 __all__ = ["INTERVAL_MIN_S", "EventSeen", "Gathering", "Seen", "State", "View"]
 
@@ -117,6 +118,7 @@ class Gathering:
         events: The last events, the newest first.
         latest: The number of the last event that is known, by the id of its node.
         failures: The errors that callers got in the last minute.
+        clouds: The clouds, as gateways told when they were asked last.
         detail: The node that is looked at, with all that it tells; None if there is none, or it has not answered.
     """
 
@@ -127,6 +129,7 @@ class Gathering:
         self.events: list[EventSeen] = []
         self.latest: dict[str, int] = {}
         self.failures = RecentFailures()
+        self.clouds: list[CloudLine] = []
         self.detail: Seen | None = None
         self._seen: dict[str, Seen] = {}
         self._search: NodeReports | None = None

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["HelpScreen"]
 
 HELP: Final = """\
-1 - 7, Tab       another table: clusters, nodes, topics, links, events,
+1 - 8, Tab       another table: clusters, nodes, topics, links, events,
                  publishers (which node publishes what), tunnels
-                 (which node holds how many at which member)
+                 (which node holds how many at which member), clouds
+                 (how each gateway reaches them, and what fails there)
 arrows           move; Page Up, Page Down, Home and End as usual
 Enter            into the row: members of a cluster, then the
                  numbers of a node; of others the node they are of

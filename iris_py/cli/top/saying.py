@@ -9,6 +9,7 @@ from rich.text import Text
 from iris_py.cli.asking import format_count, format_estimate, format_seconds
 from iris_py.cli.failures import say_met, unserved_clusters
 from iris_py.cli.outcome import one_line
+from iris_py.cli.top.clouds import cloud_faults
 from iris_py.cli.top.totals import total_parts, totals_of
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ def say_head(gathering: Gathering, network: str, now: float, interval_s: float, 
     if not found.reports:
         return head.append(_gone(gathering, now), "red")
     head.append("\n".join(_lines(total_parts(totals), width)))
+    faults = cloud_faults(gathering.clouds)
+    if faults:
+        head.append("\n")
+        head.append(_GAP.join(faults)[:width], "bold red")
     failures = say_met(gathering.failures.all(), unserved_clusters(view.pairs))
     if failures:
         head.append("\n")

@@ -22,6 +22,7 @@ from iris_py.cli.lists import (
     topic_lines,
 )
 from iris_py.cli.outcome import one_line
+from iris_py.cli.top.clouds import CloudLine, failed_text
 from iris_py.cli.top.figures import Figure, figures_of
 from iris_py.cli.top.gathering import EventSeen, Seen
 from iris_py.cli.top.uses import PublisherLine, TunnelsLine, publisher_lines, tunnels_lines
@@ -56,10 +57,10 @@ ROWS_MAX: Final = 200
 ID_SHOWN: Final = 8
 
 Kind: TypeAlias = Literal[
-    "clusters", "members", "nodes", "node", "topics", "subscribers", "links", "events", "publishers", "tunnels"
+    "clusters", "members", "nodes", "node", "topics", "subscribers", "links", "events", "publishers", "tunnels", "clouds"
 ]
 #: The places that have a tab.
-TABS: Final[tuple[Kind, ...]] = ("clusters", "nodes", "topics", "links", "events", "publishers", "tunnels")
+TABS: Final[tuple[Kind, ...]] = ("clusters", "nodes", "topics", "links", "events", "publishers", "tunnels", "clouds")
 #: What is asked of every node at every place: what the sums are made of, too.
 PARTS: Final = ("counts", *CLUSTER_PARTS, "subscriptions", "process", "histograms")
 
@@ -176,6 +177,15 @@ class LinkRow:
     sent_per_s: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class CloudRow:
+    """Another cloud, as one gateway of this cloud sees it."""
+
+    line: CloudLine
+    address: str
+    """The address of that gateway; empty if it is not known."""
+
+
 def arrange(sheet: Sheet[Row], rows: Iterable[Row], order: Order, wanted: str) -> Arranged[Row]:
     """Return the rows to show.
 
@@ -220,6 +230,8 @@ def rows_of(place: Place, gathering: Gathering) -> Sequence[Any]:
         return [] if detail is None or detail.node.id != place.name or detail.pair is None else figures_of(detail.pair)
     if place.kind == "events":
         return gathering.events
+    if place.kind == "clouds":
+        return _cloud_rows(gathering)
     if view is None:
         return []
     if place.kind == "clusters":
@@ -255,6 +267,8 @@ def next_place(row: object) -> Place | None:
         return Place("node", row.node)
     if isinstance(row, EventSeen):
         return Place("node", row.teller)
+    if isinstance(row, CloudRow):
+        return Place("node", row.line.gateway)
     return None
 
 
@@ -309,6 +323,12 @@ def _subscriber_rows(pattern: str, gathering: Gathering) -> list[SubscriberRow]:
     return rows
 
 
+def _cloud_rows(gathering: Gathering) -> list[CloudRow]:
+    seen = [] if gathering.view is None else gathering.view.seen
+    addresses = {each.node.id: each.node.address for each in seen}
+    return [CloudRow(line, addresses.get(line.gateway, "")) for line in gathering.clouds]
+
+
 def _link_rows(gathering: Gathering) -> list[LinkRow]:
     assert gathering.view is not None
     rows = []
@@ -361,6 +381,7 @@ _TITLES: Final[dict[Kind, str]] = {
     "events": "Events",
     "publishers": "Publishers",
     "tunnels": "Tunnels",
+    "clouds": "Clouds",
 }
 
 _CLUSTERS: Final = Sheet[ClusterLine](
@@ -621,6 +642,36 @@ _TUNNELS: Final = Sheet[TunnelsLine](
     sort="tunnels",
     mark=lambda row: "bad" if 0 < row.max <= row.open else "",
 )
+_CLOUDS: Final = Sheet[CloudRow](
+    fields=(
+        Field("cloud", 8, lambda row: one_line(row.line.cloud), lambda row: row.line.cloud, is_number=False, is_flexible=True),
+        Field("state", 7, lambda row: "up" if row.line.is_up else "DOWN", lambda row: row.line.is_up, is_number=False),
+        Field("gateway", 9, lambda row: one_line(row.line.gateway[:ID_SHOWN]), lambda row: row.line.gateway, is_number=False),
+        Field("address", 16, lambda row: one_line(row.address), lambda row: row.address, is_number=False, is_flexible=True),
+        Field("lines", 7, lambda row: str(row.line.lines), lambda row: row.line.lines),
+        Field("round trip", 12, lambda row: format_seconds(row.line.round_trip_s), lambda row: row.line.round_trip_s),
+        Field(
+            "failed",
+            18,
+            lambda row: failed_text(row.line),
+            lambda row: sum(row.line.failed.values()),
+            is_number=False,
+            is_flexible=True,
+        ),
+        Field(
+            "trouble",
+            30,
+            lambda row: one_line(row.line.trouble),
+            lambda row: row.line.trouble,
+            is_number=False,
+            is_flexible=True,
+            is_wide=True,
+        ),
+    ),
+    key=lambda row: f"{row.line.cloud} {row.line.gateway}",
+    sort="",
+    mark=lambda row: "" if row.line.is_up else "bad",
+)
 _SHEETS: Final[dict[Kind, Sheet[Any]]] = {
     "clusters": _CLUSTERS,
     "members": _MEMBERS,
@@ -632,4 +683,5 @@ _SHEETS: Final[dict[Kind, Sheet[Any]]] = {
     "events": _EVENTS,
     "publishers": _PUBLISHERS,
     "tunnels": _TUNNELS,
+    "clouds": _CLOUDS,
 }

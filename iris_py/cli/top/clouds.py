@@ -1,0 +1,150 @@
+"""The clouds that gateways join this one to, as each gateway tells it: lines, round trips, and what fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from iris_py.cli.asking import format_count
+from iris_py.cli.federation import survey_gateways
+from iris_py.cli.lines import one_line
+from iris_py.cli.output import Line
+from iris_py.errors import IrisError
+from iris_py.federation.calling import Call, Op
+from iris_py.federation.names import GATEWAYS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from iris_py import Node
+    from iris_py.cli.asking import Pair
+
+__all__ = ["GATEWAYS_TIMEOUT_S", "CloudLine", "ask_clouds", "cloud_faults", "cloud_lines", "failed_text", "has_gateways"]
+
+#: How long the answers of gateways are waited for (seconds). Too small: a busy gateway is left out; too large: a gateway that
+#: stands still holds up the screen for as long.
+GATEWAYS_TIMEOUT_S: Final = 1.0
+#: Outcomes of requests that tell of no failure.
+_DONE: Final = "done"
+
+
+class CloudLine(Line, tag="cloud", kw_only=True):
+    """Another cloud, as one gateway of this cloud sees it."""
+
+    cloud: str
+    """Its alias."""
+    gateway: str
+    """The node id of the gateway of this cloud."""
+    is_up: bool
+    """Whether this gateway reaches it."""
+    lines: int
+    """The gateways of the other cloud that this gateway has a line to."""
+    round_trip_s: float | None
+    """The shortest round trip over these lines, in seconds; None before the first is measured."""
+    failed: dict[str, int]
+    """Requests that crossed this gateway and failed since it was started, by outcome: `unavailable`, `timeout` ..."""
+    trouble: str
+    """The last error of a dial that has no connection, or a line that is silent; empty if there is neither."""
+
+
+class _Bundle(msgspec.Struct):
+    round_trip_s: float | None = None
+    is_suspect: bool = False
+
+
+class _Dial(msgspec.Struct):
+    address: str = ""
+    error: str = ""
+    is_up: bool = False
+
+
+class _Rule(msgspec.Struct):
+    requests: dict[str, int] = {}
+
+
+class _Accounts(msgspec.Struct):
+    rules: list[_Rule] = []
+
+
+class _Cloud(msgspec.Struct):
+    is_up: bool = False
+    bundles: list[_Bundle] = []
+    dials: list[_Dial] = []
+    accounts: _Accounts = msgspec.field(default_factory=_Accounts)
+
+
+class _Gateway(msgspec.Struct):
+    node: str = ""
+    clouds: dict[str, _Cloud] = {}
+
+
+def has_gateways(pairs: Iterable[Pair]) -> bool:
+    """Tell whether some node that answered is a gateway."""
+    clusters = (pair.last.statistics.clusters.get(GATEWAYS) for pair in pairs)
+    return any(each is not None and each.service is not None and each.service.handlers for each in clusters)
+
+
+async def ask_clouds(node: Node) -> list[CloudLine]:
+    """Ask all gateways how they reach other clouds; an empty list if none answers."""
+    try:
+        gateways, _missing = await survey_gateways(node, Call(op=Op.STATUS), GATEWAYS_TIMEOUT_S)
+    except IrisError:
+        return []
+    return cloud_lines(gateways)
+
+
+def cloud_lines(gateways: Sequence[Mapping[str, Any]]) -> list[CloudLine]:
+    """Return a line for each gateway and cloud. What is malformed is left out.
+
+    Args:
+        gateways: Their states, as `iris federation status` gets them.
+    """
+    lines = []
+    for told in gateways:
+        try:
+            gateway = msgspec.convert(told, _Gateway)
+        except msgspec.ValidationError:
+            continue
+        lines += [_cloud_line(gateway.node, alias, cloud) for alias, cloud in gateway.clouds.items()]
+    return sorted(lines, key=lambda line: (line.cloud, line.gateway))
+
+
+def _cloud_line(node: str, alias: str, cloud: _Cloud) -> CloudLine:
+    failed: dict[str, int] = {}
+    for rule in cloud.accounts.rules:
+        for outcome, count in rule.requests.items():
+            if outcome != _DONE:
+                failed[outcome] = failed.get(outcome, 0) + count
+    trips = [each.round_trip_s for each in cloud.bundles if each.round_trip_s is not None]
+    troubles = [f"{dial.address}: {dial.error}" for dial in cloud.dials if dial.error and not dial.is_up]
+    troubles += ["a line is silent"] * any(each.is_suspect for each in cloud.bundles)
+    return CloudLine(
+        cloud=alias,
+        gateway=node,
+        is_up=cloud.is_up,
+        lines=len(cloud.bundles),
+        round_trip_s=min(trips, default=None),
+        failed=failed,
+        trouble=troubles[0] if troubles else "",
+    )
+
+
+def failed_text(line: CloudLine) -> str:
+    """Return the failures that a gateway has counted, for people, the most frequent first."""
+    counts = sorted(line.failed.items(), key=lambda each: -each[1])
+    return ", ".join(f"{format_count(count)} {one_line(outcome).replace('_', ' ')}" for outcome, count in counts)
+
+
+def cloud_faults(lines: Sequence[CloudLine]) -> list[str]:
+    """Return the clouds that some gateway does not reach, for people."""
+    faults = []
+    for cloud in dict.fromkeys(line.cloud for line in lines):
+        ways = [line for line in lines if line.cloud == cloud]
+        down = [line for line in ways if not line.is_up]
+        if not down:
+            continue
+        reason = next((f" ({one_line(line.trouble)})" for line in down if line.trouble), "")
+        share = "no gateway reaches it" if len(down) == len(ways) else f"{len(down)} of {len(ways)} gateways do not reach it"
+        faults.append(f"cloud {one_line(cloud)}: {share}{reason}")
+    return faults
