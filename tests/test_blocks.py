@@ -42,6 +42,7 @@ EXECUTED_IN = {
     "docs/how-to/shell.md": "tests/integration/test_pages.py",
     "docs/metrics.md": "tests/integration/test_docs.py",
     "docs/observe.md": "tests/integration/test_pages.py",
+    "docs/operations.md": "tests/network/test_operating.py",
     "docs/service.md": "tests/integration/test_docs.py",
     "docs/statistics.md": "tests/integration/test_docs.py",
     "docs/sync.md": "tests/integration/test_docs.py",

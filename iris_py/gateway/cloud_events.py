@@ -36,7 +36,8 @@ class CloudEvents:
         """Note an event of a federation core, if it is one of these."""
         self._journal.now = self._clock()
         if isinstance(event, CloudChanged):
-            self._journal.note("cloud_up" if event.is_usable else "cloud_down", name=event.alias)
+            kind = "cloud_up" if event.is_usable else "cloud_down"
+            self._journal.note(kind, name=event.alias, detail=event.reason)
         elif isinstance(event, BundleChanged):
             bundle = event.bundle
             address = bundle.address or bundle.host

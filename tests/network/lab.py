@@ -320,6 +320,7 @@ class Lab(contextlib.ExitStack):
             "IRIS_LISTEN": f"{where.address}:{PORT}",
             "IRIS_SEEDS": ",".join(seeds),
             "IRIS_ZONE": where.site,
+            "IRIS_NAME": host,
             "XDG_CONFIG_HOME": str(directory / "config"),
             "XDG_STATE_HOME": str(directory / "state"),
         }
