@@ -15,13 +15,16 @@ from iris_py.cli.top.totals import total_parts, totals_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iris_py.cli.top.gathering import Gathering
+    from iris_py.cli.top.gathering import Gathering, Seen
     from iris_py.cli.top.sheets import Arranged, Place
 
 __all__ = ["say_head", "say_place"]
 
-#: Nodes without an answer that are named.
+#: Nodes without an answer that are named, and nodes that are gone.
 NAMED_MAX: Final = 3
+#: A node that was younger when it was gone may be that of a command, and the head does not name it (seconds). Too small: each
+#: command is named; too large: a service that starts and ends again and again is not.
+VISITOR_S: Final = 10.0
 #: A reading that is so much older than it should be is said to be (seconds).
 LATE_S: Final = 2.0
 _GAP: Final = "  "
@@ -57,9 +60,10 @@ def say_head(gathering: Gathering, network: str, now: float, interval_s: float, 
         head.append(f"{_GAP}{format_seconds(round(age_s))} ago", "yellow")
     silent = [*found.missing, *found.refused]
     if silent:
-        names = ", ".join(node.short for node in silent[:NAMED_MAX])
-        more = f" and {len(silent) - NAMED_MAX} more" if len(silent) > NAMED_MAX else ""
-        head.append(f"{_GAP}missing: {names}{more}", "red")
+        head.append(f"{_GAP}missing: {_first([node.short for node in silent])}", "red")
+    gone = [seen.node.short for seen in view.seen if seen.state == "gone" and _has_stayed(seen)]
+    if gone:
+        head.append(f"{_GAP}gone: {_first(gone)}", "yellow")
     if not found.is_whole:
         head.append(f"{_GAP}a part of the ring is silent", "red")
     head.append("\n")
@@ -90,6 +94,16 @@ def say_place(trail: Sequence[Place], arranged: Arranged[Any] | None, words: str
     if place.kind == "node" and detail is not None and detail.node.id == place.name and detail.state != "answers":
         said.append(f"NO ANSWER for {format_seconds(round(now - detail.since))}")
     return _GAP.join(said)
+
+
+def _has_stayed(seen: Seen) -> bool:
+    """Tell whether a node was more than the node of a command."""
+    return seen.pair is not None and seen.pair.last.about.uptime_s >= VISITOR_S
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return f"{', '.join(map(one_line, names[:NAMED_MAX]))}{more}"
 
 
 def _lines(parts: Sequence[str], width: int) -> list[str]:

@@ -141,3 +141,13 @@ def test_names_from_other_nodes_steer_no_terminal() -> None:
 )
 def test_durations_have_the_unit_that_suits_them(duration_s: float, said: str) -> None:
     assert format_seconds(duration_s) == said
+
+
+@pytest.mark.parametrize(("uptime_s", "is_named"), [(30.0, True), (3.0, False)])
+def test_the_head_names_nodes_that_are_gone_unless_they_were_those_of_commands(uptime_s: float, is_named: bool) -> None:
+    gathering = Gathering()
+    gathering.take(found(report(1), report(2, uptime_s=uptime_s)), 0.0, is_search=True)
+    gathering.take(found(report(1, uptime_s=12.0), report(2, uptime_s=uptime_s + 2.0)), 2.0, is_search=False)
+    gathering.take(found(report(1, uptime_s=20.0)), 10.0, is_search=True)
+    head = say_head(gathering, "test", 10.0, 1.0, is_paused=False, width=80).plain
+    assert ("gone: 00000002" in head) is is_named
