@@ -100,11 +100,11 @@ class Operator:
         environment: What to add to the environment of the host.
     """
 
-    def __init__(self, lab: Lab, section: Section, host: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, lab: Lab, section: Section, host: str, environment: Mapping[str, str] | None = None) -> None:
         self._lab = lab
         self._section = section
         self._host = host
-        self._environment = {"IRIS_LISTEN": f"{lab.hosts[host].address}:0", "IRIS_NAME": "ops", **environment}
+        self._environment = {"IRIS_LISTEN": f"{lab.hosts[host].address}:0", "IRIS_NAME": "ops", **(environment or {})}
 
     def start(self, command: str) -> Process:
         """Type a command, without waiting for its end."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.monitoring import ALERTS
 from tests.network.gateways import CLUSTER, Federation
+from tests.network.lab import FAR
 from tests.network.operating import PAGE, Operator, Section
+from tests.network.wire import Condition
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.network.clouds import Clouds
+    from tests.network.lab import Lab, Process
 
 #: Of the requests that callers make meanwhile: often enough for each second of `iris top` to have some.
 ASK_INTERVAL_S = 0.25
@@ -23,6 +29,25 @@ def test_each_fault_has_an_alert(title: str) -> None:
     named = set(re.findall(r"The alert is \[(Iris\w+)\]\(runbook\.md#(iris\w+)\)", Section(title).text))
     assert named
     assert named <= {(rule["alert"], rule["alert"].lower()) for rule in ALERTS}
+
+
+def serve(lab: Lab, hosts: Mapping[str, Mapping[str, str]], *options: str) -> list[Process]:
+    """Run `iris join databases` on hosts, each with an addition to its environment, and wait until they serve."""
+    command = [sys.executable, "-m", "iris_py.cli", "join", "databases", "--exec", "cat", *options]
+    members = [lab.run(f"member {host}", host, command, **environment) for host, environment in hosts.items()]
+    lab.until(lambda: all("Ctrl-C ends it" in member.errors() for member in members), "all serve")
+    return members
+
+
+def wait_for_members(lab: Lab, host: str, count: int) -> None:
+    """Wait until a host sees so many members."""
+    command = [sys.executable, "-m", "iris_py.cli", "members", "databases", "--json"]
+    for _attempt in range(30):
+        process = lab.run("members", host, command, IRIS_LISTEN=f"{lab.hosts[host].address}:0")
+        lab.until(lambda process=process: process.has_ended, "the members are listed")  # type: ignore[misc]
+        if sum(said.get("kind") == "member" for said in process.said) == count:
+            return
+    raise AssertionError(process.said)
 
 
 def test_a_cloud_is_gone(clouds: Clouds) -> None:
@@ -47,4 +72,25 @@ def test_a_cloud_is_gone(clouds: Clouds) -> None:
     operator.see("iris doctor")
     operator.see("iris top")
     operator.read_log(*gateways)
+    section.check_is_done()
+
+
+def test_a_network_in_halves(lab: Lab) -> None:
+    members = serve(lab, {host: {} for host in ("a1", "a2", "b1", "b2")}, "-v")
+    wait_for_members(lab, "a3", 4)
+    section = Section("A network in halves")
+    here, there = (Operator(lab, section, host) for host in ("a3", "b3"))
+    wait_for_events = here.watch()
+
+    lab.set_wire(Condition(is_cut=True))
+    here.read_log(*members[:2])
+    here.see("iris top")
+    here.see("iris doctor")
+    here.see("iris nodes --gone")
+    there.see("iris doctor")
+
+    lab.set_wire(FAR)
+    here.see("iris doctor")
+    here.see("iris top")
+    wait_for_events()
     section.check_is_done()
