@@ -38,6 +38,8 @@ class Commands:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_asking = False
         self.left = asyncio.Event()
+        self.delay_s = 0.0
+        "How long a request takes from now on."
 
     def begin(self, command: dict[str, Any]) -> None:
         """Do what a line says."""
@@ -111,6 +113,27 @@ class Commands:
                 await asyncio.sleep(interval_s)
         tell("stopped", cluster=cluster)
 
+    async def slow_down(self, delay_s: float) -> None:
+        """Let each request take so long from now on (``slowed``)."""
+        self.delay_s = delay_s
+        tell("slowed", delay_s=delay_s)
+
+    async def follow(self, pattern: str, pause_s: float, queue_messages: int) -> None:
+        """Subscribe (``following``), and take one message after each pause, until the member ends."""
+        async with self._node.subscribe(pattern, queue_messages=queue_messages) as messages:
+            tell("following", pattern=pattern)
+            async for _message in messages:
+                await asyncio.sleep(pause_s)
+
+    async def flood(self, topic: str, count: int, interval_s: float) -> None:
+        """Publish so many messages in each interval until :meth:`stop`; then tell so (``flooded``)."""
+        self._is_asking = True
+        while self._is_asking:
+            for _ in range(count):
+                await self._node.publish(topic, b"")
+            await asyncio.sleep(interval_s)
+        tell("flooded", topic=topic)
+
     async def stop(self) -> None:
         """Begin no further requests."""
         self._is_asking = False
@@ -144,15 +167,17 @@ async def read_commands(commands: Commands) -> None:
 async def main(name: str, clusters: list[str]) -> None:
     """Be a member."""
 
-    async def answer(_request: iris.Request) -> bytes:
-        return name.encode()
-
     async with iris.connect() as node:
+        commands = Commands(node)
+
+        async def answer(_request: iris.Request) -> bytes:
+            await asyncio.sleep(commands.delay_s)
+            return name.encode()
+
         tell("connected", id=node.id, address=node.address)
         for cluster in clusters:
             await node.join(cluster, answer)
         tell("serving", clusters=clusters)
-        commands = Commands(node)
         reading = asyncio.ensure_future(read_commands(commands))
         await commands.left.wait()
         reading.cancel()

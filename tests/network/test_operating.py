@@ -94,3 +94,24 @@ def test_a_network_in_halves(lab: Lab) -> None:
     here.see("iris top")
     wait_for_events()
     section.check_is_done()
+
+
+def test_one_member_is_slow(lab: Lab) -> None:
+    for host in ("a1", "a2", "b1", "b2", "b3"):
+        lab.start(host, *(["databases"] if host != "b3" else [])).wait_for("serving")
+    wait_for_members(lab, "a3", 4)
+    section = Section("One member is slow")
+    operator = Operator(lab, section, "a3")
+    events = operator.start(section.take("iris monitor").command)
+    lab.until(lambda: "Ctrl-C ends it" in events.errors(), "the monitor watches")
+    lab.members["b3"].tell(do="ask", cluster="databases", interval_s=ASK_INTERVAL_S / 10)
+
+    lab.members["b2"].do("slowed", do="slow_down", delay_s=2.0)
+    operator.see("iris doctor")
+    operator.see("iris members")
+    operator.see("iris top")
+
+    lab.members["b2"].do("slowed", do="slow_down", delay_s=0.0)
+    operator.see("iris doctor")
+    assert [said["text"] for said in events.said] == [], "a member that is slow is no event"
+    section.check_is_done()
