@@ -44,9 +44,11 @@ __all__ = [
     "TopicLine",
     "cluster_lines",
     "clusters",
+    "generations_differ",
     "member_line",
     "member_stats",
     "members_text",
+    "node_line",
     "nodes",
     "share_of",
     "topic_lines",
@@ -238,9 +240,8 @@ async def nodes(
     lines = [node_line(report) for report in found.reports if zone is None or _is_in(report.node.zone, zone)]
     lines.sort(key=lambda line: (line.zone, line.address, line.id))
     code = _print(Output(as_json=as_json), lines, _NODE_COLUMNS, found, limit, network)
-    holdings = holdings_of(Holder(line.address or short_id(line.id), line.seals, tuple(line.accepts)) for line in lines)
-    if len(holdings) > 1:
-        complain(f"nodes hold different generations of the secret: {describe_holdings(holdings)}. See `iris doctor`.")
+    if said := generations_differ(lines):
+        complain(f"{said}. See `iris doctor`.")
     return code
 
 
@@ -307,6 +308,12 @@ async def member_stats(settings: Settings, cluster: str, *, interval_s: float, t
         complain(f"nobody serves {cluster!r}. Start a member with `iris join`, or see what there is with `iris clusters`.")
         return ExitCode.NO_MEMBERS
     return ExitCode.OK if lines else ExitCode.TIMEOUT
+
+
+def generations_differ(lines: Sequence[NodeLine]) -> str:
+    """Return the generations of the secret that nodes hold, for people, if not all hold the same; else an empty string."""
+    holdings = holdings_of(Holder(line.address or short_id(line.id), line.seals, tuple(line.accepts)) for line in lines)
+    return f"nodes hold different generations of the secret: {describe_holdings(holdings)}" if len(holdings) > 1 else ""
 
 
 def node_line(report: NodeReport) -> NodeLine:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.asking import AskedSummary, complain_of, exit_code_of, measure, summary_of
 from iris_py.cli.failures import FailureLine, Met, failure_lines, say_met, say_rates, unserved_clusters
-from iris_py.cli.lists import CLUSTER_COLUMNS, ClusterLine, cluster_lines, share_of
+from iris_py.cli.lists import CLUSTER_COLUMNS, ClusterLine, cluster_lines, generations_differ, node_line, share_of
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Output
 from iris_py.cli.pinging import find_targets
@@ -107,6 +107,8 @@ async def top(
     lines = [line for line in cluster_lines(pairs, found, sort) if not names or line.name in names]
     output.table(lines[:limit], CLUSTER_COLUMNS)
     output.line(summary_of(found, shown=min(limit, len(lines)), total=len(lines)))
+    if differ := generations_differ([node_line(report) for report in found.reports]):
+        complain(f"{differ}. See `iris doctor`.")
     complain_of(found, shown=min(limit, len(lines)), total=len(lines))
     if found.reports and names and not lines:
         complain(f"no node that answered serves or uses {cluster!r}. `iris clusters` shows what there is.")

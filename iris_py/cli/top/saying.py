@@ -8,6 +8,7 @@ from rich.text import Text
 
 from iris_py.cli.asking import format_count, format_estimate, format_seconds
 from iris_py.cli.failures import say_met, unserved_clusters
+from iris_py.cli.generations import Holder, holdings_of, short_generations
 from iris_py.cli.outcome import one_line
 from iris_py.cli.top.clouds import cloud_faults
 from iris_py.cli.top.totals import total_parts, totals_of
@@ -15,6 +16,7 @@ from iris_py.cli.top.totals import total_parts, totals_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from iris_py import NodeReport
     from iris_py.cli.top.gathering import Gathering, Seen
     from iris_py.cli.top.sheets import Arranged, Place
 
@@ -70,6 +72,9 @@ def say_head(gathering: Gathering, network: str, now: float, interval_s: float, 
     if not found.reports:
         return head.append(_gone(gathering, now), "red")
     head.append("\n".join(_lines(total_parts(totals), width)))
+    if differ := _say_generations(found.reports):
+        head.append("\n")
+        head.append(differ[:width], "yellow")
     faults = cloud_faults(gathering.clouds)
     if faults:
         head.append("\n")
@@ -94,6 +99,20 @@ def say_place(trail: Sequence[Place], arranged: Arranged[Any] | None, words: str
     if place.kind == "node" and detail is not None and detail.node.id == place.name and detail.state != "answers":
         said.append(f"NO ANSWER for {format_seconds(round(now - detail.since))}")
     return _GAP.join(said)
+
+
+def _say_generations(reports: Sequence[NodeReport]) -> str:
+    """Return which nodes hold which generations of the secret, the fewest nodes first; empty if all hold the same."""
+    holders = (Holder.of(report.node.address or report.node.short, report.statistics.security) for report in reports)
+    holdings = holdings_of(holders)
+    if len(holdings) < 2:
+        return ""
+    said = []
+    for number, holding in enumerate(holdings):
+        count = len(holding.nodes)
+        nodes = _first(holding.nodes) if number else f"{count} other node{'s' * (count != 1)}"
+        said.append(f"{nodes}: {one_line(short_generations(holding.seals, holding.accepts))}")
+    return f"secret differs{_GAP}{_GAP.join(reversed(said))}"
 
 
 def _has_stayed(seen: Seen) -> bool:

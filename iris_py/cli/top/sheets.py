@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeV
 
 from iris_py.cli.asking import format_bytes, format_count, format_seconds
 from iris_py.cli.failures import word_of
+from iris_py.cli.generations import short_generations
 from iris_py.cli.lists import (
     CLUSTER_PARTS,
     ClusterLine,
@@ -62,7 +63,7 @@ Kind: TypeAlias = Literal[
 #: The places that have a tab.
 TABS: Final[tuple[Kind, ...]] = ("clusters", "nodes", "topics", "links", "events", "publishers", "tunnels", "clouds")
 #: What is asked of every node at every place: what the sums are made of, too.
-PARTS: Final = ("counts", *CLUSTER_PARTS, "subscriptions", "process", "histograms")
+PARTS: Final = ("counts", *CLUSTER_PARTS, "subscriptions", "security", "process", "histograms")
 
 Row = TypeVar("Row")
 #: What rows are sorted by. None comes last, whatever the direction.
@@ -361,6 +362,13 @@ def _state(row: NodeRow) -> str:
     return format_seconds(row.uptime_s) if row.seen.state == "answers" else row.seen.state.upper()
 
 
+def _secret(row: NodeRow) -> str:
+    if row.seen.pair is None:
+        return ""
+    security = row.seen.pair.last.statistics.security
+    return one_line(short_generations(security.primary, security.accepted))
+
+
 def _moment(unix_s: float) -> str:
     try:
         return datetime.fromtimestamp(unix_s).astimezone().strftime("%H:%M:%S")
@@ -455,6 +463,7 @@ _NODES: Final = Sheet[NodeRow](
             is_wide=True,
         ),
         Field("version", 9, lambda row: one_line(row.version), lambda row: row.version, is_number=False, is_wide=True),
+        Field("secret", 12, _secret, _secret, is_number=False, is_wide=True),
         Field("req/s", 10, lambda row: _count(row.requests_per_s), lambda row: row.requests_per_s),
         Field("queued", 8, lambda row: format_count(row.queued), lambda row: row.queued),
         Field("drops/s", 9, lambda row: _count(row.dropped_per_s), lambda row: row.dropped_per_s),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from iris_py.cli.asking import Pair, format_seconds
@@ -13,7 +14,11 @@ from iris_py.cli.top.gathering import Gathering
 from iris_py.cli.top.saying import say_head
 from iris_py.cli.top.sheets import Place, rows_of, sheet_of
 from iris_py.cli.top.totals import totals_of
+from iris_py.observe.statistics import SecurityStatistics
 from tests.unit.iris_py.cli.top.faked import asker, found, report
+
+if TYPE_CHECKING:
+    from iris_py import NodeReport
 
 EVERY_ERROR = {
     "NoMembers": "no members",
@@ -151,3 +156,25 @@ def test_the_head_names_nodes_that_are_gone_unless_they_were_those_of_commands(u
     gathering.take(found(report(1, uptime_s=20.0)), 10.0, is_search=True)
     head = say_head(gathering, "test", 10.0, 1.0, is_paused=False, width=80).plain
     assert ("gone: 00000002" in head) is is_named
+
+
+def holding(number: int, uptime_s: float, *accepted: str) -> NodeReport:
+    """Return the answer of a node that accepts further generations of the secret."""
+    told = report(number, uptime_s=uptime_s)
+    security = SecurityStatistics(primary="971b49bc00000000", accepted=accepted)
+    return msgspec.structs.replace(told, statistics=msgspec.structs.replace(told.statistics, security=security))
+
+
+@pytest.mark.parametrize("has_missed", [True, False])
+def test_the_head_names_the_node_that_missed_a_step_of_a_rotation(has_missed: bool) -> None:
+    new = "6a21c1b100000000"
+    gathering = Gathering()
+    for at in (0.0, 2.0):
+        answers = found(holding(1, 10.0 + at, new), holding(2, 10.0 + at, new), holding(3, 10.0 + at, *[new][has_missed:]))
+        gathering.take(answers, at, is_search=not at)
+    head = say_head(gathering, "test", 2.0, 1.0, is_paused=False, width=80).plain
+    assert ("secret differs  127.0.0.1:4003: 971b49bc  2 other nodes: 971b49bc+1" in head) is has_missed
+    assert ("secret differs" in head) is has_missed
+    rows = rows_of(Place("nodes"), gathering)
+    (secret,) = [each for each in sheet_of(Place("nodes")).fields if each.title == "secret"]
+    assert [secret.text(row) for row in rows] == ["971b49bc+1", "971b49bc+1", "971b49bc" if has_missed else "971b49bc+1"]
