@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from iris_py.cli.settings import Settings
     from iris_py.config import Config, Origin
 
-__all__ = ["LINES", "ConfigurationFile", "check", "schema", "show"]
+__all__ = ["LINES", "ConfigurationFile", "SettingLine", "check", "schema", "setting_lines", "show"]
 
 #: In place of every secret.
 SET: Final = "set"
@@ -126,20 +126,30 @@ class ConfigurationFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
 
 async def show(settings: Settings, *, as_json: bool) -> int:
     """Print each setting that a node would have if it were started with these options, and the source of each."""
-    config = settings.load()
-    arguments = dict(settings.connect_arguments())
-    origins = find_origins(**arguments)  # type: ignore[arg-type]
-    lines = [_line(name, _value(config, name), found) for name, found in origins.items()]
+    lines, summary = setting_lines(settings)
     columns = (
         Column[SettingLine]("setting", lambda line: line.name),
         Column[SettingLine]("value", lambda line: _shown(line.value)),
         Column[SettingLine]("source", lambda line: line.source if line.place is UNSET else f"{line.source} {line.place}"),
     )
-    path = config_path(settings.config_file())
     output = Output(as_json=as_json)
     output.table(lines, columns)
-    output.line(ShowSummary(str(path) if path is not None and is_present(path) else None, len(lines)))
+    output.line(summary)
     return ExitCode.OK
+
+
+def setting_lines(settings: Settings) -> tuple[list[SettingLine], ShowSummary]:
+    """Return each setting that a node would have if it were started with these options, without secrets, and the end.
+
+    Raises:
+        ConfigurationError: A setting is wrong.
+    """
+    config = settings.load()
+    arguments = dict(settings.connect_arguments())
+    origins = find_origins(**arguments)  # type: ignore[arg-type]
+    lines = [_line(name, _value(config, name), found) for name, found in origins.items()]
+    path = config_path(settings.config_file())
+    return lines, ShowSummary(str(path) if path is not None and is_present(path) else None, len(lines))
 
 
 async def check(settings: Settings, file: Path | None, *, as_json: bool) -> int:

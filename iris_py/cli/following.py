@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from iris_py import EventRecord, NodeReport, NodeReports
 
-__all__ = ["DeathLine", "EventLine", "Following", "GapLine", "NodeChangeLine"]
+__all__ = ["DeathLine", "EventLine", "Following", "GapLine", "NodeChangeLine", "event_lines"]
 
 #: Questions in a row without an answer after which a node is not asked any more. Too small: one that is busy for a while seems
 #: to have gone. Too large: each that has gone is asked for long.
@@ -310,6 +310,16 @@ class Following:
                 self._gone[each.node.id] = self.watched.pop(each.node.id)
                 if len(self._gone) > GONE_MAX:
                     del self._gone[next(iter(self._gone))]
+
+
+def event_lines(found: NodeReports) -> list[EventLine]:
+    """Return all events that nodes have told, in order of time."""
+    lines = [
+        _line(report.node, event, report.unix_s_of(event))
+        for report in found.reports
+        for event in (report.events or ())[-EVENTS_MAX:]  # no honest node has more
+    ]
+    return sorted(lines, key=lambda line: (line.time, line.id, line.number))
 
 
 def _moment(unix_s: float) -> datetime:

@@ -12,7 +12,7 @@ from iris_py.build import build, commit
 from iris_py.cli.output import Line, Lines, Output
 from iris_py.extras import DISTRIBUTION
 
-__all__ = ["LINES", "print_version", "print_versions", "version_of"]
+__all__ = ["LINES", "print_version", "print_versions", "version_line", "version_of"]
 
 
 class VersionLine(Line, tag="version"):
@@ -42,15 +42,20 @@ def print_versions(*, as_json: bool) -> None:
     Args:
         as_json: Prints them as a `VersionLine`.
     """
+    line = version_line()
+    packages = [f"{name} {its}" for name, its in line.packages.items()]
+    Output(as_json=as_json).line(line, "\n".join([f"iris {build()}", line.python, *packages]))
+
+
+def version_line() -> VersionLine:
+    """Return the versions of Iris, of Python, and of the packages that Iris needs."""
     try:
         needed = [line for line in requires(DISTRIBUTION) or () if "extra ==" not in line]
     except PackageNotFoundError:
         needed = []  # Iris is on the path without having been installed
     names = sorted(match[0] for match in map(re.compile(r"[\w.-]+").match, needed) if match)
     python = f"{platform.python_implementation()} {platform.python_version()} on {platform.system()} {platform.machine()}"
-    line = VersionLine(__version__, commit(), python, {name: version_of(name) for name in names})
-    packages = [f"{name} {its}" for name, its in line.packages.items()]
-    Output(as_json=as_json).line(line, "\n".join([f"iris {build()}", python, *packages]))
+    return VersionLine(__version__, commit(), python, {name: version_of(name) for name in names})
 
 
 def version_of(distribution: str) -> str:

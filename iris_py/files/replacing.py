@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["replace_file"]
+__all__ = ["create_file", "replace_file"]
 
 
 def replace_file(path: Path, content: bytes, like: os.stat_result | None = None) -> None:
@@ -39,3 +39,27 @@ def replace_file(path: Path, content: bytes, like: os.stat_result | None = None)
     except BaseException:
         os.unlink(name)
         raise
+
+
+def create_file(path: Path, content: bytes) -> None:
+    """Write a new file that only this user can read and write: nobody sees a part of it under its name.
+
+    Args:
+        path: The file.
+        content: Its contents.
+
+    Raises:
+        FileExistsError: There is a file of that name; it has not changed.
+        OSError: It cannot be written; there is no such file then.
+    """
+    import tempfile  # as above
+
+    made, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(made, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(made)
+        os.link(name, path)  # which fails where a rename would take the place of a file
+    finally:
+        os.unlink(name)

@@ -1,5 +1,6 @@
 """`iris doctor`: its options."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +12,11 @@ from iris_py.cli.settings import Settings, with_settings
 app = typer.Typer()
 
 
-@app.command(epilog=end_of_help("iris doctor databases --fix-hints", "iris doctor --only config,secret,port"))
+@app.command(
+    epilog=end_of_help(
+        "iris doctor databases --fix-hints", "iris doctor --only config,secret,port", "iris doctor --bundle iris.tar.gz"
+    )
+)
 @with_settings
 def doctor(
     settings: Settings,
@@ -30,6 +35,15 @@ def doctor(
         bool, typer.Option("--fix-hints", metavar="", help="Print commands that show more, or that mend it.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", metavar="", help="Let warnings count as faults.")] = False,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write all that a report of a defect needs into FILE (tar.gz), without secrets.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", metavar="", help="Let --bundle replace a file that exists.")] = False,
     json: Json = False,
 ) -> int:
     """Look for faults: in the settings, on this machine, in the network and, if one is named, in a cluster.
@@ -39,9 +53,19 @@ def doctor(
     """
     from iris_py.cli.doctor import command
 
+    if force and bundle is None:
+        raise typer.BadParameter("it is of no use without --bundle", param_hint="--force")
+    wanted = None if bundle is None else command.Wanted(bundle, may_replace=force)
     return execute(
         lambda: command.doctor(
-            settings, cluster, only=only or (), skip=skip or (), fix_hints=fix_hints, strict=strict, as_json=json
+            settings,
+            cluster,
+            only=only or (),
+            skip=skip or (),
+            fix_hints=fix_hints,
+            strict=strict,
+            as_json=json,
+            bundle=wanted,
         ),
         verbosity=settings.verbose,
         options=settings.options,

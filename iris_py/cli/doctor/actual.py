@@ -25,6 +25,7 @@ from iris_py.cli.doctor.surroundings import (
     Dialled,
     Disk,
     Echoes,
+    Evidence,
     Gateways,
     GatewayStatus,
     Limits,
@@ -51,7 +52,9 @@ from iris_py.net.interfaces import ThisMachine, find_interfaces
 from iris_py.net.listening import settle_place
 from iris_py.net.names import resolve
 from iris_py.net.soundings import RESOLVE_S, hears_itself, try_port
+from iris_py.observe.answers import PARTS
 from iris_py.observe.node_name import NodeName
+from iris_py.observe.reports import NodeReports
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ if TYPE_CHECKING:
     from iris_py.observe.reports import NodeReport
     from iris_py.observe.statistics import ServiceStatistics
 
-__all__ = ["Actual", "member_of", "status_of"]
+__all__ = ["Actual", "Warnings", "member_of", "status_of"]
 
 #: The largest file with secrets that is looked at for its rights alone; what is larger is none.
 SECRETS_BYTES_MAX: Final = 1 << 20
@@ -83,6 +86,9 @@ VIEW_S: Final = 5.0
 LINES_PROBED_S: Final = 4.0
 #: How often gateways are asked meanwhile.
 LINES_LOOK_S: Final = 0.2
+#: Nodes whose whole answers a bundle has. Too small: the node with the trouble is not among them; too large: a bundle that
+#: nobody sends, and asking that disturbs.
+BUNDLED_MAX: Final = 32
 #: Requests that a handler must have answered before its times say something.
 TIMED_MIN: Final = 5
 #: How often the event loop here is looked at.
@@ -106,7 +112,7 @@ class Actual:
         self._asked: dict[str, asyncio.Future[object]] = {}
         self._config: Config | None = None
         self._prober: Prober | None = None
-        self._warnings = _Warnings()
+        self._warnings = Warnings()
         self._port_seed = ""
         self._late_s = 0.0
         self._watch: asyncio.Task[None] | None = None
@@ -144,7 +150,7 @@ class Actual:
         return await self._once("secret", self._read_secret)
 
     async def _read_secret(self) -> str:
-        with _Warnings():  # of secrets that others can read the check before has spoken
+        with Warnings():  # of secrets that others can read the check before has spoken
             self._config = config = load_config(**self._options.connect_arguments())
         if config.secret_command is not None:
             await self._keyring()
@@ -345,6 +351,19 @@ class Actual:
                 return answers, missing
             await asyncio.sleep(LINES_LOOK_S)
 
+    # -- a report of a defect
+
+    async def evidence(self) -> Evidence:
+        if not await self.secret_origin():
+            raise ConfigurationError("there is no secret yet, and a node would make one")
+        prober = await self._once("prober", self._start)
+        gone = await prober.ask_nodes("departures", timeout=ANSWERS_S)
+        nodes = [report.node for report in gone.reports]
+        asked = random.sample(nodes, min(BUNDLED_MAX, len(nodes)))
+        parts = [part for part in PARTS if part != "departures"]
+        answers = await prober.ask_nodes(*parts, nodes=asked, timeout=ANSWERS_S) if asked else NodeReports()
+        return Evidence(gone, answers, prober.statistics(), prober.recent_events())
+
     # --
 
     async def _once(self, name: str, ask: Callable[[], Coroutine[object, object, _Result]]) -> _Result:
@@ -363,7 +382,7 @@ class Actual:
                 self._late_s = max(self._late_s, loop.time() - due)
 
 
-class _Warnings(logging.Handler):
+class Warnings(logging.Handler):
     """Takes the warnings that reading the settings logs, in place of the log."""
 
     def __init__(self) -> None:

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from typing import TYPE_CHECKING, Final
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
 
+from iris_py.build import build
 from iris_py.cli.doctor.actual import Actual
+from iris_py.cli.doctor.bundle import check_place, describe, write
 from iris_py.cli.doctor.check import Status, Subject
 from iris_py.cli.doctor.examination import choose, examine
+from iris_py.cli.doctor.gathering import command_line, encode, gather
+from iris_py.cli.doctor.redaction import Redaction, known_secrets
+from iris_py.cli.doctor.seen import Seen
+from iris_py.cli.lines import tell
 from iris_py.cli.outcome import ExitCode, one_line
 from iris_py.cli.output import Line, Output
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from iris_py.cli.doctor.check import Check
     from iris_py.cli.doctor.examination import Examined
+    from iris_py.cli.doctor.surroundings import Surroundings
     from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
 
-__all__ = ["LINES", "CheckLine", "DoctorSummary", "doctor"]
+__all__ = ["LINES", "CheckLine", "DoctorSummary", "Wanted", "doctor"]
 
 _STYLES: Final = {Status.OK: "32", Status.WARNING: "33", Status.FAULT: "1;31", Status.SKIPPED: "2"}
 _STATUS_WIDTH: Final = max(map(len, Status))
@@ -59,6 +71,15 @@ class DoctorSummary(Line, tag="summary"):
 LINES: Final[Lines] = {"doctor": (CheckLine, DoctorSummary)}
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The bundle that is to be written."""
+
+    path: Path
+    may_replace: bool = False
+    """Whether a file that exists may be replaced."""
+
+
 async def doctor(
     settings: Settings,
     cluster: str | None,
@@ -68,6 +89,7 @@ async def doctor(
     fix_hints: bool,
     strict: bool,
     as_json: bool,
+    bundle: Wanted | None = None,
 ) -> int:
     """Make the checks, print each as soon as it is made, and return whether one found a fault.
 
@@ -79,35 +101,70 @@ async def doctor(
         fix_hints: Whether commands that show more are printed as well.
         strict: Whether a warning counts as a fault.
         as_json: Whether lines of JSON are printed.
+        bundle: The bundle to write, too; None for none.
 
     Raises:
-        ConfigurationError: There is no such check.
+        ConfigurationError: There is no such check, or the bundle cannot be written.
     """
     try:
         chosen = choose(_split(only), _split(skip))
     except ValueError as exc:
         raise ConfigurationError(f"{exc}") from None
+    if bundle is not None:
+        check_place(bundle.path, may_replace=bundle.may_replace)
     output = Output(as_json=as_json)
-    counts = dict.fromkeys(Status, 0)
+    lines: list[CheckLine] = []
     undone: dict[str, list[str]] = {}  # what was skipped, by the reason
     progress = _Progress()
     try:
-        async with Actual(settings) as surroundings:
-            async for examined in examine(Subject(surroundings, cluster), chosen, progress.tell):
+        async with Actual(settings) as actual:
+            seen = Seen(actual)
+            surroundings = actual if bundle is None else cast("Surroundings", seen)
+            async for examined in examine(Subject(surroundings, cluster), chosen, progress.tell_check):
                 progress.clear()
-                counts[examined.finding.status] += 1
                 line = _line_of(examined)
+                lines.append(line)
                 if examined.finding.status is Status.SKIPPED:
                     undone.setdefault(line.cause, []).append(line.check)
                     output.line(line)
                 else:
                     output.line(line, _text_of(line, with_hints=fix_hints, is_coloured=output.is_terminal))
+            counts = Counter(line.status for line in lines)
+            summary = DoctorSummary(*(counts[status] for status in (Status.OK, Status.WARNING, Status.FAULT, Status.SKIPPED)))
+            output.line(summary, _describe_undone(undone, is_coloured=output.is_terminal))
+            if bundle is not None:
+                words = _words_of(cluster, only, skip, bundle, strict=strict)
+                await _bundle(bundle, seen, settings, [*lines, summary], command_line(settings, words), progress.tell)
     finally:
         progress.clear()
-    summary = DoctorSummary(counts[Status.OK], counts[Status.WARNING], counts[Status.FAULT], counts[Status.SKIPPED])
-    output.line(summary, _describe_undone(undone, is_coloured=output.is_terminal))
+    if bundle is not None:
+        tell(f"the bundle is {bundle.path}. Look through it before you send it: README.txt says what is in it.")
     is_fault = bool(summary.faults or (strict and summary.warnings))
     return ExitCode.FAULT if is_fault else ExitCode.OK
+
+
+async def _bundle(
+    wanted: Wanted, seen: Seen, settings: Settings, lines: Sequence[Line], command: str, show: Callable[[str], None]
+) -> None:
+    """Gather the parts of a bundle and write it, without secrets."""
+    gathered, _evidence = await gather(seen, settings, lines, show)
+    redaction = Redaction(await asyncio.to_thread(known_secrets, settings))
+    parts = [encode(each, redaction) for each in gathered]
+    notes = [
+        "Secrets, keys, passwords and tokens: each place where one stood says [redacted], or `set`.",
+        "Values of variables.",
+    ]
+    readme = describe(redaction(command), time.time(), build(), parts, notes)
+    await asyncio.to_thread(write, wanted.path, readme, parts, may_replace=wanted.may_replace)
+
+
+def _words_of(cluster: str | None, only: Sequence[str], skip: Sequence[str], bundle: Wanted, *, strict: bool) -> list[str]:
+    """Return the arguments and options of this command alone."""
+    words = [] if cluster is None else [cluster]
+    for option, names in (("--only", only), ("--skip", skip)):
+        words += [word for name in names for word in (option, name)]
+    words += ["--strict"] * strict + ["--bundle", str(bundle.path)] + ["--force"] * bundle.may_replace
+    return words
 
 
 def _split(names: Sequence[str]) -> list[str]:
@@ -162,11 +219,15 @@ class _Progress:
         self._is_shown = False
         self._is_wanted = sys.stderr is not None and sys.stderr.isatty()
 
-    def tell(self, check: Check, number: int, count: int) -> None:
+    def tell_check(self, check: Check, number: int, count: int) -> None:
         """Say which check is made."""
+        self.tell(f"{number}/{count} {check.summary}")
+
+    def tell(self, text: str) -> None:
+        """Say what is waited for."""
         if self._is_wanted:
             self._is_shown = True
-            sys.stderr.write(f"{_CLEAR}{number}/{count} {check.summary} ...")
+            sys.stderr.write(f"{_CLEAR}{text} ...")
             sys.stderr.flush()
 
     def clear(self) -> None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from iris_py.config import Config
     from iris_py.files.secrets import Exposure
     from iris_py.net.interfaces import Interface
+    from iris_py.observe.journal import EventRecord
+    from iris_py.observe.reports import NodeReports
+    from iris_py.observe.statistics import Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,6 +414,19 @@ class Ways:
     """Gateways that did not answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The answers that a report of a defect needs."""
+
+    gone: NodeReports
+    """The departures that the nodes remember, and the nodes that did not answer."""
+    answers: NodeReports
+    """All else that some of these nodes tell, with their events."""
+    own: Statistics
+    """The numbers of the node that was started to look."""
+    own_events: tuple[EventRecord, ...] = ()
+
+
 class Surroundings(Protocol):
     """The files, sockets, interfaces, clocks and other nodes around a node."""
 
@@ -491,3 +507,10 @@ class Surroundings(Protocol):
 
     async def ways(self, name: str) -> Ways:
         """Ask the gateways of this cloud to probe the way to a name of another cloud. Nothing is executed there."""
+
+    async def evidence(self) -> Evidence:
+        """Ask others for all that a report of a defect needs.
+
+        Raises:
+            ConfigurationError: No node can be started to ask.
+        """

@@ -21,6 +21,7 @@ from iris_py.cli.doctor.surroundings import (
     Dialled,
     Disk,
     Echoes,
+    Evidence,
     FarDial,
     FarLine,
     Gateways,
@@ -46,6 +47,8 @@ from iris_py.cli.doctor.surroundings import (
 from iris_py.config import Config
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import Exposure
+from iris_py.observe.reports import NodeReports
+from iris_py.observe.statistics import Statistics
 from iris_security import AdministrationKey, Secret
 from tests.unit.iris_py.net.machines import interface
 
@@ -138,6 +141,7 @@ class MadeUp:
     )
     members_missing: int = 0
     cluster_total: int | None = None
+    evidence_found: Evidence = field(default_factory=lambda: Evidence(NodeReports(), NodeReports(), Statistics()))
 
     def settings(self) -> Config:
         if self.config_error:
@@ -214,6 +218,9 @@ class MadeUp:
     async def cluster(self, name: str) -> Cluster:
         total = len(self.members) + self.members_missing if self.cluster_total is None else self.cluster_total
         return Cluster(name, total, self.members if total else (), self.members_missing)
+
+    async def evidence(self) -> Evidence:
+        return self.evidence_found
 
 
 #: Nodes of another site that died within a second.

@@ -1,0 +1,122 @@
+"""A bundle of `iris doctor --bundle`: one file with what a report of a defect needs."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from iris_py.errors import ConfigurationError
+from iris_py.files.replacing import create_file, replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from iris_py.cli.doctor.gathering import Part
+
+__all__ = ["check_place", "describe", "write"]
+
+#: The directory in a bundle.
+FOLDER: Final = "iris-doctor"
+#: Columns of README.txt.
+_WIDTH: Final = 20
+
+
+def check_place(path: Path, *, may_replace: bool) -> None:
+    """Refuse the path of a bundle that could not be written, before the doctor begins.
+
+    Args:
+        path: The option `--bundle`.
+        may_replace: The option `--force`.
+
+    Raises:
+        ConfigurationError: It is `-`, it exists, or its directory cannot be written.
+    """
+    if str(path) == "-":
+        raise ConfigurationError(
+            "--bundle needs the name of a file: standard output has the findings. Write --bundle iris.tar.gz."
+        )
+    if os.path.lexists(path):
+        if not may_replace:
+            raise ConfigurationError(_exists(path))
+        if not path.is_file() or path.is_symlink():
+            raise ConfigurationError(
+                f"--bundle: {path} is no regular file, and --force replaces only these. Name another file."
+            )
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"--bundle: {path.parent} is no directory. Make it, or name another file.")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"--bundle: {path.parent} cannot be written. Name a file in another directory.")
+
+
+def write(path: Path, readme: str, parts: Iterable[Part], *, may_replace: bool) -> None:
+    """Write a bundle, at once and for this user alone. It blocks.
+
+    Args:
+        path: The file.
+        readme: The text of README.txt.
+        parts: The files in it; one without content is left out.
+        may_replace: Whether a file that exists may be replaced.
+
+    Raises:
+        ConfigurationError: It cannot be written; no file has changed then.
+    """
+    content = _pack([("README.txt", readme.encode()), *((part.name, part.content) for part in parts if part.content)])
+    try:
+        if may_replace:
+            replace_file(path, content)
+        else:
+            create_file(path, content)
+    except FileExistsError:
+        raise ConfigurationError(_exists(path)) from None
+    except OSError as exc:
+        raise ConfigurationError(f"--bundle: {path} cannot be written: {exc.strerror}. Name another file.") from exc
+
+
+def describe(command: str, made_unix_s: float, build: str, parts: Iterable[Part], notes: Iterable[str]) -> str:
+    """Return README.txt: the contents of a bundle, when and by which command it was made, and what was left out.
+
+    Args:
+        command: The command.
+        made_unix_s: When it was made, in seconds since 1970.
+        build: The build of Iris.
+        parts: All parts, also those that are left out.
+        notes: Sentences about what no part has.
+    """
+    parts = list(parts)
+    lines = [
+        "A bundle of `iris doctor`, for a report of a defect.",
+        "",
+        f"Made:     {datetime.fromtimestamp(made_unix_s, UTC):%Y-%m-%d %H:%M:%S} UTC",
+        f"Command:  {command}",
+        f"Iris:     {build}",
+        "",
+        "Contents, each file with an object of JSON in each line:",
+        "",
+        *(f"  {part.name:{_WIDTH}}{part.summary}" for part in parts if part.content),
+        "",
+        "Left out:",
+        "",
+        *(f"  {part.name}: {part.missing}" for part in parts if part.missing),
+        *(f"  {note}" for note in notes),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _exists(path: Path) -> str:
+    return f"--bundle: {path} exists already. Name another file, or replace it with --force."
+
+
+def _pack(files: Iterable[tuple[str, bytes]]) -> bytes:
+    """Return an archive. It names no user: owners are zero."""
+    packed, now = io.BytesIO(), int(time.time())
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, content in files:
+            about = tarfile.TarInfo(f"{FOLDER}/{name}")
+            about.size, about.mode, about.mtime = len(content), 0o600, now
+            archive.addfile(about, io.BytesIO(content))
+    return packed.getvalue()

@@ -1,0 +1,273 @@
+"""The parts of a bundle: each is gathered within its time and its bytes, and one that fails says why it is left out."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import platform
+import shlex
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from iris_py.cli.asking import summary_of
+from iris_py.cli.configuring import SettingLine, setting_lines
+from iris_py.cli.departed import gone_lines
+from iris_py.cli.doctor.actual import Warnings
+from iris_py.cli.doctor.plain import as_plain
+from iris_py.cli.following import event_lines
+from iris_py.cli.output import short_id
+from iris_py.cli.versions import version_line, version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from iris_py.cli.doctor.plain import Rewrite
+    from iris_py.cli.doctor.seen import Seen
+    from iris_py.cli.doctor.surroundings import Evidence
+    from iris_py.cli.settings import Settings
+
+__all__ = ["Gathered", "Part", "command_line", "encode", "gather"]
+
+#: How long a part may take to be gathered (seconds): two rounds of questions of 4 s each, and a node that starts. Too small: a
+#: busy network is missing; too large: whoever makes a bundle of a network that is silent waits for it.
+PART_S: Final = 20.0
+#: Bytes of a part. Too small: the answers of few nodes fit; too large: nobody can send the bundle.
+PART_BYTES_MAX: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A part before it is written: its lines, or the reason why it is left out."""
+
+    name: str
+    """Of the file."""
+    summary: str
+    """Its contents, in words."""
+    lines: Sequence[object] = ()
+    missing: str = ""
+    """The reason why all of it is left out, or a part of it; empty if nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file of the bundle."""
+
+    name: str
+    summary: str
+    content: bytes
+    missing: str = ""
+
+
+class Machine(msgspec.Struct, tag_field="kind", tag="machine", kw_only=True):
+    """The machine, the user and the process of the doctor."""
+
+    system: str
+    release: str
+    machine: str
+    libc: tuple[str, str]
+    python: str
+    host: str
+    user: str
+    uid: int
+    processors: int | None
+    processors_usable: int | None
+    """Processors that this process may use; None where the system does not say."""
+    directory: str
+    time: str
+    """The time here, with its offset from UTC."""
+    zone: str
+    """The time zone, as the system calls it."""
+    event_loop: str
+    """The class of the event loop that the doctor runs on."""
+    is_uvloop_used: bool
+    uvloop: str
+    """The version of uvloop that is installed here."""
+    variables: tuple[str, ...]
+    """The variables of Iris that are set, without their values."""
+
+
+async def gather(
+    seen: Seen, settings: Settings, findings: Sequence[object], tell: Callable[[str], None]
+) -> tuple[list[Gathered], Evidence | None]:
+    """Gather all parts of a bundle.
+
+    Args:
+        seen: The surroundings, through which the checks have looked.
+        settings: The options of the command line.
+        findings: The lines of the checks.
+        tell: Called before each step, with what is waited for.
+
+    Returns:
+        The parts, and the answers of other nodes; None if nobody could be asked.
+    """
+    tell("the settings, for the bundle")
+    parts = [
+        Gathered("findings.jsonl", "the findings, as `iris doctor --json` prints them", findings),
+        await _one("version.json", "what runs here, as `iris version --json` prints it", _version),
+        await _one(
+            "settings.jsonl",
+            "the settings without secrets, as `iris config show --json` prints them",
+            lambda: _settings(settings),
+        ),
+    ]
+    tell("the answers of other nodes, for the bundle")
+    evidence, reason = await _ask(seen)
+    parts += _answers(evidence, reason)
+    tell("this machine, for the bundle")
+    looked = await _one("surroundings.jsonl", "", lambda: _surroundings(seen))
+    text = "the machine, its limits and interfaces, and all that the checks have seen"
+    parts.append(replace(looked, summary=text))
+    return parts, evidence
+
+
+async def _one(name: str, summary: str, find: Callable[[], Awaitable[Sequence[object]]]) -> Gathered:
+    """Gather one part within its time. One that fails leaves the others as they are."""
+    try:
+        async with asyncio.timeout(PART_S):
+            return Gathered(name, summary, await find())
+    except TimeoutError:
+        return Gathered(name, summary, missing=f"it was not known within {PART_S:g} s")
+    except Exception as exc:
+        return Gathered(name, summary, missing=f"{type(exc).__name__}: {exc}")
+
+
+async def _ask(seen: Seen) -> tuple[Evidence | None, str]:
+    found: list[Evidence] = []
+
+    async def ask() -> Sequence[object]:
+        found.append(await seen.evidence())
+        return ()
+
+    asked = await _one("", "", ask)
+    return (found[0] if found else None), asked.missing
+
+
+async def _version() -> Sequence[object]:
+    return [version_line()]
+
+
+async def _settings(settings: Settings) -> Sequence[object]:
+    def read() -> Sequence[object]:
+        with Warnings():  # the checks have said these
+            lines, summary = setting_lines(settings)
+        return [*lines, summary]
+
+    return await asyncio.to_thread(read)
+
+
+def _answers(evidence: Evidence | None, reason: str) -> list[Gathered]:
+    """Return the parts that come from other nodes, and from the node that asked."""
+    texts = {
+        "own-node.jsonl": "the numbers and events of the node that was started to look",
+        "nodes.jsonl": "the answers of other nodes about themselves",
+        "events.jsonl": "the events of these nodes, as `iris monitor --since 0 --json` prints them",
+        "gone.jsonl": "the nodes that left or died, as `iris nodes --gone --json` prints them",
+    }
+    if evidence is None:
+        return [Gathered(name, text, missing=f"no node was asked: {reason}") for name, text in texts.items()]
+    gone, answers = evidence.gone, evidence.answers
+    departed, events = gone_lines(gone), event_lines(answers)
+    nodes = [msgspec.structs.replace(report, events=None) for report in answers.reports]
+    lines: dict[str, tuple[list[object], str]] = {
+        "own-node.jsonl": ([evidence.own, *evidence.own_events], ""),
+        "nodes.jsonl": ([*nodes, summary_of(answers, shown=len(nodes), total=len(gone.reports))], _silence(evidence)),
+        "events.jsonl": (list(events), ""),
+        "gone.jsonl": ([*departed, summary_of(gone, shown=len(departed), total=len(departed))], ""),
+    }
+    return [Gathered(name, texts[name], found, missing) for name, (found, missing) in lines.items()]
+
+
+def _silence(evidence: Evidence) -> str:
+    """Return which answers are missing, in words."""
+    gone, answers = evidence.gone, evidence.answers
+    if not gone.asked:
+        return "no other node was found"
+    missing = []
+    if len(gone.reports) > answers.asked:
+        missing.append(f"{len(gone.reports) - answers.asked} of {len(gone.reports)} nodes were not asked for all they tell")
+    for nodes, text in (
+        ((*gone.missing, *answers.missing), "did not answer"),
+        ((*gone.refused, *answers.refused), "tell nothing of themselves, or are asked by too many"),
+    ):
+        if nodes:
+            missing.append(f"{len(nodes)} nodes {text}: {', '.join(short_id(node.id) for node in nodes[:8])}")
+    return "; ".join(missing)
+
+
+async def _surroundings(seen: Seen) -> Sequence[object]:
+    seen.limits()
+    seen.interfaces()
+    return [_machine(), *seen.lines()]
+
+
+def _machine() -> Machine:
+    loop = type(asyncio.get_running_loop())
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    return Machine(
+        system=platform.system(),
+        release=platform.release(),
+        machine=platform.machine(),
+        libc=platform.libc_ver(),
+        python=platform.python_version(),
+        host=platform.node(),
+        user=user_name(),
+        uid=os.geteuid(),
+        processors=os.cpu_count(),
+        processors_usable=usable,
+        directory=os.getcwd(),
+        time=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        zone=time.tzname[time.localtime().tm_isdst > 0],
+        event_loop=f"{loop.__module__}.{loop.__qualname__}",
+        is_uvloop_used=loop.__module__.partition(".")[0] == "uvloop",
+        uvloop=version_of("uvloop"),
+        variables=tuple(sorted(name for name in os.environ if name.startswith("IRIS_"))),
+    )
+
+
+def user_name() -> str:
+    """Return the name of this user; empty if it has none, as in a container that runs under a number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return ""
+
+
+def command_line(settings: Settings, words: Iterable[str]) -> str:
+    """Return the command that made a bundle, for its README, without the arguments of a command that prints a secret.
+
+    Args:
+        settings: The options that every command has.
+        words: What else it was given.
+    """
+    if settings.secret_command is not None:
+        program = settings.secret_command.split()[:1]
+        settings = replace(settings, secret_command=" ".join([*program, "[arguments left out]"]))
+    return shlex.join(["iris", "doctor", *words, *settings.as_options()])
+
+
+def encode(gathered: Gathered, rewrite: Rewrite) -> Part:
+    """Write a part as lines of JSON, up to its bound.
+
+    Args:
+        gathered: The part.
+        rewrite: Takes secrets, and names if that is asked, out of each text.
+    """
+    written: list[bytes] = []
+    size = 0
+    missing = gathered.missing
+    for number, line in enumerate(gathered.lines):
+        plain = as_plain(line, rewrite)
+        if isinstance(line, SettingLine) and isinstance(plain, dict):
+            plain["name"] = line.name  # the name of a setting, which is a word of Iris
+        text = msgspec.json.encode(plain) + b"\n"
+        size += len(text)
+        if size > PART_BYTES_MAX:
+            more = f"{len(gathered.lines) - number} lines, for the file would have more than {PART_BYTES_MAX >> 20} MiB"
+            missing = "; ".join(filter(None, (missing, more)))
+            break
+        written.append(text)
+    return Part(gathered.name, gathered.summary, b"".join(written), rewrite(missing))

@@ -1,0 +1,148 @@
+"""Secrets that a bundle must not have: the ones that settings, files and variables hold here, and all that looks like one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from iris_py.config import config_path, secret_paths
+from iris_py.errors import ConfigurationError
+from iris_py.files.secrets import read_exposed
+from iris_py.settings.keys import CLUSTERS_MAX, read_clusters_directory
+from iris_py.settings.layers import CONFIG_BYTES_MAX, config_directory
+from iris_py.settings.table import FILE_KEYS, VARIABLES
+from iris_security.administration import ADMINISTRATION_PREFIX
+from iris_security.cloud_key import PRIVATE_PREFIX
+from iris_security.secret import TEXT_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from iris_py.cli.settings import Settings
+
+__all__ = ["REDACTED", "Redaction", "known_secrets", "read_file_values", "strings_of"]
+
+#: In place of a secret.
+REDACTED: Final = "[redacted]"
+#: The shortest value that counts as a secret (characters). Too small: common words are taken out of the texts; too large: a
+#: short password stays.
+SECRET_CHARACTERS_MIN: Final = 6
+#: The settings of the file that hold secrets, or words of a command that may be secrets.
+_SECRET_KEYS: Final = ("secret", "secret_command", "clusters")
+#: Variables of any program whose names say that they hold a secret: an error of a secret command may show its value.
+_SECRET_VARIABLE: Final = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH", re.IGNORECASE)
+_PREFIXES: Final = "|".join(map(re.escape, (TEXT_PREFIX, ADMINISTRATION_PREFIX, PRIVATE_PREFIX)))
+_PATTERNS: Final = (
+    (re.compile(rf"(?:{_PREFIXES})[A-Za-z0-9_-]+"), REDACTED),
+    (re.compile(r"(?<![^\s'\"/,(\[=])[^\s'\"/,@(\[=]+:[^\s'\"/,@]+@(?=[\w\[])"), f"{REDACTED}@"),  # user:password@host
+    (re.compile(r"(?i)\b([\w-]*(?:password|passwd|token|secret|api[_-]?key|credential)s?)=[^\s'\",;&]+"), rf"\1={REDACTED}"),
+    (re.compile(r"(?i)\b(bearer|basic) [A-Za-z0-9._~+/=-]{8,}"), rf"\1 {REDACTED}"),
+)
+
+
+class Redaction:
+    """Takes secrets out of texts.
+
+    Args:
+        secrets: The secrets that are known here.
+    """
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        ordered = sorted({each for each in secrets if len(each) >= SECRET_CHARACTERS_MIN}, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+    def __call__(self, text: str) -> str:
+        """Return a text without secrets."""
+        if self._known is not None:
+            text = self._known.sub(REDACTED, text)
+        for pattern, replacement in _PATTERNS:
+            text = pattern.sub(replacement, text)
+        return text
+
+
+def known_secrets(settings: Settings, environ: Mapping[str, str] = os.environ) -> set[str]:
+    """Return the secrets that settings, files and variables hold here, also where these are wrong. It blocks.
+
+    A command that prints a secret is not run: its output is shown nowhere.
+    """
+    found: set[str] = set()
+    for name, text in environ.items():
+        is_unknown = name.startswith("IRIS_") and name not in VARIABLES.values()
+        if name == "IRIS_SECRET_COMMAND":
+            found.update(_words_of_command(_split(text)))
+        elif is_unknown or (_SECRET_VARIABLE.search(name) and not name.endswith("_FILE")):
+            found.update(_texts_of(text))
+    if settings.secret_command is not None:
+        found.update(_words_of_command(_split(settings.secret_command)))
+    for key, value in read_file_values(settings, environ).items():
+        if key == "secret_command":
+            words = value if isinstance(value, list) else _split(str(value))
+            found.update(_words_of_command([str(word) for word in words]))
+        elif key in _SECRET_KEYS or key not in FILE_KEYS:
+            found.update(part for each in strings_of(value) for part in _texts_of(each))
+    for path in _paths_of(settings, environ):
+        with suppress(OSError, ConfigurationError):
+            lines = read_exposed(path, CONFIG_BYTES_MAX)[0].decode(errors="replace").splitlines()
+            found.update(part for line in lines if not line.lstrip().startswith("#") for part in _texts_of(line))
+    return found
+
+
+def read_file_values(settings: Settings, environ: Mapping[str, str] = os.environ) -> Mapping[str, object]:
+    """Return what stands in the configuration file, checked by nobody; nothing if it cannot be read. It blocks."""
+    with suppress(OSError, ConfigurationError, ValueError):
+        path = config_path(settings.config_file(), environ)
+        if path is not None:
+            return tomllib.loads(read_exposed(path, CONFIG_BYTES_MAX)[0].decode())
+    return {}
+
+
+def strings_of(value: object) -> Iterator[str]:
+    """Return the strings in a value of the file."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from strings_of(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from strings_of(each)
+
+
+def _paths_of(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
+    """Return the files that hold secrets, also where other settings are wrong."""
+    found = {Path(each) for each in (settings.secret_file, environ.get("IRIS_SECRET_FILE")) if each}
+    if (own := config_directory(environ)) is not None:
+        found.add(own / "secret")
+    if directory := environ.get("IRIS_CLUSTERS_DIRECTORY"):
+        with suppress(OSError):
+            found.update(read_clusters_directory(Path(directory))[:CLUSTERS_MAX])
+    with suppress(OSError, ConfigurationError):
+        found.update(secret_paths(**settings.connect_arguments(), environ=environ))
+    with suppress(ConfigurationError):
+        found.discard(config_path(settings.config_file(), environ) or Path())  # its values are looked at one by one
+    return found
+
+
+def _texts_of(value: str) -> Iterator[str]:
+    """Return a value as a whole, and the secrets in it: there may be several generations."""
+    yield value.strip()
+    yield from value.replace(",", " ").split()
+
+
+def _words_of_command(words: Iterable[str]) -> Iterator[str]:
+    """Return the arguments of a command, and the values of its options."""
+    for word in list(words)[1:]:
+        yield word
+        yield word.partition("=")[2]
+
+
+def _split(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # its quotes do not match
+        return command.split()

@@ -1,0 +1,67 @@
+"""The surroundings as the doctor has seen them: each answer that a check was given is kept for the bundle."""
+
+from __future__ import annotations
+
+import inspect
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_py.cli.doctor.surroundings import Surroundings
+
+__all__ = ["Seen", "SeenLine"]
+
+
+class SeenLine(msgspec.Struct, tag_field="kind", tag="seen"):
+    """A question of a check, and its answer."""
+
+    question: str
+    """The question: a method of `Surroundings`."""
+    about: tuple[str, ...]
+    """The names that it was asked about."""
+    answer: Any
+
+
+class Seen:
+    """Stands before surroundings, and keeps what they answer.
+
+    Args:
+        surroundings: The surroundings.
+
+    Attributes:
+        answers: The last answer to each question, by the method and its arguments. Checks ask some thirty questions.
+    """
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
+        self.answers: dict[tuple[str, tuple[str, ...]], object] = {}
+
+    def lines(self) -> list[SeenLine]:
+        """Return what was asked and answered. The settings are left out: `settings.jsonl` has them."""
+        return [
+            SeenLine(name, about, answer)
+            for (name, about), answer in self.answers.items()
+            if name not in ("settings", "evidence")
+        ]
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._surroundings, name)
+        if inspect.iscoroutinefunction(method):
+
+            @wraps(method)
+            async def ask(*about: str) -> object:
+                answer = self.answers[name, about] = await method(*about)
+                return answer
+
+            return ask
+
+        @wraps(method)
+        def look(*about: str) -> object:
+            answer = self.answers[name, about] = method(*about)
+            return answer
+
+        return look
