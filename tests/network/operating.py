@@ -7,6 +7,7 @@ in the true output. There numbers (other than 0), times, addresses and ids may d
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -113,7 +114,7 @@ class Operator:
         return self._lab.run(command, self._host, [sys.executable, "-m", "iris_py.cli", *words], **self._environment)
 
     def watch(self) -> Callable[[], None]:
-        """Start the command `iris monitor` of the page; returns a function that waits until its lines have come."""
+        """Start the command `iris monitor` of the page; returns a function that waits for its lines, and ends it."""
         shown = self._section.take("iris monitor")
         process = self.start(shown.command)
         self._lab.until(lambda: "Ctrl-C ends it" in process.errors(), "the monitor watches")
@@ -123,6 +124,8 @@ class Operator:
                 self._lab.until(lambda: not shown.missing(_text(process)), "the monitor says what the page shows")
             except AssertionError as exc:
                 raise AssertionError(f"{shown.missing(_text(process))} missing in:\n{_text(process)}") from exc
+            process.signal(signal.SIGINT)  # it is a node, too, and others would go on to see it
+            process.wait()
 
         return wait
 

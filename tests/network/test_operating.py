@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -114,4 +116,43 @@ def test_one_member_is_slow(lab: Lab) -> None:
     lab.members["b2"].do("slowed", do="slow_down", delay_s=0.0)
     operator.see("iris doctor")
     assert [said["text"] for said in events.said] == [], "a member that is slow is no event"
+    section.check_is_done()
+
+
+def test_a_rotation_that_one_node_missed(lab: Lab) -> None:
+    secret = lab.path("secret")
+    files = {host: lab.path(f"secret of {host}") for host in ("a1", "a2", "b1")}
+    for file in files.values():
+        shutil.copy(secret, file)
+    members = dict(zip(files, serve(lab, {host: {"IRIS_SECRET_FILE": str(file)} for host, file in files.items()}), strict=True))
+    wait_for_members(lab, "a3", 3)
+    section = Section("A rotation that one node missed")
+    operator = Operator(lab, section, "a3")
+
+    def take_step(step: str) -> None:
+        keys = lab.run(f"keys {step}", "a3", [sys.executable, "-m", "iris_py.cli", "keys", step, str(secret)])
+        assert keys.wait() == 0
+        give("a1", "a2")
+
+    def give(*hosts: str) -> None:
+        for host in hosts:
+            shutil.copy(secret, files[host])
+            members[host].signal(signal.SIGHUP)
+
+    take_step("add")
+    operator.see("iris doctor")
+    operator.see("iris nodes")
+    operator.see("iris top")
+    operator.read_log(members["a1"])
+    assert "read the secrets again" not in members["b1"].errors()
+
+    wait_for_events = operator.watch()
+    take_step("rotate")
+    operator.see("iris nodes")
+    operator.read_log(members["b1"])
+    wait_for_events()
+    operator.see("iris doctor")
+
+    give("b1")
+    operator.see("iris doctor")
     section.check_is_done()

@@ -90,16 +90,25 @@ async def generations(subject: Subject) -> Finding:
     said = describe_holdings(holdings)
     is_same = [(each.seals, each.accepts) for each in holdings] == [(each.seals, each.accepts) for each in own]
     if is_same:
-        is_rotating = bool(holdings[0].accepts)
-        return ok(said + ", as the settings here do" + ": a rotation is under way, and all have taken its step" * is_rotating)
-    if (own[0].seals, own[0].accepts) != (holdings[0].seals, holdings[0].accepts):
+        said += ", as the settings here do"
+    elif (own[0].seals, own[0].accepts) != (holdings[0].seals, holdings[0].accepts):
         said += f"; the settings here {describe_generations(own[0].seals, own[0].accepts, is_plural=True)}"
+    is_rotating = any(each.accepts for each in [*holdings, *own])
+    # A node that has missed the first step cannot open what the others seal after the second one, so it does not answer.
+    silent = answers.asked - len(answers.nodes) if is_rotating else 0
+    if silent:
+        said += f"; {silent} of {answers.asked} nodes do not answer, and may have missed a step"
+    if is_same and not silent:
+        return ok(said + ": a rotation is under way, and all have taken its step" * is_rotating)
     advice = (
         "Bring the secret of the others to those that are behind, and let them read it: SIGHUP, or reload_keys(). Take no "
         "further step of the rotation before."
     )
+    hints = "iris nodes", "iris keys list"
+    if is_same:
+        return warning(f"{said}: a rotation is under way", advice, *hints)
     kind = fault if is_split([*holdings, *own]) else warning
-    return kind(f"nodes hold different generations of the secret: {said}", advice, "iris nodes", "iris keys list")
+    return kind(f"nodes hold different generations of the secret: {said}", advice, *hints)
 
 
 async def stalls(subject: Subject) -> Finding:

@@ -139,6 +139,20 @@ def test_a_rotation_is_judged_by_what_nodes_hold(name: str) -> None:
 PAIRS = [pair for pair in combinations(NAMES, 2) if frozenset(pair) not in IMPOSSIBLE]
 
 
+@pytest.mark.parametrize(("accepts", "status"), [((), Status.OK), (("0123456789abcdef",), Status.WARNING)])
+def test_a_node_that_does_not_answer_may_have_missed_a_rotation_that_is_under_way(
+    accepts: tuple[str, ...], status: Status
+) -> None:
+    nodes = tuple(replace(node, accepts=accepts) for node in NODES)
+    made_up = MadeUp()
+    made_up.statuses_found = replace(
+        made_up.statuses_found, asked=len(nodes) + 1, nodes=nodes, own_seals=nodes[0].seals, own_accepts=accepts
+    )
+    finding = look(made_up)["generations"].finding
+    assert finding.status is status
+    assert (f"1 of {len(nodes) + 1} nodes do not answer" in finding.cause) is bool(accepts)
+
+
 @pytest.mark.parametrize(("one", "other"), PAIRS, ids=str)
 def test_two_faults_are_both_named_or_one_is_why_the_other_cannot_be(one: str, other: str) -> None:
     made_up = MadeUp()
