@@ -156,3 +156,26 @@ def test_a_rotation_that_one_node_missed(lab: Lab) -> None:
     give("b1")
     operator.see("iris doctor")
     section.check_is_done()
+
+
+def test_somebody_floods_a_topic(lab: Lab) -> None:
+    members = {host: lab.start(host) for host in ("a1", "a2", "b1")}
+    for member in members.values():
+        member.wait_for("serving")
+    for host in ("a1", "a2"):
+        members[host].do("following", do="follow", pattern="news.>", pause_s=0.01, queue_messages=1000)
+    section = Section("Somebody floods a topic")
+    operator = Operator(lab, section, "a3")
+    wait_for_events = operator.watch()
+
+    members["b1"].tell(do="flood", topic="news.sport", count=100, interval_s=0.02)
+    output = operator.see("iris top")
+    assert "(b1) at" in output
+    operator.see("iris topics")
+    operator.read_log(members["a1"])
+    wait_for_events()
+    operator.see("iris doctor")
+
+    members["b1"].do("flooded", do="stop")
+    operator.see("iris top")
+    section.check_is_done()
