@@ -39,10 +39,18 @@ def run(tmp_path: Path, *words: str, checks: str = CHECKS) -> tuple[int, dict[st
     return done.returncode, unpack(path), done.stderr
 
 
-def run_here(tmp_path: Path, cluster: str | None = None, **settings: Any) -> dict[str, bytes]:
+def run_here(
+    tmp_path: Path, cluster: str | None = None, *, checks: str = CHECKS, is_anonymous: bool = False, **settings: Any
+) -> dict[str, bytes]:
     """Run the command in this process; return the files of the bundle."""
-    wanted = command.Wanted(tmp_path / "bundle.tar.gz")
-    options: dict[str, Any] = {"only": [CHECKS], "skip": (), "fix_hints": False, "strict": False, "as_json": True}
+    wanted = command.Wanted(tmp_path / "bundle.tar.gz", is_anonymous=is_anonymous)
+    options: dict[str, Any] = {
+        "only": [checks] if checks else (),
+        "skip": (),
+        "fix_hints": False,
+        "strict": False,
+        "as_json": True,
+    }
     asyncio.run(command.doctor(Settings(**settings), cluster, **options, bundle=wanted))
     return unpack(wanted.path)
 
@@ -271,3 +279,104 @@ def test_a_setting_that_is_wrong_leaves_out_only_what_needs_it(home: Path, monke
     assert b"settings.jsonl: ConfigurationError" in files["README.txt"]
     assert lines(files["findings.jsonl"])[0]["status"] == "FAULT"
     assert lines(files["surroundings.jsonl"])[0]["kind"] == "machine"
+
+
+#: In each name that is the user's.
+MARK: Final = "zqx"
+
+
+def texts_of(files: dict[str, bytes]) -> str:
+    """Return all text of a bundle, and the names of its files."""
+    return "\n".join((*files, *(content.decode() for content in files.values())))
+
+
+def leaks_of(files: dict[str, bytes], *more: str) -> list[str]:
+    """Return where a marked name stands."""
+    return [
+        f"{name}: {line}"
+        for name, content in files.items()
+        for line in content.decode().splitlines()
+        if any(mark.casefold() in line.casefold() for mark in (MARK, *more))
+    ]
+
+
+def marked_settings(home: Path, patch: pytest.MonkeyPatch) -> None:
+    """Put marked names into every setting, file, variable and place of this machine that has one."""
+    directory = home / f"dir-{MARK}"
+    (directory / "clusters").mkdir(parents=True, mode=0o700)
+    (directory / "clusters" / f"own-{MARK}").write_text(new_secret())
+    file = directory / f"file-{MARK}.toml"
+    file.write_text(
+        f'network = "net-{MARK}"\nclusters_directory = "clusters"\nlisten = "127.0.0.1:{free_port()}"\n'
+        f'advertise = ["advertised-{MARK}.example:7400", "10.77.66.55"]\n'
+        f'[clusters]\nsealed-{MARK} = "{new_secret()}"\n'
+    )
+    file.chmod(0o600)
+    (directory / "secret").write_text(new_secret())
+    (directory / "secret").chmod(0o600)
+    patch.setenv("IRIS_CONFIG", str(file))
+    patch.setenv("IRIS_SECRET_FILE", str(directory / "secret"))
+    patch.setenv("IRIS_DISCOVERY", "no")
+    patch.setenv("IRIS_ZONE", f"region-{MARK}/hall-{MARK}")
+    patch.setenv("IRIS_NAME", f"doctor-{MARK}/program")
+    patch.setenv("XDG_STATE_HOME", str(home / f"state {MARK}"))
+    patch.setenv("LOGNAME", f"user-{MARK}")
+    patch.setattr("platform.node", lambda: f"machine-{MARK}")
+    patch.chdir(directory)
+
+
+def test_an_anonymous_bundle_has_no_name_of_settings_nodes_or_machine(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marked_settings(home, monkeypatch)
+    cluster, topic = f"databases-{MARK}", f"topic-{MARK}.*"
+    with (
+        iris_py.sync.connect(name=f"first-{MARK}/app.py", zone=f"eu-{MARK}/a", listen="127.0.0.1:0", advertise=[]) as node,
+        node.join(cluster, lambda request: request.payload),
+        node.join(f"sealed-{MARK}", lambda request: request.payload),
+        node.subscribe(topic, lambda _message: None),
+    ):
+        node.request(cluster, b"")
+        seeds = [node.address, f"host-{MARK}.example:7400", "10.88.77.66:7400"]
+        options = {"seed": seeds, "name": f"option-{MARK}"}
+        files = run_here(home, f"{cluster}", checks="", is_anonymous=True, **options)
+    assert leaks_of(files, "10.77.66.55", "10.88.77.66", str(home)) == []
+    node_line = lines(files["nodes.jsonl"])[0]
+    about = {about for line in lines(files["surroundings.jsonl"])[1:] for about in line["about"]}
+    [named] = about & {*node_line["statistics"]["clusters"]}  # the same in both
+    findings = {line["check"]: line for line in lines(files["findings.jsonl"]) if line["kind"] == "check"}
+    assert findings["cluster"]["status"] != "skipped"
+    assert f"iris doctor {named} ".encode() in files["README.txt"]
+    settings = {line["name"]: line for line in lines(files["settings.jsonl"]) if line["kind"] == "setting"}
+    assert {"network", "zone", "seeds", "observe"} <= {*settings}
+    assert settings["zone"]["place"] == "IRIS_ZONE"
+    assert settings["observe"]["value"] == "all"
+    assert b"name-, host- and path- with digits" in files["README.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("IRIS_ZONE", f"bad zone {MARK} {'x' * 80}"),
+        ("IRIS_LISTEN", f"host-{MARK}"),
+        ("IRIS_SEEDS", f"first-{MARK}:1,second {MARK}"),
+        ("IRIS_CONFIG", f"/nowhere/{MARK}.toml"),
+        ("IRIS_SECRET_FILE", f"missing-{MARK}"),
+        ("IRIS_SECRET_COMMAND", f"/opt/{MARK}/tool read {MARK}"),
+        ("IRIS_CLUSTERS_DIRECTORY", f"/nowhere {MARK}/clusters"),
+        ("IRIS_NAME", f"n{MARK}\u00e9"),
+    ],
+)
+def test_an_anonymous_bundle_has_no_name_of_a_setting_that_is_wrong(
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv("IRIS_DISCOVERY", "no")
+    monkeypatch.setenv(name, value)
+    files = run_here(home, is_anonymous=True)
+    assert leaks_of(files, str(home)) == []
+    assert "FAULT" in {line.get("status") for line in lines(files["findings.jsonl"])}
+
+
+def test_without_anonymous_names_stay(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marked_settings(home, monkeypatch)
+    files = run_here(home)
+    assert f"net-{MARK}" in texts_of(files)
+    assert f"machine-{MARK}" in texts_of(files)

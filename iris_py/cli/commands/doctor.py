@@ -44,6 +44,9 @@ def doctor(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", metavar="", help="Let --bundle replace a file that exists.")] = False,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", metavar="", help="Put pseudonyms in place of names and addresses in the bundle.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Look for faults: in the settings, on this machine, in the network and, if one is named, in a cluster.
@@ -53,9 +56,9 @@ def doctor(
     """
     from iris_py.cli.doctor import command
 
-    if force and bundle is None:
-        raise typer.BadParameter("it is of no use without --bundle", param_hint="--force")
-    wanted = None if bundle is None else command.Wanted(bundle, may_replace=force)
+    if (force or anonymous) and bundle is None:
+        raise typer.BadParameter("it is of no use without --bundle", param_hint="--force" if force else "--anonymous")
+    wanted = None if bundle is None else command.Wanted(bundle, may_replace=force, is_anonymous=anonymous)
     return execute(
         lambda: command.doctor(
             settings,

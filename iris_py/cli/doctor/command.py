@@ -15,6 +15,7 @@ from iris_py.cli.doctor.bundle import check_place, describe, write
 from iris_py.cli.doctor.check import Status, Subject
 from iris_py.cli.doctor.examination import choose, examine
 from iris_py.cli.doctor.gathering import command_line, encode, gather
+from iris_py.cli.doctor.pseudonyms import Pseudonyms, names_in, names_in_settings
 from iris_py.cli.doctor.redaction import Redaction, known_secrets
 from iris_py.cli.doctor.seen import Seen
 from iris_py.cli.lines import tell
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from iris_py.cli.doctor.check import Check
     from iris_py.cli.doctor.examination import Examined
+    from iris_py.cli.doctor.plain import Rewrite
     from iris_py.cli.doctor.surroundings import Surroundings
     from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
@@ -78,6 +80,8 @@ class Wanted:
     path: Path
     may_replace: bool = False
     """Whether a file that exists may be replaced."""
+    is_anonymous: bool = False
+    """Whether pseudonyms take the place of names."""
 
 
 async def doctor(
@@ -134,7 +138,8 @@ async def doctor(
             output.line(summary, _describe_undone(undone, is_coloured=output.is_terminal))
             if bundle is not None:
                 words = _words_of(cluster, only, skip, bundle, strict=strict)
-                await _bundle(bundle, seen, settings, [*lines, summary], command_line(settings, words), progress.tell)
+                command = command_line(settings, words)
+                await _bundle(bundle, seen, settings, cluster, [*lines, summary], command, progress.tell)
     finally:
         progress.clear()
     if bundle is not None:
@@ -144,18 +149,39 @@ async def doctor(
 
 
 async def _bundle(
-    wanted: Wanted, seen: Seen, settings: Settings, lines: Sequence[Line], command: str, show: Callable[[str], None]
+    wanted: Wanted,
+    seen: Seen,
+    settings: Settings,
+    cluster: str | None,
+    lines: Sequence[Line],
+    command: str,
+    show: Callable[[str], None],
 ) -> None:
-    """Gather the parts of a bundle and write it, without secrets."""
-    gathered, _evidence = await gather(seen, settings, lines, show)
-    redaction = Redaction(await asyncio.to_thread(known_secrets, settings))
-    parts = [encode(each, redaction) for each in gathered]
-    notes = [
-        "Secrets, keys, passwords and tokens: each place where one stood says [redacted], or `set`.",
-        "Values of variables.",
-    ]
-    readme = describe(redaction(command), time.time(), build(), parts, notes)
-    await asyncio.to_thread(write, wanted.path, readme, parts, may_replace=wanted.may_replace)
+    """Gather the parts of a bundle and write it, without secrets and, if that is wanted, without names."""
+    gathered, evidence = await gather(seen, settings, lines, show)
+    show("writing the bundle")
+
+    def finish() -> None:
+        rewrite: Rewrite = Redaction(known_secrets(settings))
+        notes = [
+            "Secrets, keys, passwords and tokens: each place where one stood says [redacted], or `set`.",
+            "The values of variables.",
+        ]
+        if wanted.is_anonymous:
+            known = names_in([each.lines for each in gathered] + [list(seen.answers.values()), evidence])
+            about = [name for _question, names in seen.answers for name in names]
+            names = {*known, *about, *names_in_settings(settings), cluster or ""}
+            rewrite = _both(rewrite, Pseudonyms(names))
+            notes.append("Names and addresses: name-, host- and path- with digits stand for them, the same everywhere in here.")
+        parts = [encode(each, rewrite) for each in gathered]
+        readme = describe(rewrite(command), time.time(), build(), parts, notes)
+        write(wanted.path, readme, parts, may_replace=wanted.may_replace)
+
+    await asyncio.to_thread(finish)
+
+
+def _both(first: Rewrite, second: Rewrite) -> Rewrite:
+    return lambda text: second(first(text))
 
 
 def _words_of(cluster: str | None, only: Sequence[str], skip: Sequence[str], bundle: Wanted, *, strict: bool) -> list[str]:
@@ -163,7 +189,8 @@ def _words_of(cluster: str | None, only: Sequence[str], skip: Sequence[str], bun
     words = [] if cluster is None else [cluster]
     for option, names in (("--only", only), ("--skip", skip)):
         words += [word for name in names for word in (option, name)]
-    words += ["--strict"] * strict + ["--bundle", str(bundle.path)] + ["--force"] * bundle.may_replace
+    words += ["--strict"] * strict + ["--bundle", "FILE"] + ["--force"] * bundle.may_replace
+    words += ["--anonymous"] * bundle.is_anonymous
     return words
 
 

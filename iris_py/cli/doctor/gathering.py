@@ -79,8 +79,8 @@ class Machine(msgspec.Struct, tag_field="kind", tag="machine", kw_only=True):
     directory: str
     time: str
     """The time here, with its offset from UTC."""
-    zone: str
-    """The time zone, as the system calls it."""
+    time_zone: str
+    """As the system calls it."""
     event_loop: str
     """The class of the event loop that the doctor runs on."""
     is_uvloop_used: bool
@@ -220,7 +220,7 @@ def _machine() -> Machine:
         processors_usable=usable,
         directory=os.getcwd(),
         time=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        zone=time.tzname[time.localtime().tm_isdst > 0],
+        time_zone=time.tzname[time.localtime().tm_isdst > 0],
         event_loop=f"{loop.__module__}.{loop.__qualname__}",
         is_uvloop_used=loop.__module__.partition(".")[0] == "uvloop",
         uvloop=version_of("uvloop"),
