@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -60,6 +61,13 @@ def create_file(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(made)
-        os.link(name, path)  # which fails where a rename would take the place of a file
+        try:
+            os.link(name, path)  # which fails where a rename would take the place of a file
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links, as on a memory stick
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            os.replace(name, path)
     finally:
-        os.unlink(name)
+        with suppress(FileNotFoundError):
+            os.unlink(name)

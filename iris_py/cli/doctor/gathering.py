@@ -37,6 +37,8 @@ __all__ = ["Gathered", "Part", "command_line", "encode", "gather"]
 PART_S: Final = 20.0
 #: Bytes of a part. Too small: the answers of few nodes fit; too large: nobody can send the bundle.
 PART_BYTES_MAX: Final = 4 << 20
+#: Events, the newest. Too small: the beginning of the trouble is missing; too large: the file is cut where they are newest.
+EVENTS_MAX: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +173,12 @@ def _answers(evidence: Evidence | None, reason: str) -> list[Gathered]:
         return [Gathered(name, text, missing=f"no node was asked: {reason}") for name, text in texts.items()]
     gone, answers = evidence.gone, evidence.answers
     departed, events = gone_lines(gone), event_lines(answers)
+    older = max(0, len(events) - EVENTS_MAX)
     nodes = [msgspec.structs.replace(report, events=None) for report in answers.reports]
     lines: dict[str, tuple[list[object], str]] = {
         "own-node.jsonl": ([evidence.own, *evidence.own_events], ""),
         "nodes.jsonl": ([*nodes, summary_of(answers, shown=len(nodes), total=len(gone.reports))], _silence(evidence)),
-        "events.jsonl": (list(events), ""),
+        "events.jsonl": (list(events[-EVENTS_MAX:]), f"{older} older events" if older else ""),
         "gone.jsonl": ([*departed, summary_of(gone, shown=len(departed), total=len(departed))], ""),
     }
     return [Gathered(name, texts[name], found, missing) for name, (found, missing) in lines.items()]

@@ -34,6 +34,9 @@ _DIGITS: Final = 8
 #: The shortest part of a name that counts as a name of its own, as the host in `web-1/orders.py`. Too small: common words
 #: become pseudonyms; too large: a short host stays where it stands alone.
 _PART_CHARACTERS_MIN: Final = 3
+#: Parts of a name that are looked for together within a word. Too small: a topic of more levels stays within longer words; too
+#: large: long words of other nodes take long.
+_PARTS_MAX: Final = 64
 #: Rewritten texts that are remembered: answers repeat most of them. Beyond it the oldest is rewritten again.
 _TEXTS_MAX: Final = 4096
 
@@ -94,6 +97,7 @@ class Pseudonyms:
         self._key = os.urandom(_KEY_BYTES) if key is None else key
         known = {part.casefold() for name in names for part in _parts_of(name.strip())}
         self._known = {name for name in known if name not in _COMMON and any(map(str.isalnum, name))}
+        self._parts_max = min(_PARTS_MAX, max((len(_SEPARATORS.split(name)) for name in self._known), default=1))
         odd = sorted((name for name in self._known if not _SIMPLE.fullmatch(name)), key=len, reverse=True)
         first = "".join(rf"(?<!\w){re.escape(name)}(?!\w)|" for name in odd)
         self._scanner = re.compile((f"(?P<odd>{first.rstrip('|')})|" if odd else "(?P<odd>(?!))|") + _WORD, re.IGNORECASE)
@@ -147,7 +151,7 @@ class Pseudonyms:
         parts = _SEPARATORS.split(token)
         shown, begin = [], 0
         while begin < len(parts):
-            ends = range(len(parts), begin, -1)
+            ends = range(min(len(parts), begin + self._parts_max), begin, -1)
             end = next((end for end in ends if "".join(parts[begin:end]).casefold() in self._known), 0)
             shown.append(self._mask("".join(parts[begin:end])) if end else parts[begin])
             begin = end or begin + 1
@@ -162,7 +166,11 @@ class Pseudonyms:
         if (found := _BRACKETED.fullmatch(name)) is not None and _is_address(found["host"]):
             return f"[{self._mask_host(found['host'])}]{found['port'] or ''}"
         if (found := _PORT.fullmatch(name)) is not None:
-            return f"{self._mask(found['host'])}:{found['port']}"
+            host = found["host"]
+            return f"{self._mask_host(host) if _is_address(host) else self._mask_parts(host)}:{found['port']}"
+        return self._mask_parts(name)
+
+    def _mask_parts(self, name: str) -> str:
         parts = re.split(r"([/@.:])", name)
         return "".join(self._pseudonym("name", part) if _is_own(part) else part for part in parts)
 

@@ -37,10 +37,17 @@ _SECRET_KEYS: Final = ("secret", "secret_command", "clusters")
 #: Variables of any program whose names say that they hold a secret: an error of a secret command may show its value.
 _SECRET_VARIABLE: Final = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH", re.IGNORECASE)
 _PREFIXES: Final = "|".join(map(re.escape, (TEXT_PREFIX, ADMINISTRATION_PREFIX, PRIVATE_PREFIX)))
+#: Repetitions are bounded: other nodes choose some of the texts, and a search must not take the square of their length.
 _PATTERNS: Final = (
     (re.compile(rf"(?:{_PREFIXES})[A-Za-z0-9_-]+"), REDACTED),
-    (re.compile(r"(?<![^\s'\"/,(\[=])[^\s'\"/,@(\[=]+:[^\s'\"/,@]+@(?=[\w\[])"), f"{REDACTED}@"),  # user:password@host
-    (re.compile(r"(?i)\b([\w-]*(?:password|passwd|token|secret|api[_-]?key|credential)s?)=[^\s'\",;&]+"), rf"\1={REDACTED}"),
+    (
+        re.compile(r"(?<![^\s'\"/,(\[=])[^\s'\"/,@(\[=:]{1,128}:[^\s'\"/,@]{1,512}@(?=[\w\[])"),
+        f"{REDACTED}@",
+    ),  # user:password@host
+    (
+        re.compile(r"(?i)\b([\w-]{0,64}(?:password|passwd|token|secret|api[_-]?key|credential)s?)=[^\s'\",;&]+"),
+        rf"\1={REDACTED}",
+    ),
     (re.compile(r"(?i)\b(bearer|basic) [A-Za-z0-9._~+/=-]{8,}"), rf"\1 {REDACTED}"),
 )
 

@@ -83,3 +83,19 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(ConfigurationError, match="No space left on device"):
             write(tmp_path / "b.tar.gz", may_replace=may_replace)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_hard_links_has_the_same_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_source: str, _target: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", fail)
+    path = tmp_path / "b.tar.gz"
+    write(path)
+    assert tarfile.is_tarfile(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.write_text("precious")
+    with pytest.raises(ConfigurationError, match="exists already"):
+        write(path)
+    assert path.read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [path]

@@ -121,3 +121,12 @@ def test_all_that_checks_have_seen_is_kept_but_for_the_settings() -> None:
     lines = [json.loads(msgspec.json.encode(line)) for line in seen.lines()]
     assert [(line["question"], line["about"]) for line in lines] == [("resolve", ["db.example"]), ("port", [])]
     assert lines[0]["answer"] == ["10.9.9.9"]
+
+
+def test_of_many_events_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "EVENTS_MAX", 2)
+    events = tuple(EventRecord(number=number, at_s=90.0 + number, kind="dropped") for number in (1, 2, 3))
+    answers = NodeReports(reports=(report(1, events=events),))
+    part = gathered_of(MadeUp(evidence_found=Evidence(answers, answers, Statistics())))["events.jsonl"]
+    assert [line["number"] for line in plain(part)] == [2, 3]
+    assert part.missing == "1 older events"

@@ -105,3 +105,9 @@ def test_names_of_settings_are_found_where_the_settings_are_wrong(tmp_path: Path
     found = set(names_in_settings(Settings(network="net-1", seed=["host-4:1"]), environ))
     assert {"bad zone", "host-3:1", "db-7", "host-1:1", "host-2:2", "net-1", "host-4:1", str(file), "joe"} <= found
     assert not {"none", "counts"} & found
+
+
+@pytest.mark.parametrize("part", ["1:", "a:", "[a:", "a@", "/a", "a.", "a-", "'", "(1a2b3c4d (", "x", "-", ":/a", "~/"])
+def test_texts_of_liars_are_rewritten_to_their_end(part: str) -> None:
+    text = part * (4096 // len(part))
+    assert "databases" not in Pseudonyms(KNOWN)(f"{text} databases")
