@@ -165,7 +165,7 @@ async def _bundle(
         rewrite: Rewrite = Redaction(known_secrets(settings))
         notes = [
             "Secrets, keys, passwords and tokens: each place where one stood says [redacted], or `set`.",
-            "The values of variables.",
+            "The values of variables that are no settings.",
         ]
         if wanted.is_anonymous:
             known = names_in([each.lines for each in gathered] + [list(seen.answers.values()), evidence])
