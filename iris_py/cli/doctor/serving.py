@@ -7,6 +7,7 @@ from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from iris_py.cli.asking import format_seconds
 from iris_py.cli.doctor.check import Finding, Status, fault, names_of, ok, show_node, skipped
 from iris_py.cli.doctor.clouds import way
 from iris_py.wire.names import CLOUD_MARK
@@ -140,7 +141,7 @@ def _slow(members: tuple[ClusterMember, ...]) -> str:
     slow_s = times[slowest] or 0.0
     if slow_s < max(SLOW_S, SLOW_TIMES * others):
         return ""
-    return f"one is slow: {show_node(slowest)} takes {slow_s * 1000:.0f} ms where others take {others * 1000:.0f} ms"
+    return f"one is slow: {show_node(slowest)} takes {format_seconds(slow_s)} where others take {format_seconds(others)}"
 
 
 def _stuck(members: tuple[ClusterMember, ...]) -> str:
@@ -151,7 +152,7 @@ def _stuck(members: tuple[ClusterMember, ...]) -> str:
         return ""
     worst = max(stuck, key=lambda each: each.held_lately)
     requests = f"{worst.held_lately} request{'s' * (worst.held_lately != 1)}"
-    others = f"others answer within {median(times) * 1000:.0f} ms"
+    others = f"others answer within {format_seconds(median(times))}"
     more = f", and {len(stuck) - 1} more members likewise" if len(stuck) > 1 else ""
     return f"one is stuck: {show_node(worst)} has held {requests} for {WATCHED_S:g} s at least, where {others}{more}"
 

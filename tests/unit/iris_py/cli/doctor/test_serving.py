@@ -33,6 +33,11 @@ def test_a_member_that_was_asked_once_and_is_avoided_since_is_slow() -> None:
     assert f"one is slow: {FAST[0].address} takes 500 ms where others take 2 ms" in found.cause
 
 
+def test_times_of_any_size_are_told_in_their_unit() -> None:
+    members = (replace(FAST[0], handler_s=2.0), *(replace(each, handler_s=0.0002) for each in FAST[1:]))
+    assert "takes 2 s where others take 200 us" in look(*members).cause
+
+
 def test_a_member_that_answers_as_fast_as_others_or_was_never_asked_is_well() -> None:
     assert look(*first(handler_s=0.009)).status is Status.OK
     assert look(*first(handler_s=None, executed=0, failed=0)).status is Status.OK
