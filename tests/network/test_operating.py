@@ -13,7 +13,7 @@ import pytest
 from tests.monitoring import ALERTS
 from tests.network.gateways import CLUSTER, Federation
 from tests.network.lab import FAR
-from tests.network.operating import PAGE, Operator, Section
+from tests.network.operating import PAGE, Operator, Section, Shown
 from tests.network.wire import Condition
 
 if TYPE_CHECKING:
@@ -31,6 +31,22 @@ def test_each_fault_has_an_alert(title: str) -> None:
     named = set(re.findall(r"The alert is \[(Iris\w+)\]\(runbook\.md#(iris\w+)\)", Section(title).text))
     assert named
     assert named <= {(rule["alert"], rule["alert"].lower()) for rule in ALERTS}
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_shown"),
+    [
+        ("failing:  works@eu: 1.5/s unavailable", True),
+        ("failing:  ... unavailable", True),
+        ("failing:  works@eu: 0/s unavailable", False),
+        ("failing:  works@eu: 1.5/s timed out", False),
+        ("failing:  works@eu: 1.5/s", False),
+        ("... timed out", False),
+    ],
+)
+def test_a_line_of_the_page_needs_its_words_and_its_zeros(shown: str, is_shown: bool) -> None:
+    output = "4 of 4 nodes\nfailing:  works@eu: 23/s unavailable\n"
+    assert Shown("iris top --once", [shown]).missing(output) == ([] if is_shown else [shown])
 
 
 def serve(lab: Lab, hosts: Mapping[str, Mapping[str, str]], *options: str) -> list[Process]:
