@@ -790,6 +790,9 @@ class FederationCore:
                 continue
             if bool(usable) is not bool(neighbour.was_usable):
                 faults = [f"the line to {each.where}: {each.describe_fault(now)}" for each in neighbour.was_usable]
-                self._events.append(CloudChanged(neighbour.alias, bool(usable), "" if usable else "; ".join(faults)))
+                is_planned = bool(faults) and all(each.is_going for each in neighbour.was_usable)
+                self._events.append(
+                    CloudChanged(neighbour.alias, bool(usable), "" if usable else "; ".join(faults), is_planned)
+                )
             neighbour.was_usable = usable
             self._events.append(OffersChanged(neighbour.alias))

@@ -23,6 +23,8 @@ class CloudChanged:
     is_usable: bool
     reason: str = ""
     """For people: why it cannot be reached, by line; empty if it can."""
+    is_planned: bool = False
+    """Whether its last gateways have said that they leave."""
 
 
 @dataclass(slots=True)

@@ -445,8 +445,9 @@ class Gateway(LoopBound, Closable):
         elif self._closing is not None:
             logger.info("cloud_left", "this gateway leaves, and reaches the cloud %r no more", event.alias, **about)
         else:
+            log = logger.info if event.is_planned else logger.warning
             text = "the cloud %r cannot be reached from this gateway: %s"
-            logger.warning("cloud_down", text, event.alias, event.reason, **about, reason=event.reason)
+            log("cloud_down", text, event.alias, event.reason, **about, reason=event.reason)
 
     def _log_suspected(self, event: BundleSuspected) -> None:
         bundle = event.bundle

@@ -149,7 +149,7 @@ def _cluster(
     return ClusterStatistics(
         members=0 if group is None else group.size,
         requests=_requests(counts, group) if counts.sent else _NO_REQUESTS,
-        service=None if served is None else _service(served, registrations, tunnel_holders or {}),
+        service=None if served is None else _service(served, registrations, tunnel_holders or _NONE),
         broadcasts=_broadcasts(counts, served, registrations),
         surveys=_NO_SURVEYS if surveys is None else _surveys(surveys),
         unopened=counts.unopened.copy() if counts.unopened else _NONE,
@@ -194,9 +194,11 @@ def _service(
     counts: ServiceCounts, registrations: Collection[Registration], tunnel_holders: Mapping[str, int]
 ) -> ServiceStatistics:
     queue_wait = counts.queue_wait.show()
-    running = concurrency = queued_messages = queue_messages = queued_bytes = queue_bytes = 0
+    running = concurrency = queued_messages = queue_messages = queued_bytes = queue_bytes = tunnels_open = tunnels_max = 0
     weight = 0.0
     for each in registrations:
+        tunnels_open += each.tunnels_open
+        tunnels_max += each.tunnels
         running += each.running
         concurrency += each.concurrency
         queued_messages += len(each.queue)
@@ -217,15 +219,19 @@ def _service(
         queue_messages=queue_messages,
         queued_bytes=queued_bytes,
         queue_bytes=queue_bytes,
-        tunnels_open=sum([each.tunnels_open for each in registrations]),
-        tunnels_max=sum([each.tunnels for each in registrations]),
-        tunnel_holders=dict(nlargest(HOLDERS_SHOWN_MAX, tunnel_holders.items(), key=itemgetter(1))),
+        tunnels_open=tunnels_open,
+        tunnels_max=tunnels_max,
+        tunnel_holders=_most(tunnel_holders) if tunnel_holders else _NONE,
         weight=weight,
         queue_wait=queue_wait,
         handling=handling,
         newest=len(counts.handling.newest),
         newest_s=counts.handling.newest_s(),
     )
+
+
+def _most(holders: Mapping[str, int]) -> dict[str, int]:
+    return dict(nlargest(HOLDERS_SHOWN_MAX, holders.items(), key=itemgetter(1)))
 
 
 def _broadcasts(

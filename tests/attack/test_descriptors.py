@@ -59,5 +59,6 @@ def test_honest_nodes_join_while_strangers_hold_all_the_connections_they_can(hom
     with limited_node(log, loop) as address, Crowd(address, "127.0.0.2", STRANGERS) as crowd:
         asyncio.run(main(address))
     assert crowd.dialled > STRANGERS, "the node never had to close one"
-    lines = log.read_text().splitlines()
+    # A node that is told to says each link that opens and ends, at most ten in a minute; strangers are no part of that.
+    lines = [line for line in log.read_text().splitlines() if not line.startswith("INFO:iris_py:")]
     assert len(lines) <= LINES_MAX, lines[:LINES_MAX]

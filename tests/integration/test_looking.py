@@ -189,7 +189,7 @@ async def show_events(looking: Looking, first: iris_py.Node, second: iris_py.Nod
     code, text = await looking.run(monitoring.monitor, as_json=False, **one)
     opened = next(event for event in first.recent_events() if event.kind == "link_opened")
     assert re.fullmatch(
-        rf"[\d:.]{{12}}  {first.id[:8]}  link_opened  {opened.node[:8]}    1  -  {re.escape(opened.node_name)}\n", text
+        rf"[\d:.]{{12}}  {first.id[:8]}  link_opened +{opened.node[:8]}    1  -  {re.escape(opened.node_name)}\n", text
     )
     assert (code, "watching 1 node; Ctrl-C" in looking.errors) == (0, True)
     late = {**every, "kinds": ["stalled"], "since": None, "count": 1, "timeout_s": 0.05}

@@ -15,6 +15,7 @@ from iris_overlay.groups.finding import Finding
 from iris_overlay.groups.messages import FindRoot, RootFound
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
+from iris_py.build import build
 from iris_py.observe.answers import PAGE_BYTES, Answer, encode_answer
 from iris_py.observe.desk import ANSWERS_PER_S_MAX, SNAPSHOT_S
 from iris_py.observe.estimates import Estimate
@@ -51,7 +52,7 @@ async def find_everybody(simulation: NodeSimulation, nodes: list[Node]) -> None:
     assert serving == {nodes[3].id, nodes[4].id}
     assert found.total(lambda report: report.statistics.executed) == Estimate(1.0)
     about = reports[nodes[3].id].about
-    assert (about.version, about.clusters) == (iris.__version__, 1)
+    assert (about.version, about.clusters) == (build(), 1)
     route = await nodes[0].find_route("echo")
     assert route is not None
     assert (route.members, route.watchers) == (2, 3)

@@ -407,7 +407,7 @@ def test_a_look_costs_a_few_calls_for_each_name_and_link_and_sets_off_no_collect
         looks.append(_work(node.statistics))
         topic, cluster, link = (more / count for more, count in zip(_differences(looks), (16, 16, 8), strict=True))
         assert topic < 4
-        assert cluster < 20
+        assert cluster < 24  # four of them for the newest durations
         assert link < 12
         gc.collect()
         before = gc.get_stats()[0]["collections"]

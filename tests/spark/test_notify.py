@@ -123,7 +123,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         "the function message= cannot be sent to executors: .*lock.* at its first call",
     ),
     "both": ({"topic": "a", "cluster": "b", "message": "text"}, "either topic= or cluster="),
-    "a number as topic": ({"topic": 5, "message": "text"}, "topic= and cluster= are names"),
+    "a number as topic": ({"topic": 5, "message": "text"}, "topic= must be a text: a name"),
     "no message": ({"topic": "a"}, "message=None must be a column or a function of a row"),
     "a number": ({"topic": "a", "message": "id"}, "the column message='id' is bigint, and must be text or bytes"),
     "no such column": ({"topic": "a", "mode": "batches", "message": ["load"]}, "message= names a column 'load'"),

@@ -6,13 +6,13 @@ import json
 import stat
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from typer.main import get_command
 
+from iris_py.build import build
 from iris_py.cli import commands
 from iris_py.cli.app import make_app, run
 from iris_py.cli.settings import Settings
@@ -85,7 +85,7 @@ def test_each_command_is_the_module_of_its_name() -> None:
 @pytest.mark.parametrize("option", ["--version", "-V"])
 def test_version(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([option]) == 0
-    assert capsys.readouterr().out == f"iris {version('iris-messaging')}\n"
+    assert capsys.readouterr().out == f"iris {build()}\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["keys"]])

@@ -11,6 +11,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import iris_py
+from iris_py.build import commit
 from iris_py.metrics import observe_node, otel
 from iris_py.observe.histogram import HistogramStatistics
 from iris_py.observe.statistics import Histograms, Statistics
@@ -39,7 +40,7 @@ def test_a_reader_sees_what_prometheus_sees(monkeypatch: pytest.MonkeyPatch) -> 
             observe_node(node, provider)
             read = await asyncio.to_thread(points, reader)
             assert read["iris.network_nodes", ()] == 1
-            assert read["iris.build_info", (iris_py.__version__, sys.version.split()[0])] == 1
+            assert read["iris.build_info", (iris_py.__version__, commit(), sys.version.split()[0])] == 1
             assert read["iris.probe_seconds.count", ()] == 0
             assert not [name for name, _attributes in read if name == "iris.probe_seconds"], "nothing has passed"
             shown = everything(["a"])
