@@ -132,14 +132,14 @@ class Operator:
     def see(self, command: str) -> str:
         """Type the next such command of the page until it prints what the page shows; returns the whole output."""
         shown = self._section.take(command)
-        output = ""
+        output, errors = "", ""
         for _attempt in range(ATTEMPTS_MAX):
             process = self.start(shown.command)
             self._lab.until(lambda process=process: process.has_ended, f"{shown.command} ends")  # type: ignore[misc]
-            output = _text(process)
+            output, errors = _text(process), process.errors()
             if not shown.missing(output):
                 return output
-        raise AssertionError(f"{shown.command}: {shown.missing(output)} missing in:\n{output}\n{process.errors()}")
+        raise AssertionError(f"{shown.command}: {shown.missing(output)} missing in:\n{output}\n{errors}")
 
     def read_log(self, *processes: Process) -> None:
         """Wait until the logs of processes have, together, what the next log of the page shows."""

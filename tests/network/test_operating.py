@@ -6,7 +6,7 @@ import re
 import shutil
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -60,12 +60,14 @@ def serve(lab: Lab, hosts: Mapping[str, Mapping[str, str]], *options: str) -> li
 def wait_for_members(lab: Lab, host: str, count: int) -> None:
     """Wait until a host sees so many members."""
     command = [sys.executable, "-m", "iris_py.cli", "members", "databases", "--json"]
+    said: list[dict[str, Any]] = []
     for _attempt in range(30):
         process = lab.run("members", host, command, IRIS_LISTEN=f"{lab.hosts[host].address}:0")
         lab.until(lambda process=process: process.has_ended, "the members are listed")  # type: ignore[misc]
-        if sum(said.get("kind") == "member" for said in process.said) == count:
+        said = process.said
+        if sum(line.get("kind") == "member" for line in said) == count:
             return
-    raise AssertionError(process.said)
+    raise AssertionError(said)
 
 
 def test_a_cloud_is_gone(clouds: Clouds) -> None:
