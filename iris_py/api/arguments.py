@@ -64,7 +64,7 @@ def check_name(name: str, value: object) -> None:
 
 
 def check_file(name: str, value: object, method: Literal["read", "write"]) -> None:
-    """Refuse what is no file in binary mode.
+    """Refuse everything but a file in binary mode.
 
     Args:
         name: The argument.
@@ -100,7 +100,7 @@ def check_chunks(name: str, value: object, *, is_sync: bool = False) -> None:
 
 
 def check_window(name: str, value: object) -> None:
-    """Refuse a window that is none.
+    """Refuse a wrong window.
 
     Raises:
         ConfigurationError: It is no whole number, or one too small or too large.

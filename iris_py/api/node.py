@@ -755,7 +755,7 @@ def _resolve_first(waiting: dict[bytes, deque[asyncio.Future[None]]], group: byt
 
 
 def _log_stranger(event: StrangerRefused) -> None:
-    """Log a connection that is not of this network. One that only ended is none: balancers look so whether a port is open."""
+    """Log a connection from outside of this network. A connection that only ended is a detail: balancers probe ports so."""
     log = logger.warning if event.has_failed else logger.debug
     log(
         "connection_refused",

@@ -46,7 +46,7 @@ class RotationStatus:
 
 
 def check_step(step: object) -> None:
-    """Refuse what is no step of a rotation.
+    """Refuse everything but a step of a rotation.
 
     Raises:
         ConfigurationError: It is none.

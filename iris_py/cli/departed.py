@@ -29,7 +29,7 @@ SINCE_S: Final = 86_400.0
 
 
 class GoneLine(Line, tag="gone", kw_only=True):
-    """A node that has left or died, by what the nodes that answered have seen of it."""
+    """A node that has left or died, as the nodes that answered have seen it."""
 
     time: datetime
     """When the first of them has seen it, by the clock of this machine, in UTC."""
@@ -153,7 +153,7 @@ def _line_of(said: Sequence[_Said]) -> GoneLine:
 
 
 def _complain_of_gaps(found: NodeReports, begin: float) -> None:
-    """Say what cannot be known."""
+    """Say which part of the time no node remembers."""
     silent = sum(report.departures is None for report in found.reports)
     if silent:
         complain(

@@ -344,7 +344,7 @@ def _text_of(line: EventLine | GapLine | DeathLine) -> str:
 
 
 def _death_of(line: DeathLine) -> str:
-    """Return what is known of a death, for people."""
+    """Describe a death for people."""
     count = f"{line.said_by} of {line.watched} watched nodes say{'s' * (line.said_by == 1)} so"
     facts = [
         line.node_address,

@@ -23,7 +23,7 @@ class LostLines:
         self._lost: dict[bytes, tuple[str, str, float]] = {}  # by gateway: its address, the reason, and when
 
     def add(self, gateway: bytes, address: str, reason: str, now: float) -> None:
-        """A line has ended that was not to end."""
+        """Remember a line that was lost."""
         self._lost.pop(gateway, None)
         if len(self._lost) >= LOST_MAX:
             del self._lost[next(iter(self._lost))]
@@ -34,13 +34,13 @@ class LostLines:
 
         Args:
             gateway: The gateway.
-            is_new: Whether there was none to it before.
+            is_new: Whether this is the only line to that gateway.
         """
         if self._lost.pop(gateway, None) is None and is_new and self._lost:
             del self._lost[next(iter(self._lost))]
 
     def status(self, now: float) -> list[dict[str, Any]]:
-        """Return them as plain values, the one that was lost first at the beginning."""
+        """Return the lost lines as plain values, the oldest loss first."""
         return [
             {"gateway": gateway.hex(), "address": address, "reason": reason, "s_ago": now - at}
             for gateway, (address, reason, at) in self._lost.items()

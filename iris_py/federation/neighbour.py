@@ -82,7 +82,7 @@ class Neighbour:
         export_limits: Of each of our rules, by number.
         line_limits: Of all that passes.
         accounts: What has passed, by rule.
-        lost: Its lines that it dialled, and that were lost.
+        lost: Lost lines that the neighbour had dialled.
         incoming: Its requests that run here.
     """
 
@@ -185,7 +185,7 @@ class Neighbour:
         self._import_limits.clear()
 
     def note_opened(self, bundle: Bundle) -> None:
-        """There is a bundle: whoever was lost may be back."""
+        """Handle a new bundle: a lost line may be back."""
         is_new = all(other is bundle for other in self.with_gateway(bundle.gateway))
         self.lost.found(bundle.gateway, is_new=is_new)
 
@@ -207,7 +207,7 @@ class Neighbour:
         return any(bundle.is_usable(now) for bundle in self.bundles.values())
 
     def why_unusable(self) -> str:
-        """Return why there is none, for people: what is wrong with each line, or with each dial that came to nothing."""
+        """Return for people why no line is usable: the fault of each line, or of each failed dial."""
         bad = [f"{bundle.address or bundle.host} {_doubt(bundle)}" for bundle in self.bundles.values()]
         errors = {slot.address or slot.tried: slot.error for slot in self.dials.slots if slot.bundle is None and slot.error}
         bad += [f"{address}: {error}" for address, error in errors.items()]
@@ -291,7 +291,7 @@ class Neighbour:
 
 
 def _doubt(bundle: Bundle) -> str:
-    """Return why a line gets nothing new, of one that is not usable."""
+    """Return why an unusable line gets nothing new."""
     if bundle.is_going:
         return "leaves"
     if not bundle.is_up:

@@ -54,7 +54,7 @@ class GatewayCollector:
         yield refused
 
     def _line_metrics(self, clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
-        """Return what there is of each line: of several lines to one address, the best or the sum."""
+        """Return the metrics of each line. Several lines to one address have one value, the best or the sum."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         up = GaugeMetricFamily("iris_federation_line_up", "Whether new uses go over the line to the gateway.", labels=_PER_LINE)

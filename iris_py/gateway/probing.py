@@ -67,7 +67,7 @@ class Probing:
         return True
 
     def members(self, alias: str, name: str) -> dict[Bundle, int | None]:
-        """Return how many members a cluster of another cloud has, as each line has told; None of one that was not told yet."""
+        """Return the number of members of a cluster of another cloud, by line; None for a line that has not told it yet."""
         neighbour = self._core.lines.neighbours.get(alias)
         told = self._told.get((alias, name), {})
         found: dict[Bundle, int | None] = {}

@@ -55,7 +55,7 @@ class Watch:
         self._stopped_s = 0.0
 
     def look(self, now: float, stopped_s: float) -> None:
-        """Ask for a sign of life, or find out why there is none. In the thread of the watchdog.
+        """Ask for a sign of life, or read the stack of a loop that gives none. Runs in the thread of the watchdog.
 
         Args:
             now: The time, in seconds.

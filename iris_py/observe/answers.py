@@ -309,7 +309,7 @@ class Pages:
         )
 
     def statistics(self) -> Statistics | None:
-        """Return the numbers of the node; None if what it says are none. Parts that were not asked for have their defaults."""
+        """Return the numbers of the node; None if the answer is malformed. Parts that nobody asked for have their defaults."""
         parts = dict(self._parts)
         for name in ("events", "departures"):
             parts.pop(name, None)
@@ -317,7 +317,7 @@ class Pages:
         return _convert({**counts, **parts, "links": {**links, "each": peers}}, Statistics)
 
     def departures(self) -> tuple[Departure, ...] | None:
-        """Return the nodes that have left or died, as the node has seen it; None if what it says are none."""
+        """Return the nodes that have left or died, as the node has seen it; None if the answer is malformed."""
         return _convert(self._parts.get("departures", []), tuple[Departure, ...])
 
     def tells(self, part: str) -> bool:
@@ -325,7 +325,7 @@ class Pages:
         return part in self._parts
 
     def events(self) -> tuple[EventRecord, ...] | None:
-        """Return the events of the node; None if what it says are none."""
+        """Return the events of the node; None if the answer is malformed."""
         return _convert(self._parts.get("events", []), tuple[EventRecord, ...])
 
 

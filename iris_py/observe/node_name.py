@@ -1,4 +1,4 @@
-"""A node, by what it says of itself and what others say of it."""
+"""A node, as it describes itself and as others describe it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class NodeName(msgspec.Struct, frozen=True):
-    """A node, by what others say of it."""
+    """A node, as others describe it."""
 
     id: str
     """The node id: 32 hexadecimal digits."""

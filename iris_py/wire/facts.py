@@ -72,6 +72,6 @@ def named(name: str) -> bytes:
 
 
 def name_in(data: bytes) -> str:
-    """Return the name of a node among its facts; empty if it tells none, or none that could be one."""
+    """Return the name of a node from its facts; empty without a name, or if the name is invalid."""
     name = decode_facts(data).get(NAME, b"").decode("ascii", "replace") if data else ""
     return name if is_name(name) else ""

@@ -182,7 +182,7 @@ class Cloud:
 
     @property
     def started(self) -> tuple[GatewayProcess, ...]:
-        """Its gateways, also those that have ended."""
+        """The gateways of this cloud, including those that have ended."""
         return tuple(self._started)
 
     def begin(self, *seeds: str, http: str = "") -> GatewayProcess:

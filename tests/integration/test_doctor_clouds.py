@@ -53,7 +53,7 @@ async def look(pair: Pair, node: iris_py.Node, name: str, cluster: str | None = 
 async def until_found(
     pair: Pair, node: iris_py.Node, status: Status, *parts: str, name: str = "clouds", cluster: str | None = None
 ) -> Finding:
-    """Make a check until it finds something: gateways notice one by one what happens."""
+    """Repeat a check until it finds something: gateways notice a fault at different times."""
     found = None
     try:
         async with asyncio.timeout(PATIENCE_S):

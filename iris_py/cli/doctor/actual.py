@@ -499,7 +499,7 @@ def _handler_s(service: ServiceStatistics) -> float | None:
 
 
 def _convert(told: dict[str, Any], kind: type[_Answer]) -> _Answer | None:
-    """Return what a gateway has told; None if it is malformed."""
+    """Return the answer of a gateway; None if the answer is malformed."""
     try:
         return msgspec.convert(told, kind)
     except msgspec.ValidationError:

@@ -79,7 +79,7 @@ async def clouds(subject: Subject) -> Finding:
 
 
 def _look_at_cloud(found: _Found, alias: str, gateways: Iterable[GatewayStatus], names: dict[str, str]) -> list[str]:
-    """Note what is wrong with one cloud; return a description if it is reached."""
+    """Note the faults of one cloud; return a description if the cloud is reached."""
     views = {gateway.node: gateway.clouds[alias] for gateway in gateways if alias in gateway.clouds}
     ignorant = [_name(gateway.node, names) for gateway in gateways if alias not in gateway.clouds]
     up = {node: cloud for node, cloud in views.items() if cloud.is_up}
@@ -177,7 +177,7 @@ def _failing(cloud: CloudStatus) -> list[FarDial]:
 
 
 def _lost(cloud: CloudStatus) -> list[str]:
-    """Return the lines that ought to be there, each with what is wrong with it."""
+    """Return the expected lines, each with its fault."""
     silent = [f"{line.address} is silent for {line.heard_s_ago:.0f} s" for line in cloud.bundles if line.is_suspect]
     errors = {dial.address: dial.error for dial in _failing(cloud)}
     gone = [f"one from {loss.address} ended {loss.s_ago:.0f} s ago ({loss.reason})" for loss in cloud.lost]

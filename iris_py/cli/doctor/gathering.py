@@ -127,7 +127,7 @@ async def gather(
 
 
 async def _one(name: str, summary: str, find: Callable[[], Awaitable[Sequence[object]]]) -> Gathered:
-    """Gather one part within its time. One that fails leaves the others as they are."""
+    """Gather one part within its time limit. If that fails, the other parts are gathered all the same."""
     try:
         async with asyncio.timeout(PART_S):
             return Gathered(name, summary, await find())

@@ -160,7 +160,7 @@ def look_at_disks(uses: Mapping[Path, str]) -> tuple[Disk, ...]:
     """Return the room on the disks of directories; of those that share a disk the first stands for all. It blocks.
 
     Args:
-        uses: What is written, by the directory; of one that is not there its parent counts.
+        uses: The use of each directory. A directory that does not exist is on the disk of its parent.
     """
     found: dict[int, Disk] = {}
     for directory, use in uses.items():

@@ -100,7 +100,7 @@ def known_secrets(settings: Settings, environ: Mapping[str, str] = os.environ) -
 
 
 def read_file_values(settings: Settings, environ: Mapping[str, str] = os.environ) -> Mapping[str, object]:
-    """Return what stands in the configuration file, checked by nobody; nothing if it cannot be read. It blocks."""
+    """Return the content of the configuration file, unchecked; empty if the file cannot be read. It blocks."""
     with suppress(OSError, ConfigurationError, ValueError):
         path = config_path(settings.config_file(), environ)
         if path is not None:

@@ -41,7 +41,7 @@ class Seen:
         self.answers: dict[tuple[str, tuple[str, ...]], object] = {}
 
     def lines(self) -> list[SeenLine]:
-        """Return what was asked and answered. The settings are left out: `settings.jsonl` has them."""
+        """Return the questions and their answers, without the settings, which `settings.jsonl` has."""
         return [
             SeenLine(name, about, answer)
             for (name, about), answer in self.answers.items()

@@ -251,7 +251,7 @@ class Deaths:
     """The deaths that nodes remember."""
 
     asked: int
-    """Nodes that have told what they remember."""
+    """Nodes that have told the departures they remember."""
     deaths: tuple[Death, ...] = ()
 
 
@@ -304,7 +304,7 @@ class FarLine(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the gateway there."""
     address: str = ""
     is_suspect: bool = False
-    """Whether nothing is heard over it, so that it gets nothing new."""
+    """Whether the line is silent. Nothing new is sent over a silent line."""
     is_going: bool = False
     """Whether the gateway there leaves."""
     heard_s_ago: float = 0.0

@@ -164,7 +164,7 @@ class Pending(msgspec.Struct, eq=False):
         return self.reservation is not None and (self.offer is not None or self.kind == packets.REQUEST_ONCE)
 
     def note_place_refused(self) -> None:
-        """Note that its member keeps no place for it: the member would take a CANCEL for that of the next RESERVE."""
+        """Note that the member keeps no place for the request. It would take a CANCEL for one of the next RESERVE."""
         if self.kind == packets.RESERVE:
             self.offer = None
 

@@ -48,7 +48,7 @@ class Place:
         self._waiting: dict[Caller, Asking] = {}  # in the order of their arrival
 
     def ask(self, asking: Asking, now: float) -> bool:
-        """Let a caller wait for the place; returns False if too many wait. :meth:`grant` says who has it."""
+        """Let a caller wait for the place; returns False if too many wait. :meth:`grant` gives the place."""
         for caller in [caller for caller, having in self._having.items() if having.until <= now]:
             del self._having[caller]
         if len(self._having) + len(self._waiting) >= CALLERS_MAX:
@@ -71,13 +71,13 @@ class Place:
         return (self._having.pop(caller, None) or self._waiting.pop(caller, None)) is not None
 
     def forget_peer(self, peer: Peer) -> None:
-        """Give back what a node has or waits for."""
+        """Remove all callers of a node, with or without the place."""
         for table in (self._having, self._waiting):
             for caller in [caller for caller in table if caller[0] is peer]:
                 del table[caller]
 
     def turn_away(self, name: str) -> list[Asking]:
-        """Let nobody wait any longer for a request to a cluster, which this node has left; returns those that did."""
+        """Remove the callers that wait for a cluster which this node has left; returns them."""
         turned_away = [asking for asking in self._waiting.values() if asking.group.name == name]
         for asking in turned_away:
             del self._waiting[asking.caller]
