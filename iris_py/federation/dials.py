@@ -8,6 +8,7 @@ while.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,13 +24,24 @@ BACK_OFF_S_MIN = 0.1
 BACK_OFF_S_MAX = 5.0
 #: A bundle that has lived for so long (seconds) was no accident: its slot begins with short waits again.
 LIFE_S = 60.0
-#: The least wait (seconds) of a slot that has found a gateway to which there is a bundle already: the next dial may come to
-#: another one, behind a load balancer. It doubles up to the second, for else there is none until somebody starts one. Too
-#: small: handshakes for nothing; too large: the other gateway, or one that was started, is found late.
+#: Mean wait (seconds) of a slot that has found a gateway to which there is a bundle already: behind a load balancer, the next
+#: dial may come to another gateway. It doubles up to the second one. Too small: handshakes for nothing; too large: the other
+#: gateway, or a gateway that starts later, is found late.
 DUPLICATE_S_MIN = 0.5
 DUPLICATE_S_MAX = 15.0
+#: No pause is longer than this many mean pauses: an exponential distribution has no end.
+PAUSES_MAX = 3.0
 #: The wait (seconds) of a slot while another one dials the only address that is left.
 TURN_S = 0.5
+
+
+def draw_pause(mean_s: float, rng: Rng) -> float:
+    """Draw a pause (seconds) from an exponential distribution, for dials to an address that may be a load balancer.
+
+    Such pauses have no rhythm. Two gateways that dial a round-robin load balancer in one rhythm take turns, and each is led to
+    the gateway that the other one needs.
+    """
+    return mean_s * min(PAUSES_MAX, -math.log(1.0 - rng.random()))
 
 
 class Slot:
@@ -112,8 +124,8 @@ class Dials:
             self.slots.remove(slot)
             return
         if is_duplicate:
-            pause_s = min(DUPLICATE_S_MAX, DUPLICATE_S_MIN * 2.0 ** min(slot.duplicates, 16))
-            slot.dial_at = now + pause_s * (1.0 + self._rng.random())
+            mean_s = min(DUPLICATE_S_MAX, DUPLICATE_S_MIN * 2.0 ** min(slot.duplicates, 16))
+            slot.dial_at = now + draw_pause(mean_s, self._rng)
             slot.duplicates += 1
             slot.error, slot.failures = "", 0  # who was found is well
             return

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from iris_overlay.events import DialRequested
 from iris_overlay.timers import DeadlineTable
 from iris_py.federation.bundle import Bundle
+from iris_py.federation.dials import draw_pause
 from iris_py.federation.frames import LINE_GROUP
 from iris_py.federation.handshake import FederationHandshake, pairs_of
 from iris_py.federation.hello import BUNDLE_ID_BYTES, HelloError, LineHello, decode_hello, encode_hello
@@ -36,12 +37,11 @@ if TYPE_CHECKING:
 
 #: Accepted connections that have not proven anything yet, as inside a network (3.2).
 HANDSHAKES_MAX = 256
-#: Pause (seconds) before a connection of a bundle, but for connection 0, is dialled again; up to twice as much, by chance: else
-#: those that are missing come to a load balancer always in the same order, and always to the wrong gateways. Too small: a
-#: gateway that refuses it is asked all the time; too large: its bulk goes over fewer connections for as long.
+#: Mean pause (seconds) before a connection of a bundle, but for connection 0, is dialled again. Too small: a gateway that
+#: refuses the connection is asked all the time; too large: the bundle's bulk goes over fewer connections for as long.
 CONNECTION_RETRY_S = 1.0
-#: The same address can lead to several gateways, behind a load balancer: so often a further connection is dialled until it
-#: comes to the gateway of its bundle. Then the bundle has one fewer, and tries are rare.
+#: A load balancer may lead one address to several gateways. A further connection is dialled this often until it comes to the
+#: gateway of its bundle. Then the bundle has one connection fewer, and the mean pause becomes :data:`CONNECTION_REST_S`.
 CONNECTION_TRIES_MAX = 16
 CONNECTION_REST_S = 60.0
 
@@ -576,8 +576,8 @@ class Lines:
             self._tries.pop((bundle, purpose.index), None)
             return
         tries = self._tries[bundle, purpose.index] = self._tries.get((bundle, purpose.index), 0) + 1
-        pause_s = CONNECTION_RETRY_S if tries < CONNECTION_TRIES_MAX else CONNECTION_REST_S
-        self._retries.set((bundle, purpose.index), now + pause_s * (1.0 + self._rng.random()))
+        mean_s = CONNECTION_RETRY_S if tries < CONNECTION_TRIES_MAX else CONNECTION_REST_S
+        self._retries.set((bundle, purpose.index), now + draw_pause(mean_s, self._rng))
 
     def _miss_duplicate(self, line: Line, now: float) -> None:
         """There is another bundle to the gateway that a slot has dialled."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 from typing import TYPE_CHECKING, cast
 
@@ -9,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.federation.dials import BACK_OFF_S_MAX, BACK_OFF_S_MIN, DUPLICATE_S_MAX, DUPLICATE_S_MIN, LIFE_S, TURN_S, Dials
+from iris_py.federation.dials import (
+    BACK_OFF_S_MAX,
+    BACK_OFF_S_MIN,
+    DUPLICATE_S_MAX,
+    DUPLICATE_S_MIN,
+    LIFE_S,
+    PAUSES_MAX,
+    TURN_S,
+    Dials,
+    draw_pause,
+)
+from iris_py.federation.lines import CONNECTION_TRIES_MAX
 
 if TYPE_CHECKING:
     from iris_py.federation.bundle import Bundle
@@ -91,7 +103,7 @@ def test_a_duplicate_is_tried_again_ever_later_and_is_no_failure() -> None:
         (slot,) = dials.due(now)
         dials.failed(slot, "", now, is_duplicate=True)
         pause_s = min(DUPLICATE_S_MAX, DUPLICATE_S_MIN * 2**count)
-        assert now + pause_s <= slot.dial_at <= now + 2 * pause_s
+        assert now <= slot.dial_at <= now + PAUSES_MAX * pause_s
         assert (slot.failures, slot.error) == (0, "")
         now = slot.dial_at
     (slot,) = dials.slots
@@ -99,7 +111,7 @@ def test_a_duplicate_is_tried_again_ever_later_and_is_no_failure() -> None:
     dials.failed(slot, "it broke", now)
     (slot,) = dials.due(now + BACK_OFF_S_MAX)
     dials.failed(slot, "", now, is_duplicate=True)
-    assert slot.dial_at <= now + 2 * DUPLICATE_S_MIN, "after a bundle it begins anew"
+    assert slot.dial_at <= now + PAUSES_MAX * DUPLICATE_S_MIN, "after a bundle it begins anew"
 
 
 def test_other_addresses_are_dialled_from_now_on() -> None:
@@ -172,4 +184,19 @@ def test_whatever_happens_no_address_is_dialled_twice_at_once(
         assert not any(slot.is_idle for slot in dials.slots[max(wanted, 0) :]) or len(dials.slots) == wanted
         idle = [slot for slot in dials.slots if slot.is_idle]
         assert (dials.deadline() is None) == (not idle)
-        assert all(slot.dial_at <= now + 2 * DUPLICATE_S_MAX for slot in idle)
+        assert all(slot.dial_at <= now + PAUSES_MAX * DUPLICATE_S_MAX for slot in idle)
+
+
+def test_two_that_dial_in_turns_fall_out_of_step() -> None:
+    """Round robin leads each of two to the target of the other one as long as both dial in one rhythm."""
+    rng = Random(1)
+    for _ in range(2000):
+        dials_at = [draw_pause(1.0, rng), draw_pause(1.0, rng)]
+        turns, tries = itertools.count(int(dials_at[0] < dials_at[1])), 0
+        while len(dials_at) == 2:
+            dialler = dials_at.index(min(dials_at))
+            if next(turns) % 2 == dialler:
+                break  # one of them is led to its target, and the other one's next dial, too
+            dials_at[dialler] += draw_pause(1.0, rng)
+            tries += 1
+        assert tries < 2 * CONNECTION_TRIES_MAX

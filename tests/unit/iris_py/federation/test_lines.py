@@ -8,9 +8,15 @@ import pytest
 
 from iris_py.federation import lines
 from iris_py.federation.calling import encode_outcome
+from iris_py.federation.dials import PAUSES_MAX
 from iris_py.federation.events import BundleChanged
 from iris_py.federation.health import SUSPECT_S
-from iris_py.federation.lines import CONNECTION_REST_S, CONNECTION_RETRY_S, CONNECTION_TRIES_MAX, HandshakeRefused
+from iris_py.federation.lines import (
+    CONNECTION_REST_S,
+    CONNECTION_RETRY_S,
+    CONNECTION_TRIES_MAX,
+    HandshakeRefused,
+)
 from iris_py.link.events import HANDSHAKE_LATE
 from iris_security import CloudKey
 from tests.unit.iris_py.federation.pair import FIRST, KEYS, SECOND, Gateway, Hall, one_each, settings_of, two_clouds
@@ -119,6 +125,18 @@ def test_behind_a_load_balancer_bundles_come_to_different_gateways_with_all_conn
             assert all(len([each for each in b.links if each is not None]) == 4 for b in gateway.bundles("us"))
 
 
+def test_two_gateways_that_dial_one_load_balancer_get_all_connections() -> None:
+    for seed in range(5):
+        hall = Hall(seed)
+        far = [hall.add(f"10.0.1.{n}:1", "eu", settings_of("eu", {"us": {}}, [{"cluster": "db"}])) for n in range(2)]
+        hall.listening["balancer:1"] = far
+        settings = settings_of("us", {"eu": {"dial": ["balancer:1"]}}, (), [{"cluster": ">"}])
+        near = [hall.add(f"10.0.0.{n}:1", "us", settings) for n in range(2)]
+        hall.until(lambda near=near: all(len(each.bundles("eu")) == 2 for each in near), 300.0)
+        bundles = [bundle for each in near for bundle in each.bundles("eu")]
+        hall.until(lambda bundles=bundles: all(link and link.is_open for bundle in bundles for link in bundle.links))
+
+
 def test_a_balancer_that_never_comes_to_the_right_gateway_is_asked_rarely() -> None:
     hall, us, eu = one_each()
     address = us.bundle("eu").address
@@ -133,7 +151,7 @@ def test_a_balancer_that_never_comes_to_the_right_gateway_is_asked_rarely() -> N
     assert CONNECTION_TRIES_MAX < len(us.dials) < 150
     hall.listening[address] = [eu]
     bundle = next(each for each in us.bundles("eu") if each.gateway == eu.core.lines._introduction.gateway)
-    hall.advance(2 * CONNECTION_REST_S + 1.0)
+    hall.advance(PAUSES_MAX * CONNECTION_REST_S + 1.0)
     assert bundle.links[2] is not None
     assert not us.core.lines._tries
 
@@ -148,7 +166,7 @@ def test_a_further_connection_that_is_lost_is_dialled_again() -> None:
     hall.advance(0.1)
     assert us.bundle("eu").links[3] is None
     assert us.is_usable("eu")
-    hall.advance(2 * CONNECTION_RETRY_S + 0.5)
+    hall.advance(PAUSES_MAX * CONNECTION_RETRY_S + 0.5)
     join(us, eu)
     assert us.bundle("eu").links[3] is not None
     assert eu.bundle("us").links[3] is not None
@@ -163,7 +181,7 @@ def test_a_further_connection_that_only_the_dialling_side_has_lost_is_replaced()
     link.abort("a test")
     us.core.link_received(link, hall.now)
     us.transmit()
-    hall.advance(3.0)
+    hall.advance(PAUSES_MAX * CONNECTION_RETRY_S + 0.5)
     assert us.bundle("eu").links[2] is not None
     assert eu.bundle("us").links[2] not in (None, stale)
     join(us, eu)

@@ -11,8 +11,10 @@ from iris_py.errors import NoMembers
 from iris_py.federation import frames, openings
 from iris_py.federation.calling import Status, encode_outcome
 from iris_py.federation.channels import FAR_SIDE
+from iris_py.federation.dials import PAUSES_MAX
 from iris_py.federation.events import ChannelChanged, ChannelOffer, ChannelOpened, ChannelRefused, ChannelWithdrawn, UseRefused
 from iris_py.federation.frames import encode_control
+from iris_py.federation.lines import CONNECTION_RETRY_S
 from iris_py.patterns.tunnel.stream import Failure
 from iris_py.wire.headers import encode_headers
 from tests.unit.iris_py.federation.pair import Gateway, Hall, one_each, settings_of
@@ -210,7 +212,7 @@ def test_an_offer_of_a_connection_that_was_dialled_anew_is_withdrawn() -> None:
     link.abort("a test")
     us.core.link_received(link, hall.now)
     us.transmit()
-    hall.until(lambda: us.bundle("eu").links[1] is not None, 3.0)
+    hall.until(lambda: us.bundle("eu").links[1] is not None, PAUSES_MAX * CONNECTION_RETRY_S + 0.5)
     hall.advance(0.1)
     assert [event.offer for event in eu.events_of(ChannelWithdrawn)] == [offer]
     assert accept(eu, offer) is None
