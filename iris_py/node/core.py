@@ -484,7 +484,7 @@ class NodeCore:
         self.surveyor.handle_timeout(now)
         self.pubsub.handle_timeout(now)
         self.tunnels.handle_timeout(now)
-        self.service.repetitions.expire(now)
+        self.service.handle_timeout(now)
         self._inbound.handle_timeout(now)
         self._idle_groups.handle_timeout(now)
         self.overlay.handle_timeout(now)
@@ -571,15 +571,15 @@ class NodeCore:
 
     def has_new_deadline(self) -> bool:
         """Tell whether :meth:`deadline` may be earlier than it was, or there are datagrams to send."""
-        return self._rare_deadline_changed or self.requester.has_new_deadline
+        return self._rare_deadline_changed or self.requester.has_new_deadline or self.service.has_new_deadline
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        if self._rare_deadline_changed:
+        if self._rare_deadline_changed or self.service.has_new_deadline:
             self._rare_deadline_changed = False
-            rare_ones = (self._link_deadlines, self._outbound, self.overlay, self.surveyor, self.pubsub, self.tunnels)
-            times = [time for time in (each.deadline() for each in rare_ones) if time is not None]
-            self._rare_deadline = min(times, default=None)
+            rare_ones = (self._outbound, self.overlay, self.service, self.surveyor, self.pubsub, self.tunnels)
+            times = [each.deadline() for each in (self._link_deadlines, *rare_ones)]
+            self._rare_deadline = min((time for time in times if time is not None), default=None)
         rare, requests = self._rare_deadline, self.requester.deadline()
         return rare if requests is None or (rare is not None and rare < requests) else requests
 
@@ -780,7 +780,7 @@ class NodeCore:
     def _peer_lost(self, peer: Peer, now: float, unsent: set[int], **kind: bool) -> None:
         self.requester.peer_lost(peer, now, unsent, **kind)
         self.surveyor.peer_lost(peer, unsent)
-        self.service.peer_lost(peer)
+        self.service.peer_lost(peer, now)
         self.pubsub.peer_lost(peer)
 
     def _handle_routed(self, event: PacketReceived, now: float) -> None:

@@ -395,7 +395,7 @@ class Inbound:
 
     def _receive_cancel(self, message: PeerMessage, now: float) -> None:
         if not self._tunnels.receive_cancel(message.peer, message.id):
-            self._service.receive_cancel(message.peer, message.id)
+            self._service.receive_cancel(message.peer, message.id, now)
 
     def _receive_pause(self, message: PeerMessage, now: float) -> None:
         if not message.group.is_topic:

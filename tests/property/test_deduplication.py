@@ -111,13 +111,13 @@ class DeduplicationMachine(RuleBasedStateMachine):
         if self.waiting:
             peer, id_ = list(self.waiting)[index % len(self.waiting)]
             del self.waiting[peer, id_]
-            self.service.receive_cancel(peer, id_)
+            self.service.receive_cancel(peer, id_, 0.0)
 
     @rule(index=INDEX)
     def lose(self, index: int) -> None:
         peer = self.peers[index % len(self.peers)]
         self.waiting = {caller: identity for caller, identity in self.waiting.items() if caller[0] is not peer}
-        self.service.peer_lost(peer)
+        self.service.peer_lost(peer, 0.0)
 
     @rule(step_s=st.sampled_from((0.001, 6.0, WINDOW_S / 2)))
     def wait(self, step_s: float) -> None:

@@ -79,14 +79,14 @@ class ServiceMachine(RuleBasedStateMachine):
         if self.unanswered:
             peer, id_ = list(self.unanswered)[index % len(self.unanswered)]
             del self.unanswered[peer, id_]
-            self.service.receive_cancel(peer, id_)
+            self.service.receive_cancel(peer, id_, 0.0)
 
     @rule(index=INDEX)
     def lose(self, index: int) -> None:
         peer = self.peers[index % len(self.peers)]
         for key in [key for key in self.unanswered if key[0] is peer]:
             del self.unanswered[key]
-        self.service.peer_lost(peer)
+        self.service.peer_lost(peer, 0.0)
 
     @rule(index=INDEX, hands_back=st.booleans())
     def close(self, index: int, hands_back: bool) -> None:

@@ -10,7 +10,10 @@ import pytest
 
 import iris_py as iris
 from iris_py.connector import Asker
+from iris_py.patterns.request import place
+from iris_py.peers.message import PeerMessage
 from iris_py.testing import NodeSimulation, run
+from iris_py.wire import packets
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -145,3 +148,49 @@ def test_who_asks_right_after_a_death_waits_until_others_can_tell_what_it_was(is
     for step in range(2, 10):
         behind_s = step * 0.0005
         simulate(scenario, 1 + step)
+
+
+def reserve(liar: iris.Node, member: iris.Node, keys: Sequence[bytes], time_left_ms: int) -> None:
+    """Ask a member for its place as no honest node does: the liar never asks the requests, and gives nothing back."""
+    core, now = liar._core, liar._loop.time()
+    peer, group = core.peers.find(member._core.info.id), core.groups.find("work")
+    assert peer is not None
+    assert peer.link is not None
+    assert group is not None
+    for number, key in enumerate(keys):
+        identity = key.rjust(packets.IDENTITY_BYTES)
+        core._outbound.gather(PeerMessage(group, peer, packets.RESERVE, 1_000_000 + number, time_left_ms, identity), now)
+    core._outbound.touch(peer.link, now)
+    liar._driver.wake()
+
+
+@pytest.mark.parametrize(
+    ("keys", "time_left_ms", "waits_s"),
+    [
+        (1, 20_000, 20.0),
+        (1, packets.TIME_LEFT_MS_MAX, 60.0),
+        (place.CALLERS_MAX + 100, packets.TIME_LEFT_MS_MAX, 60.0),
+    ],
+)
+def test_a_caller_that_keeps_the_place_keeps_it_for_a_bounded_time(
+    monkeypatch: pytest.MonkeyPatch, keys: int, time_left_ms: int, waits_s: float
+) -> None:
+    """It is linked, so nothing else ends its place, and no further caller asks: only the clock of the member does."""
+    monkeypatch.setattr(place, "HELD_S_MAX", 60.0)
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        liar, caller, member = await simulation.start_nodes(3)
+        await member.join("work", Mortal(simulation, member, 0.0))
+        for each in (liar, caller):
+            await each.members("work")
+            await simulation.until(lambda each=each: each.members("work"))  # type: ignore[misc]
+            assert await each.request("work", b"2") == b"2"  # it has a link now
+        waiting = member._core.service._place
+        began_at = asyncio.get_running_loop().time()
+        reserve(liar, member, [b"%d" % number for number in range(keys)], time_left_ms)
+        await simulation.until(lambda: waiting._having and len(waiting._deadlines) == min(keys, place.CALLERS_MAX))
+        assert await ask(caller, [3]) == {3: b"3"}
+        # Not at the next timer of something else: the round trips take milliseconds.
+        assert waits_s <= asyncio.get_running_loop().time() - began_at <= waits_s + 0.02
+
+    simulate(scenario)

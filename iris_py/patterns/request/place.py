@@ -3,22 +3,34 @@
 One request has the place at a time. It may have several callers: copies of one task ask for the same, and a second member
 would end by a request that has ended the first. So a request waits at the member that its key chooses, and goes to no other one
 because the place is taken.
+
+Callers are trusted as members of the cluster are, but one that crashes or lies must not keep the place from the others. So a
+request has the place for a bounded time, peers take turns, and the peer with the most waiting callers makes room.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from iris_overlay.timers import DeadlineTable
+
 if TYPE_CHECKING:
     from iris_py.patterns.request.repetitions import Caller
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
 
-__all__ = ["CALLERS_MAX", "Asking", "Place"]
+__all__ = ["CALLERS_MAX", "HELD_S_MAX", "HOLDERS_MAX", "Asking", "Place"]
 
 #: Callers that have the place of a member or wait for it. Too small: a request goes to another member, where a copy of it may
 #: end a second one; too large: memory, at 200 bytes each. Each task of Spark has at most a window of requests (64) under way.
 CALLERS_MAX: Final = 4096
+#: Callers of one request that have the place together. Further ones wait. Too small: of many copies of a task some wait for the
+#: others; too large: fewer callers of other requests can wait. No more callers can wait for one execution (`repetitions`).
+HOLDERS_MAX: Final = 256
+#: How long one request has the place, whatever its callers say and however many there are (seconds). Too small: a request that
+#: takes longer runs beside the next one, and if the member ends, nobody can tell which of them did it; too large: a caller that
+#: has the place and neither asks nor gives it back keeps the others waiting for as long.
+HELD_S_MAX: Final = 3600.0
 
 
 class Asking:
@@ -28,7 +40,7 @@ class Asking:
         group: The cluster, as the caller asks it.
         caller: The caller, and the id of its request.
         key: The cluster and the identity of the request.
-        until: How long the caller waits for the reply (seconds).
+        until: When the caller stops waiting for the reply (seconds).
     """
 
     __slots__ = ("caller", "group", "key", "until")
@@ -45,44 +57,89 @@ class Place:
 
     def __init__(self) -> None:
         self._having: dict[Caller, Asking] = {}  # all of one key
-        self._waiting: dict[Caller, Asking] = {}  # in the order of their arrival
+        self._held_until = 0.0  # when the request that has the place loses it
+        self._had: Peer | None = None  # the peer whose turn was the last
+        # The peers in the order of their turns, and the callers of each in the order of their arrival. No peer without callers.
+        self._waiting: dict[Peer, dict[Caller, Asking]] = {}
+        self._deadlines: DeadlineTable[Caller] = DeadlineTable()  # of all callers
 
-    def ask(self, asking: Asking, now: float) -> bool:
-        """Let a caller wait for the place; returns False if too many wait. :meth:`grant` gives the place."""
-        for caller in [caller for caller, having in self._having.items() if having.until <= now]:
-            del self._having[caller]
-        if len(self._having) + len(self._waiting) >= CALLERS_MAX:
-            return False
-        self._waiting[asking.caller] = asking
-        return True
+    def deadline(self) -> float | None:
+        """Return when the time of the next caller ends; None if nobody has the place or waits."""
+        return self._deadlines.deadline()
 
-    def grant(self) -> list[Asking]:
+    def ask(self, asking: Asking, now: float) -> Asking | None:
+        """Let a caller wait for the place. :meth:`grant` gives the place.
+
+        Returns:
+            The caller that is to ask another member because too many wait: the newest of the peer with the most waiting
+            callers, which may be the one that asks. None if there is room.
+        """
+        self._expire(now)
+        self.give_back(asking.caller)  # of two with one id, which only a liar sends, the last counts
+        peer = asking.caller[0]
+        self._waiting.setdefault(peer, {})[asking.caller] = asking
+        self._deadlines.set(asking.caller, asking.until)
+        if len(self._deadlines) <= CALLERS_MAX:
+            return None
+        # Of peers with as many callers each, the one that asks makes room.
+        largest = max(self._waiting, key=lambda each: (len(self._waiting[each]), each is peer))
+        *_older, newest = self._waiting[largest].values()
+        self.give_back(newest.caller)
+        return newest
+
+    def grant(self, now: float) -> list[Asking]:
         """Give the place to those that wait for the request which has it, or for the next one if it is free; returns them."""
+        self._expire(now)
         if not self._waiting:
             return []
-        key = next(iter((self._having or self._waiting).values())).key
-        granted = [asking for asking in self._waiting.values() if asking.key == key]
+        if self._having:
+            key = next(iter(self._having.values())).key
+        else:
+            if self._had in self._waiting:  # the other peers have their turn first, also those that came later
+                self._waiting[self._had] = self._waiting.pop(self._had)
+            self._had, callers = next(iter(self._waiting.items()))
+            key = next(iter(callers.values())).key
+            self._held_until = now + HELD_S_MAX
+        waiting = [asking for each in self._waiting.values() for asking in each.values() if asking.key == key]
+        granted = waiting[: HOLDERS_MAX - len(self._having)]
         for asking in granted:
-            self._having[asking.caller] = self._waiting.pop(asking.caller)
+            self._wait_no_longer(asking.caller)
+            self._having[asking.caller] = asking
+            self._deadlines.set(asking.caller, min(asking.until, self._held_until))
         return granted
 
     def give_back(self, caller: Caller) -> bool:
         """Take the place from a caller, or let it wait no longer; returns whether it had the place or waited."""
-        return (self._having.pop(caller, None) or self._waiting.pop(caller, None)) is not None
+        self._deadlines.cancel(caller)
+        return self._wait_no_longer(caller) or self._having.pop(caller, None) is not None
 
     def forget_peer(self, peer: Peer) -> None:
         """Remove all callers of a node, with or without the place."""
-        for table in (self._having, self._waiting):
-            for caller in [caller for caller in table if caller[0] is peer]:
-                del table[caller]
+        having = [caller for caller in self._having if caller[0] is peer]
+        for caller in (*having, *self._waiting.get(peer, ())):
+            self.give_back(caller)
 
     def turn_away(self, name: str) -> list[Asking]:
         """Remove the callers that wait for a cluster which this node has left; returns them."""
-        turned_away = [asking for asking in self._waiting.values() if asking.group.name == name]
+        waiting = [asking for callers in self._waiting.values() for asking in callers.values()]
+        turned_away = [asking for asking in waiting if asking.group.name == name]
         for asking in turned_away:
-            del self._waiting[asking.caller]
+            self.give_back(asking.caller)
         return turned_away
 
     def owes(self, peer: Peer) -> bool:
         """Tell whether a node waits for the place."""
-        return any(caller[0] is peer for caller in self._waiting)
+        return peer in self._waiting
+
+    def _wait_no_longer(self, caller: Caller) -> bool:
+        callers = self._waiting.get(caller[0], {})
+        if callers.pop(caller, None) is None:
+            return False
+        if not callers:
+            del self._waiting[caller[0]]
+        return True
+
+    def _expire(self, now: float) -> None:
+        """Remove the callers whose time is over: they wait for no answer."""
+        for caller in self._deadlines.expired(now):
+            self.give_back(caller)

@@ -49,6 +49,7 @@ class Service:
         executed: Requests handed to handlers.
         rejected: Requests refused, by the name of the :class:`~iris_py.wire.packets.Rejection`.
         repetitions: What is known of idempotent requests.
+        has_new_deadline: Whether :meth:`deadline` may be earlier than it was.
         out: What :meth:`messages_to_send` takes.
         events: What :meth:`events_received` takes.
     """
@@ -56,6 +57,7 @@ class Service:
     def __init__(self, losses: Losses) -> None:
         self._losses = losses
         self._place = Place()
+        self.has_new_deadline = False
         self.executed = 0
         self.rejected: dict[str, int] = {}
         self.repetitions: Deduplicator[Execution] = Deduplicator()
@@ -379,18 +381,20 @@ class Service:
             self.out.append(PeerMessage(group, peer, packets.REPLY, request_id, 0, reply))
         elif lost := self._losses.refuse(key, peer.id, now):
             self._reject(group, peer, request_id, packets.Rejection.LOST_BEFORE, payload=b"".join(lost))
-        elif self._place.ask(Asking(group, (peer, request_id), key, now + message.argument / 1000), now):
-            self._grant_place()
         else:
-            self._reject(group, peer, request_id, packets.Rejection.BUSY)
+            refused = self._place.ask(Asking(group, (peer, request_id), key, now + message.argument / 1000), now)
+            if refused is not None:
+                self._reject(refused.group, *refused.caller, packets.Rejection.BUSY)
+            self.has_new_deadline = True
+            self._grant_place(now)
 
-    def receive_cancel(self, peer: Peer, request_id: int) -> None:
+    def receive_cancel(self, peer: Peer, request_id: int, now: float) -> None:
         """The caller gave up, or gives the place of an exclusive request back."""
         if request_id >= packets.SURVEY_IDS:
             self._cancel_survey(peer, request_id)
             return
         if is_reserved := self._place.give_back((peer, request_id)):
-            self._grant_place()
+            self._grant_place(now)
         execution = self._executions.pop((peer, request_id), None)
         if execution is not None:
             self.events.append(RequestCancelled(execution))
@@ -416,10 +420,10 @@ class Service:
             registration.counts.broadcasts += 1
             self.events.append(BroadcastReceived(registration, peer, sequence, payload, headers))
 
-    def peer_lost(self, peer: Peer) -> None:
+    def peer_lost(self, peer: Peer, now: float) -> None:
         """A caller is gone: drop what it queued and cancel what runs for it."""
         self._place.forget_peer(peer)
-        self._grant_place()
+        self._grant_place(now)
         for key in [key for key in self._executions if key[0] is peer]:
             self.events.append(RequestCancelled(self._executions.pop(key)))
         for key in [key for key in self._surveys if key[0] is peer]:
@@ -434,6 +438,18 @@ class Service:
             if gone:
                 registration.remove(gone)
                 self._maybe_drained(registration)
+
+    # -- time
+
+    def deadline(self) -> float | None:
+        """Return when a caller of an exclusive request loses its place, or stops waiting for it; None if there is none."""
+        self.has_new_deadline = False
+        return self._place.deadline()
+
+    def handle_timeout(self, now: float) -> None:
+        """Forget what is too old, and give the place to the next; harmless if early."""
+        self.repetitions.expire(now)
+        self._grant_place(now)
 
     # -- out
 
@@ -453,10 +469,10 @@ class Service:
         """Return the registrations that take what comes in a group; none in one whose generation is not accepted any more."""
         return [] if group.is_left else self._registrations.get(group.name, [])
 
-    def _grant_place(self) -> None:
+    def _grant_place(self, now: float) -> None:
         """Tell those that have the place of exclusive requests now."""
         reserved = packets.encode_answer(0, packets.Rejection.RESERVED)
-        for asking in self._place.grant():
+        for asking in self._place.grant(now):
             peer, request_id = asking.caller
             self.out.append(PeerMessage(asking.group, peer, packets.REJECTION, request_id, reserved))
 

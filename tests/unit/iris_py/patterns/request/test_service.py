@@ -159,8 +159,8 @@ def test_a_caller_that_goes_or_gives_up_leaves_nothing_behind() -> None:
     goes = Peer(NodeInfo(NodeId(b"q" * 16), ()), None)
     member.request_once(identity=b"b" * 16, peer=goes)
     assert len(member.service._asked_in) == 2
-    member.service.receive_cancel(member.peer, gives_up)
-    member.service.peer_lost(goes)
+    member.service.receive_cancel(member.peer, gives_up, 0.0)
+    member.service.peer_lost(goes, 0.0)
     assert not member.service._asked_in
 
 
@@ -209,13 +209,13 @@ def test_the_bytes_that_wait_are_bounded() -> None:
     assert member.registration.queued_bytes == 14
     assert not member.registration.has_room(7)
     assert member.registration.has_room(6)
-    member.service.receive_cancel(member.peer, ids[1])
+    member.service.receive_cancel(member.peer, ids[1], 0.0)
     assert member.registration.queued_bytes == 7
     ids.append(member.request())
     member.service.reply(running, b"", 0.0)
     (running,) = member.started()
     assert (running.id, member.registration.queued_bytes) == (ids[2], 7)
-    member.service.peer_lost(member.peer)
+    member.service.peer_lost(member.peer, 0.0)
     assert member.registration.queued_bytes == 0
     member.service.events_received()
     member.service.reply(running, b"", 0.0)
@@ -256,10 +256,10 @@ def test_cancel_what_runs() -> None:
     member = Member((1, 1))
     first, second = member.request(), member.request()
     (execution,) = member.started()
-    member.service.receive_cancel(member.peer, first)
+    member.service.receive_cancel(member.peer, first, 0.0)
     assert only(member.service.events_received()) == RequestCancelled(execution)
     assert member.registration.running == 1  # until its handler has ended
-    member.service.receive_cancel(member.peer, first)
+    member.service.receive_cancel(member.peer, first, 0.0)
     assert not member.service.events_received()
     member.service.fail(execution, ValueError(), 0.0)
     assert not member.sent()
@@ -273,7 +273,7 @@ def test_cancel_what_is_queued() -> None:
     member = Member((1, 3))
     ids = [member.request() for _ in range(4)]
     (execution,) = member.started()
-    member.service.receive_cancel(member.peer, ids[2])
+    member.service.receive_cancel(member.peer, ids[2], 0.0)
     assert not member.service.events_received()
     member.service.reply(execution, b"", 0.0)
     member.service.reply(member.started()[0], b"", 0.0)
@@ -290,7 +290,7 @@ def test_another_peer_cannot_cancel() -> None:
     member.started()
     other = Peer(NodeInfo(NodeId(b"o" * 16), ()), None)
     for id_ in ids:
-        member.service.receive_cancel(other, id_)
+        member.service.receive_cancel(other, id_, 0.0)
     assert not member.service.events_received()
     assert len(member.registration.queue) == 1
 
@@ -298,7 +298,7 @@ def test_another_peer_cannot_cancel() -> None:
 def test_a_cancel_that_passed_its_request() -> None:
     """A small CANCEL overtakes a large REQUEST: the request is then not executed at all."""
     member = Member((1, 1))
-    member.service.receive_cancel(member.peer, 1)
+    member.service.receive_cancel(member.peer, 1, 0.0)
     assert member.request() == 1
     assert not member.started()
     assert not member.sent()
@@ -309,11 +309,11 @@ def test_a_cancel_that_passed_its_request() -> None:
 def test_early_cancels_are_bounded_and_go_with_their_peer() -> None:
     member = Member((1, 1))
     for id_ in range(1, EARLY_CANCELS_MAX + 100):
-        member.service.receive_cancel(member.peer, id_)
+        member.service.receive_cancel(member.peer, id_, 0.0)
     assert len(member.service._early_cancels) == EARLY_CANCELS_MAX
     assert member.request() == 1  # forgotten
     assert len(member.started()) == 1
-    member.service.peer_lost(member.peer)
+    member.service.peer_lost(member.peer, 0.0)
     assert not member.service._early_cancels
 
 
@@ -325,7 +325,7 @@ def test_a_lost_caller() -> None:
     member.request()
     theirs = member.request(peer=other)
     member.request()
-    member.service.peer_lost(member.peer)
+    member.service.peer_lost(member.peer, 0.0)
     assert only(member.service.events_received()) == RequestCancelled(execution)
     assert len(member.registration.queue) == 1
     member.service.reply(execution, b"nobody waits", 0.0)
@@ -391,9 +391,9 @@ def test_close_drains_when_the_last_queued_goes_without_an_answer(by: str) -> No
     queued = member.request(time_left_ms=10, peer=other)
     member.service.close(member.registration)
     if by == "cancel":
-        member.service.receive_cancel(other, queued)
+        member.service.receive_cancel(other, queued, 0.0)
     elif by == "loss":
-        member.service.peer_lost(other)
+        member.service.peer_lost(other, 0.0)
     assert not member.service.events_received()
     member.service.reply(execution, b"", 5.0)
     assert only(member.service.events_received()) == RegistrationDrained(member.registration)
@@ -543,7 +543,7 @@ def test_cancel_what_runs_and_waits_of_a_survey() -> None:
     survey_id = member.survey()
     member.service.reply(occupying[0], b"", 0.1)
     (started,) = member.started()
-    member.service.receive_cancel(member.peer, survey_id)
+    member.service.receive_cancel(member.peer, survey_id, 0.0)
     assert member.service.events_received() == [RequestCancelled(started)]
     member.service.fail(started, ValueError(), 0.2)  # the handler has ended
     member.service.reply(occupying[1], b"", 0.2)
@@ -553,7 +553,7 @@ def test_cancel_what_runs_and_waits_of_a_survey() -> None:
 
 def test_a_cancel_that_passed_its_survey() -> None:
     member = Member((1, 1))
-    member.service.receive_cancel(member.peer, SURVEY_IDS + 1)
+    member.service.receive_cancel(member.peer, SURVEY_IDS + 1, 0.0)
     assert member.survey() == SURVEY_IDS + 1
     assert not member.started()
     assert not member.sent()
@@ -564,7 +564,7 @@ def test_a_lost_surveyor() -> None:
     member.survey()
     member.survey()
     running = member.started()
-    member.service.peer_lost(member.peer)
+    member.service.peer_lost(member.peer, 0.0)
     assert member.service.events_received() == list(map(RequestCancelled, running))
     for execution in running:
         member.service.reply(execution, b"", 0.0)
@@ -652,10 +652,10 @@ def test_it_is_cancelled_when_its_last_caller_is_gone() -> None:
     other = other_peer()
     first, second = member.request_once(), member.request_once(peer=other)
     (execution,) = member.started()
-    member.service.receive_cancel(member.peer, first)
-    member.service.receive_cancel(member.peer, second)  # not that peer's
+    member.service.receive_cancel(member.peer, first, 0.0)
+    member.service.receive_cancel(member.peer, second, 0.0)  # not that peer's
     assert not member.service.events_received()
-    member.service.peer_lost(other)
+    member.service.peer_lost(other, 0.0)
     assert only(member.service.events_received()) == RequestCancelled(execution)
     member.service.fail(execution, ValueError(), 0.0)
     assert not member.sent()
@@ -664,7 +664,7 @@ def test_it_is_cancelled_when_its_last_caller_is_gone() -> None:
 
 def test_who_comes_while_it_is_being_cancelled_has_it_done_anew() -> None:
     member = Member((1, 1))
-    member.service.receive_cancel(member.peer, member.request_once())
+    member.service.receive_cancel(member.peer, member.request_once(), 0.0)
     ids = [member.request_once(peer=other_peer()), member.request_once()]
     started, cancelled = member.service.events_received()
     assert isinstance(started, RequestsStarted)
@@ -680,7 +680,7 @@ def test_who_comes_while_it_is_being_cancelled_has_it_done_anew() -> None:
 def test_what_could_not_be_cancelled_is_remembered() -> None:
     """As a function in a thread: it goes on, and its reply is as good as any."""
     member = Member((1, 1))
-    member.service.receive_cancel(member.peer, member.request_once())
+    member.service.receive_cancel(member.peer, member.request_once(), 0.0)
     waiting = member.request_once()
     started = member.service.events_received()[0]
     assert isinstance(started, RequestsStarted)
@@ -693,7 +693,7 @@ def test_what_could_not_be_cancelled_is_remembered() -> None:
 
 def test_who_comes_while_it_is_cancelled_and_the_member_leaves() -> None:
     member = Member((1, 1))
-    member.service.receive_cancel(member.peer, member.request_once())
+    member.service.receive_cancel(member.peer, member.request_once(), 0.0)
     ids = [member.request_once(), member.request_once(peer=other_peer())]
     started = member.service.events_received()[0]
     assert isinstance(started, RequestsStarted)
@@ -709,9 +709,9 @@ def test_waiting_ones_that_are_given_up_leave_the_queue() -> None:
     member.request()
     other = other_peer()
     ids = [member.request_once(), member.request_once(peer=other)]
-    member.service.peer_lost(other)
+    member.service.peer_lost(other, 0.0)
     assert len(member.registration.queue) == 1
-    member.service.receive_cancel(member.peer, ids[0])
+    member.service.receive_cancel(member.peer, ids[0], 0.0)
     assert not member.registration.queue
     assert member.registration.queued_bytes == 0
     (running,) = member.started()
@@ -803,7 +803,7 @@ def test_what_waited_for_too_long_begins_at_no_other_registration() -> None:
 
 def test_what_is_to_be_done_anew_after_its_deadline_is_not() -> None:
     member = Member((1, 1))
-    member.service.receive_cancel(member.peer, member.request_once())
+    member.service.receive_cancel(member.peer, member.request_once(), 0.0)
     ids = [member.request_once(time_left_ms=50), member.request_once(time_left_ms=100)]
     started = member.service.events_received()[0]
     assert isinstance(started, RequestsStarted)
@@ -834,7 +834,7 @@ def test_what_took_too_long_is_abandoned() -> None:
 def test_of_those_that_come_together_each_has_its_own_fate() -> None:
     """One was cancelled before it came, one has no time left, one is there twice, one finds no place."""
     member = Member((3, 1))
-    member.service.receive_cancel(member.peer, 2)
+    member.service.receive_cancel(member.peer, 2, 0.0)
     together = [
         (1, 1000, b"1" * 16, b"first", NO_HEADERS),
         (2, 1000, b"2" * 16, b"cancelled", NO_HEADERS),
@@ -863,7 +863,7 @@ def test_of_those_that_come_together_each_has_its_own_fate() -> None:
 def test_plain_requests_come_together_in_the_same_way() -> None:
     """One was cancelled before it came, one has no time left, two find no place; one is given up while it runs."""
     member = Member((3, 1))
-    member.service.receive_cancel(member.peer, 2)
+    member.service.receive_cancel(member.peer, 2, 0.0)
     times = {1: 1000, 2: 1000, 3: 0, 4: 1000, 5: 1000, 6: 1000, 7: 1000}
     together = [(number, time_left_ms, b"", b"%d" % number, NO_HEADERS) for number, time_left_ms in times.items()]
     together[3:3] = [(8, 1000, b"8" * 16, b"once", NO_HEADERS)]
@@ -872,7 +872,7 @@ def test_plain_requests_come_together_in_the_same_way() -> None:
     assert [(execution.id, execution.payload) for execution in running] == [(1, b"1"), (8, b"once"), (4, b"4")]
     rejected = [(REJECTION, 3, Rejection.EXPIRED), (REJECTION, 6, Rejection.OVERLOADED), (REJECTION, 7, Rejection.OVERLOADED)]
     assert member.sent() == rejected
-    member.service.receive_cancel(member.peer, 4)
+    member.service.receive_cancel(member.peer, 4, 0.0)
     assert member.service.events_received() == [RequestCancelled(running[2])]
     for execution in running:
         member.service.reply(execution, b"", 0.0)
@@ -1032,7 +1032,7 @@ def test_what_is_rejected_after_all_its_callers_went_is_begun_anew_for_those_who
     member = Member((1, 1))
     first = member.request_once()
     (execution,) = member.started()
-    member.service.receive_cancel(member.peer, first)
+    member.service.receive_cancel(member.peer, first, 0.0)
     second = member.request_once()
     assert isinstance(member.service.events_received()[0], RequestCancelled)
     member.service.reject(execution, Rejection.LOST, 0.0)

@@ -80,9 +80,9 @@ def test_one_exclusive_request_at_a_time_has_the_place() -> None:
     first, second, third = peer(b"1"), peer(b"2"), peer(b"3")
     one, two, three = reserve(member, first), reserve(member, second, b"o" * 16), reserve(member, third, b"o" * 16)
     assert answers(member) == [(REJECTION, one, Rejection.RESERVED, b"")]
-    member.service.receive_cancel(second, one)
+    member.service.receive_cancel(second, one, 0.0)
     assert answers(member) == [], "only who has the place gives it back"
-    member.service.receive_cancel(first, one)
+    member.service.receive_cancel(first, one, 0.0)
     assert answers(member) == [(REJECTION, each, Rejection.RESERVED, b"") for each in (two, three)]
 
 
@@ -124,11 +124,39 @@ def test_the_place_of_a_caller_that_is_gone_is_free(end: str) -> None:
     first, second = peer(b"1"), peer(b"2")
     reserve(member, first, time_left_ms=1000)
     if end == "lost":
-        member.service.peer_lost(first)
+        member.service.peer_lost(first, 0.0)
     answers(member)
     now = 0.5 if end == "lost" else 1.001
     asked = reserve(member, second, b"o" * 16, now=now)
     assert answers(member) == [(REJECTION, asked, Rejection.RESERVED, b"")]
+
+
+def test_the_place_is_granted_by_the_clock_when_the_time_of_its_caller_ends() -> None:
+    member = Member((4, 0))
+    reserve(member, peer(b"1"), time_left_ms=1000)
+    assert member.service.has_new_deadline
+    asked = reserve(member, peer(b"2"), b"o" * 16, time_left_ms=5000)
+    answers(member)
+    assert member.service.deadline() == 1.0
+    assert not member.service.has_new_deadline
+    member.service.handle_timeout(0.999)
+    assert answers(member) == []
+    member.service.handle_timeout(1.0)
+    assert answers(member) == [(REJECTION, asked, Rejection.RESERVED, b"")]
+    assert member.service.deadline() == 5.0
+
+
+def test_a_caller_makes_room_for_those_of_other_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "CALLERS_MAX", 3)
+    member = Member((4, 0))
+    greedy, honest = peer(b"1"), peer(b"2")
+    asked = [reserve(member, greedy, b"%016d" % number) for number in range(4)]
+    assert answers(member) == [(REJECTION, asked[0], Rejection.RESERVED, b""), (REJECTION, asked[3], Rejection.BUSY, b"")]
+    waits = reserve(member, honest, b"o" * 16)
+    assert answers(member) == [(REJECTION, asked[2], Rejection.BUSY, b"")]
+    member.service.receive_cancel(greedy, asked[0], 0.0)
+    member.service.receive_cancel(greedy, asked[1], 0.0)
+    assert answers(member)[-1] == (REJECTION, waits, Rejection.RESERVED, b"")
 
 
 def test_ordinary_requests_do_not_wait_for_the_place() -> None:
@@ -156,5 +184,5 @@ def test_giving_the_place_back_is_no_early_cancellation() -> None:
     member = Member((4, 0))
     caller = peer(b"1")
     asked = reserve(member, caller)
-    member.service.receive_cancel(caller, asked)
+    member.service.receive_cancel(caller, asked, 0.0)
     assert not member.service._early_cancels
