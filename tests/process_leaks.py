@@ -119,17 +119,41 @@ def variables_of(process: int) -> list[tuple[str, str]]:
 
 def _below(ancestor: int) -> dict[int, tuple[int, str]]:
     """Return the processes below one: the parent and the time of the start of each."""
-    known: dict[int, tuple[int, str]] = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
+    below: dict[int, tuple[int, str]] = {}
+    parents = [ancestor]
+    while parents:
+        parent = parents.pop()
+        for child in _children_of(parent):
+            try:
+                fields = _read(f"/proc/{child}/stat").rpartition(b")")[2].split()
+            except OSError:
+                continue  # it has ended
+            below[child] = parent, fields[19].decode()
+            parents.append(child)
+    return below
+
+
+def _children_of(process: int) -> list[int]:
+    """Return the children of a process, of all its threads.
+
+    This runs after every test. A search through all processes of the machine for their parents took longer than most tests.
+    """
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{process}/task")
+    except OSError:
+        return found  # it has ended
+    for thread in threads:
         try:
-            fields = Path(f"/proc/{name}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            found += map(int, _read(f"/proc/{process}/task/{thread}/children").split())
         except OSError:
             continue  # it has ended
-        known[int(name)] = int(fields[1]), fields[19]
-    below = {ancestor}
-    while more := {process for process, (parent, _) in known.items() if parent in below} - below:
-        below |= more
-    return {process: known[process] for process in below - {ancestor}}
+    return found
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def _is_started_by_product() -> bool:
