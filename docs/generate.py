@@ -94,9 +94,9 @@ FIGURES: Final = (
     ("1,000 callers, replies/s", "request: 1,000 callers", "replies, /s"),
     ("1,000 callers, p99, ms", "request: 1,000 callers", "p99, ms"),
     ("a survey of 64 members, median, ms", "survey: 64 members", "p50, ms"),
-    ("a stream with flow control, 256 KiB messages, MB/s", "tunnel: 256 KiB", "bytes, MB/s"),
+    ("a connection with flow control, 256 KiB messages, MB/s", "tunnel: 256 KiB", "bytes, MB/s"),
     ("from the start of a process to its first reply, ms", "start-up: first reply", "first reply after, ms"),
-    ("memory of a process that serves, with its server, MiB", "memory: links", "a process that serves, with its server, MiB"),
+    ("memory of a serving process, with its server, MiB", "memory: links", "a process that serves, with its server, MiB"),
 )
 FIGURES_BEGIN: Final = "<!-- figures: made by docs/generate.py from benchmarks.md -->"
 FIGURES_END: Final = "<!-- end of figures -->"
