@@ -45,6 +45,8 @@ class GoneLine(Line, tag="gone", kw_only=True):
     """`left` if it has told anybody that it goes; otherwise `died`."""
     detail: str
     """The reason, for people, as most of them have it."""
+    is_gateway: bool
+    """Whether any of the nodes that answered has met it as a gateway to other clouds."""
     said_by: int
     """How many of the nodes that answered say that it is gone. Others had no link to it, or were started later."""
 
@@ -148,6 +150,7 @@ def _line_of(said: Sequence[_Said]) -> GoneLine:
         zone=told("zone"),
         how="left" if has_left else "died",
         detail=details.most_common(1)[0][0],
+        is_gateway=any(each.departure.is_gateway for each in said),
         said_by=len(said),
     )
 

@@ -6,13 +6,11 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from iris_py.wire.names import CLOUD_MARK, RESERVED_NAMES, check_own_name
+from iris_py.wire.names import CLOUD_MARK, GATEWAYS, RESERVED_NAMES, check_own_name
 from iris_security.keyring import encode_name
 
 __all__ = ["CLOUD_MARK", "GATEWAYS", "RESERVED_NAMES", "check_alias", "check_own_name", "gateway_cluster", "split"]
 
-#: The cluster of all gateways of a cloud; behind it and a dot stands the alias of a cloud that a gateway has a way to.
-GATEWAYS: Final = "iris.gateway"
 #: What a cloud is called by its neighbour.
 _ALIAS: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?", re.ASCII)
 

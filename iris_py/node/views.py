@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_py.node.events import ViewKnown
+from iris_py.wire.names import GATEWAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -96,6 +97,8 @@ class Views:
         told = f"#{group.id.hex()}" if group.is_own else ""
         for member in group.members or ():
             if member.peer.id not in before:
+                if member.rank or group.name.startswith(GATEWAYS):  # only gateways stand in for others
+                    self._journal.departures.note_gateway(member.peer.name)
                 self._journal.note("joined", member.peer.name, node=member.peer.described, name=group.name, told_name=told)
         for member in gone:
             self._journal.note("left", member.peer.name, node=member.peer.described, name=group.name, told_name=told)

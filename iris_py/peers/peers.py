@@ -537,7 +537,8 @@ class Peers:
             kind = "link_closed" if event.clean or event.released else "link_lost"
             detail = "the node leaves the network" if link.is_peer_leaving else event.reason
             self._journal.note(kind, peer.name, node=peer.described, detail=detail)
-            if link.is_peer_leaving and self._journal.now - peer.linked_at >= VISIT_S:
+            is_visitor = self._journal.now - peer.linked_at < VISIT_S and not self._journal.departures.is_gateway(peer.name)
+            if link.is_peer_leaving and not is_visitor:
                 self._journal.note_leaving(peer.described, detail)
             if self._by_id.get(peer.id) is peer:
                 del self._by_id[peer.id]

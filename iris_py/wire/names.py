@@ -8,6 +8,8 @@ from typing import Final
 CLOUD_MARK: Final = "@"
 #: Names of clusters and topics that begin so are Iris's own.
 RESERVED_NAMES: Final = "iris."
+#: The cluster of all gateways of a cloud; behind it and a dot stands the alias of a cloud that a gateway has a way to.
+GATEWAYS: Final = "iris.gateway"
 #: The name under whose keys nodes ask each other about themselves. Nobody joins it.
 NODES: Final = "iris.nodes"
 

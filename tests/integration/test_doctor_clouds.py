@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import iris_py as iris
 from iris_py.cli.doctor.actual import Actual
 from iris_py.cli.doctor.check import Finding, Status, Subject
 from iris_py.cli.doctor.examination import choose, examine
@@ -167,9 +168,46 @@ def test_rules_that_match_nothing_and_gateways_with_different_files(loop: Loops,
     with_nodes(loop, pair, main)
 
 
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_cloud_that_has_lost_all_its_own_gateways(loop: Loops, pair: Pair, is_killed: bool) -> None:
+    """A death is a fault. Gateways that were stopped by intention are worth a warning."""
+
+    async def main(us: iris_py.Node, eu: iris_py.Node) -> None:
+        there = await pair.start_eu(eu.address)
+        gateways = await pair.start_us(us.address, there, count=2)
+        await until_lines(us, "eu", 2)
+        assert await us.request(THERE, b"1", timeout=PATIENCE_S) is not None
+        for gateway in gateways:
+            await (gateway.kill() if is_killed else gateway.stop())
+        status, how = (Status.FAULT, "died") if is_killed else (Status.WARNING, "left")
+        says = "no gateway runs in this network: the last one, 127.0.0.1:", f", {how} ", " s ago", "no other cloud is reached"
+        found = await until_found(pair, us, status, *says)
+        assert found.hints == ("iris nodes --gone", "iris gateway federation.toml")
+        found = await look(pair, us, "cluster", THERE)
+        assert found.status is Status.FAULT
+        assert f"nothing goes to '{THERE}': no gateway runs here, the last one, 127.0.0.1:" in found.cause
+        await pair.start_us(us.address, there)
+        await until_found(pair, us, Status.OK, "1 gateway; 'eu' by 1 line")
+
+    with_nodes(loop, pair, main)
+
+
+def test_a_cloud_that_asks_others_and_never_had_a_gateway(loop: Loops, pair: Pair) -> None:
+    async def main(us: iris_py.Node, _eu: iris_py.Node) -> None:
+        with pytest.raises(iris.IrisError):
+            await us.request(THERE, b"1", timeout=1.0)
+        found = await look(pair, us, "clouds")
+        assert found.status is Status.FAULT
+        assert found.cause == f"no gateway runs in this network, and nodes here ask other clouds ({THERE})"
+
+    with_nodes(loop, pair, main)
+
+
 def test_a_network_without_gateways(loop: Loops, pair: Pair) -> None:
     async def main(us: iris_py.Node, _eu: iris_py.Node) -> None:
-        assert (await look(pair, us, "clouds")).cause == "no gateway runs in this network"
+        found = await look(pair, us, "clouds")
+        assert found.status is Status.OK
+        assert found.cause == "no gateway runs in this network, and no node asks another cloud"
         assert "no gateway runs here" in (await look(pair, us, "cluster", THERE)).cause
 
     with_nodes(loop, pair, main)

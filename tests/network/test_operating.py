@@ -92,6 +92,10 @@ def test_a_cloud_is_gone(clouds: Clouds) -> None:
     operator.see("iris doctor")
     operator.see("iris top")
     operator.read_log(*gateways)
+
+    for gateway in gateways:
+        gateway.kill()
+    operator.see("iris doctor")
     section.check_is_done()
 
 

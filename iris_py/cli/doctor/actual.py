@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import msgspec
 
 from iris_py.build import build
+from iris_py.cli.departed import gone_lines
 from iris_py.cli.doctor.host import Host, look_at_disks, look_at_state
 from iris_py.cli.doctor.prober import Prober, start_prober
 from iris_py.cli.doctor.serving import WATCHED_S
@@ -28,6 +29,7 @@ from iris_py.cli.doctor.surroundings import (
     Evidence,
     Gateways,
     GatewayStatus,
+    GoneGateway,
     Limits,
     Listening,
     NodeStatus,
@@ -79,6 +81,9 @@ ANSWERS_S: Final = 4.0
 DEATHS_ASKED_MAX: Final = 16
 #: Deaths longer ago (seconds) do not count.
 DEATHS_S: Final = 3600.0
+#: The end of the last gateway longer ago (seconds) does not count. Too small: what happened in the night is not told in the
+#: morning; too large: a cloud that has long been alone by intention has a fault.
+GATEWAYS_S: Final = 86_400.0
 #: How long the members of a cluster may take to be found (seconds).
 VIEW_S: Final = 5.0
 #: How long probes of the lines to other clouds are waited for (seconds): a gateway takes a line that is silent for 3 s for
@@ -323,7 +328,11 @@ class Actual:
             lines = [line for gateway in gateways for cloud in gateway.clouds.values() for line in cloud.bundles]
             return all(line.heard_s_ago <= since_s for line in lines if not line.is_going)
 
-        return Gateways(*await self._probe("", Call(op=Op.STATUS), GatewayStatus, is_heard))
+        gateways, missing = await self._probe("", Call(op=Op.STATUS), GatewayStatus, is_heard)
+        if gateways or missing:
+            return Gateways(gateways, missing)
+        prober = await self._once("prober", self._start)
+        return without_gateways(await prober.ask_nodes("departures", "far_requests", timeout=ANSWERS_S), time.time())
 
     async def ways(self, name: str) -> Ways:
         def is_told(gateways: tuple[WayOut, ...], since_s: float) -> bool:
@@ -452,6 +461,22 @@ def deaths_of(reports: Iterable[NodeReport], alive: Collection[str], now_unix_s:
             if s_ago <= DEATHS_S and (known is None or s_ago > known.s_ago):
                 found[event.node] = Death(event.node, event.node_address, event.node_zone, s_ago, event.node_name)
     return tuple(sorted(found.values(), key=lambda death: death.s_ago))
+
+
+def without_gateways(found: NodeReports, now_unix_s: float) -> Gateways:
+    """Return what nodes remember of the gateways of a cloud in which none runs.
+
+    Args:
+        found: The departures that nodes have seen, and the requests that they made to other clouds.
+        now_unix_s: The time here.
+    """
+    gone = [
+        GoneGateway(line.id, line.address, line.name, s_ago, line.how == "left", line.detail)
+        for line in gone_lines(found)
+        if line.is_gateway and (s_ago := max(0.0, now_unix_s - line.time.timestamp())) <= GATEWAYS_S
+    ]
+    asked = {name for report in found.reports for name in report.statistics.far_requests}
+    return Gateways(last=min(gone, key=lambda each: each.s_ago, default=None), asked=tuple(sorted(asked)))
 
 
 def member_of(report: NodeReport, before: NodeReport | None) -> ClusterMember | None:

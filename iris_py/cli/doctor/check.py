@@ -80,6 +80,13 @@ def show_node(node: Named) -> str:
     return f"{where} ({node.name})" if node.name else where
 
 
+def show_ago(s_ago: float) -> str:
+    """Return how long ago something was, for people."""
+    if s_ago < 120:
+        return f"{s_ago:.0f} s ago"
+    return f"{s_ago / 60:.0f} minutes ago" if s_ago < 7200 else f"{s_ago / 3600:.0f} hours ago"
+
+
 def names_of(nodes: Iterable[Named]) -> dict[str, str]:
     """Return nodes for people, by id."""
     return {node.id: show_node(node) for node in nodes}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.doctor.check import Finding, Status, fault, names_of, ok, skipped
+from iris_py.cli.doctor.check import Finding, Status, fault, names_of, ok, show_ago, show_node, skipped, warning
 from iris_py.cli.doctor.connected import NOBODY
 from iris_py.cli.doctor.disks import describe_room, is_short
 from iris_py.errors import IrisError
@@ -15,12 +15,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from iris_py.cli.doctor.check import Subject
-    from iris_py.cli.doctor.surroundings import CloudStatus, FarDial, FarLine, GatewayStatus, WayOut, WayStep
+    from iris_py.cli.doctor.surroundings import (
+        CloudStatus,
+        FarDial,
+        FarLine,
+        Gateways,
+        GatewayStatus,
+        GoneGateway,
+        WayOut,
+        WayStep,
+    )
 
 #: Lines, dials and rules that one line of output names.
 NAMED_MAX: Final = 3
 
 _STATUS: Final = "iris federation status"
+_STARTING: Final = ("iris nodes --gone", "iris gateway federation.toml")
 _REACH: Final = "Look whether the gateways there run, and whether a firewall lets TCP pass to those addresses."
 _RULES: Final = "Ask the operators of that cloud for an export, or correct or remove the import."
 _FILES: Final = "Give all gateways of a cloud the same rules, and have each read them again (SIGHUP)."
@@ -64,7 +74,7 @@ async def clouds(subject: Subject) -> Finding:
     if not asked.gateways:
         if asked.missing:
             return Finding(Status.FAULT, f"none of {_count(asked.missing, 'gateway')} has answered", _GATEWAY, (_STATUS,))
-        return ok("no gateway runs in this network")
+        return _look_without_gateways(asked)
     names = names_of(reached.peers)
     found, up = _Found(), []
     for alias in sorted({alias for gateway in asked.gateways for alias in gateway.clouds}):
@@ -76,6 +86,25 @@ async def clouds(subject: Subject) -> Finding:
     if found.status is not Status.OK:
         return found.finding(_STATUS, *_dialling(asked.gateways))
     return ok("; ".join([_count(len(asked.gateways), "gateway"), *up]))
+
+
+def _look_without_gateways(asked: Gateways) -> Finding:
+    """Tell a network that has lost its gateways from one that never had any."""
+    if asked.last is not None:
+        cause = f"no gateway runs in this network: {_describe_last(asked.last)}, so that no other cloud is reached"
+        if asked.last.has_left:
+            return warning(cause, "Start a gateway, unless this cloud is to be alone from now on.", *_STARTING)
+        return fault(cause, "Look at its machine and its log, and start it again.", *_STARTING)
+    if asked.asked:
+        cause = f"no gateway runs in this network, and nodes here ask other clouds ({_some(asked.asked)})"
+        return fault(cause, "Start a gateway, with its settings.", *_STARTING)
+    return ok("no gateway runs in this network, and no node asks another cloud")
+
+
+def _describe_last(last: GoneGateway) -> str:
+    how = "left" if last.has_left else "died"
+    reason = f" ({last.reason})" if last.reason and not last.has_left else ""
+    return f"the last one, {show_node(last)}, {how} {show_ago(last.s_ago)}{reason}"
 
 
 def _look_at_cloud(found: _Found, alias: str, gateways: Iterable[GatewayStatus], names: dict[str, str]) -> list[str]:
@@ -133,6 +162,8 @@ async def way(subject: Subject, name: str) -> Finding:
     hint = f"iris federation explain {shlex.quote(name)}"
     if not asked.gateways:
         what = f"none of {_count(asked.missing, 'gateway')} has answered" if asked.missing else "no gateway runs here"
+        if not asked.missing and (last := (await subject.surroundings.gateways()).last) is not None:
+            what = f"{what}, {_describe_last(last)}"
         return fault(f"nothing goes to {name!r}: {what}", "Start a gateway, with its settings.", "iris gateway federation.toml")
     names = names_of((await subject.surroundings.reached()).peers)
     going = [gateway for gateway in asked.gateways if gateway.goes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.doctor.check import Finding, fault, ok, show_node, skipped
+from iris_py.cli.doctor.check import Finding, fault, ok, show_ago, show_node, skipped
 from iris_py.cli.doctor.connected import NOBODY
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ async def parts(subject: Subject) -> Finding:
         return ok("no host is missed")
     named = ", ".join(show_node(death) for death in together[:NAMED_MAX])
     more = f" and {len(together) - NAMED_MAX} more" if len(together) > NAMED_MAX else ""
-    within_s = together[-1].s_ago - together[0].s_ago
+    within_s = max(1.0, together[-1].s_ago - together[0].s_ago)
     cause = (
-        f"{len(together)} nodes fell silent within {max(1.0, within_s):.0f} s, {_ago(together[0].s_ago)}, and are not back: "
+        f"{len(together)} nodes fell silent within {within_s:.0f} s, {show_ago(together[0].s_ago)}, and are not back: "
         f"{named}{more}{_zone(together, reached.peers)}. About {size} nodes are left here. Those machines are down, or "
         "something parts the network and they go on without these"
     )
@@ -75,10 +75,6 @@ def _zone(together: Sequence[Death], peers: Sequence[Peer]) -> str:
     if len(zones) != 1 or zones == {""} or zones & {peer.zone for peer in peers}:
         return ""
     return f", all nodes of the zone {zones.pop()!r}"
-
-
-def _ago(s_ago: float) -> str:
-    return f"{s_ago:.0f} s ago" if s_ago < 120 else f"{s_ago / 60:.0f} minutes ago"
 
 
 def _host(address: str) -> str:

@@ -371,12 +371,29 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
+class GoneGateway:
+    """A gateway of this cloud that has left or died."""
+
+    id: str
+    address: str
+    name: str
+    s_ago: float
+    has_left: bool
+    """Whether it has told anybody that it goes."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Gateways:
     """The gateways of this cloud, after an echo was sent over each of their lines."""
 
     gateways: tuple[GatewayStatus, ...] = ()
     missing: int = 0
     """Gateways that did not answer."""
+    last: GoneGateway | None = None
+    """Where no gateway runs: the last one that has left or died within a day; None if no node remembers one."""
+    asked: tuple[str, ...] = ()
+    """Where no gateway runs: the names of other clouds that nodes have asked since they were started."""
 
 
 class WayStep(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_py.observe.departures import DEPARTURES_MAX, Departure, Departures
+from iris_py.observe.departures import DEPARTURES_MAX, GATEWAYS_MAX, Departure, Departures
 from iris_py.observe.journal import BURST_S, EVENTS_MAX, Journal
 from iris_py.observe.node_name import NodeName
 
@@ -22,6 +22,15 @@ def test_a_node_that_says_that_it_goes_has_left_even_if_it_was_taken_for_dead_be
     departures.take_back(ONE.id)
     departures.take_back(ONE.id)
     assert departures.all() == ()
+
+
+def test_a_departure_says_whether_the_node_was_met_as_a_gateway() -> None:
+    departures = Departures()
+    for number in range(GATEWAYS_MAX + 1):
+        departures.note_gateway(str(number))
+    for node in ("0", "1", "x"):
+        departures.note("died", NodeName(node), 1.0, "")
+    assert [(each.node, each.is_gateway) for each in departures.all()] == [("0", False), ("1", True), ("x", False)]
 
 
 def test_of_too_many_departures_the_oldest_is_forgotten() -> None:

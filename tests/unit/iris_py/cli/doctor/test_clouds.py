@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from msgspec import structs
 
+from iris_py import NodeName, NodeReport, NodeReports
+from iris_py.cli.doctor.actual import without_gateways
 from iris_py.cli.doctor.check import Finding, Status, Subject
 from iris_py.cli.doctor.clouds import clouds
 from iris_py.cli.doctor.serving import cluster
@@ -18,12 +21,16 @@ from iris_py.cli.doctor.surroundings import (
     FarLine,
     Gateways,
     GatewayStatus,
+    GoneGateway,
     UnmatchedImport,
     WayOut,
     Ways,
     WayStep,
 )
 from iris_py.errors import IrisError
+from iris_py.observe.answers import About
+from iris_py.observe.departures import Departure
+from iris_py.observe.statistics import FarStatistics, Statistics
 from tests.unit.iris_py.cli.doctor.made_up import DOWN, EU, GATEWAYS, WAYS, MadeUp
 
 ONE, OTHER = EU.bundles
@@ -49,8 +56,75 @@ def test_all_lines_work() -> None:
     assert found.cause == "2 gateways; 'eu' by 4 lines, round trip 81.2 ms"
 
 
+def look_without_gateways(last: GoneGateway | None = None, *asked: str) -> Finding:
+    return asyncio.run(clouds(Subject(MadeUp(gateways_found=Gateways(last=last, asked=asked)))))
+
+
+LAST = GoneGateway("a" * 32, "10.0.0.2:7400", "gw1/iris", 200.0, has_left=False, reason="it does not answer")
+
+
 def test_a_network_without_gateways_is_well() -> None:
     assert look().status is Status.OK
+
+
+def test_a_network_whose_last_gateway_died_is_a_fault_with_its_name_and_time() -> None:
+    found = look_without_gateways(LAST)
+    assert (found.status, found.cause) == (
+        Status.FAULT,
+        "no gateway runs in this network: the last one, 10.0.0.2:7400 (gw1/iris), died 3 minutes ago (it does not answer), "
+        "so that no other cloud is reached",
+    )
+    assert "iris nodes --gone" in found.hints
+
+
+def test_a_network_whose_last_gateway_left_as_intended_is_a_warning() -> None:
+    found = look_without_gateways(replace(LAST, has_left=True, reason="the node leaves the network"), "works@eu")
+    assert found.status is Status.WARNING
+    assert "(gw1/iris), left 3 minutes ago, so that" in found.cause
+
+
+def test_a_network_that_asks_other_clouds_and_remembers_no_gateway_is_a_fault_with_the_names() -> None:
+    found = look_without_gateways(None, "works@eu", "a@eu", "b@eu", "c@asia")
+    assert found.status is Status.FAULT
+    assert "nodes here ask other clouds (works@eu, a@eu, b@eu, 1 more)" in found.cause
+
+
+def test_a_way_without_gateways_names_the_last_one() -> None:
+    surroundings = MadeUp(ways_found=Ways(), gateways_found=Gateways(last=LAST))
+    found = asyncio.run(cluster(Subject(surroundings, "databases@eu")))
+    assert found.status is Status.FAULT
+    assert "no gateway runs here, the last one, 10.0.0.2:7400 (gw1/iris), died 3 minutes ago" in found.cause
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_gateway", "s_ago", "is_found"),
+    [("died", True, 60.0, True), ("left", True, 60.0, True), ("died", False, 60.0, False), ("died", True, 90_000.0, False)],
+)
+def test_the_last_gateway_is_found_in_the_departures_of_a_day(
+    kind: str, is_gateway: bool, s_ago: float, is_found: bool
+) -> None:
+    """It is enough if one of the nodes that saw it go has met it as a gateway."""
+    seen = Departure(node="d" * 32, at_s=100_000.0 - s_ago, kind=kind, name="gw", address="10.0.0.2:1")
+    older = Departure(node="e" * 32, at_s=100_000.0 - s_ago - 5.0, kind=kind, is_gateway=is_gateway)
+    now = 1_700_000_000.0
+    reports = [
+        NodeReport(
+            node=NodeName(letter * 32),
+            about=About(now_s=100_000.0),
+            statistics=Statistics(far_requests={f"works@{letter}": FarStatistics()}),
+            round_trip_s=0.0,
+            received_unix_s=now,
+            departures=departures,
+        )
+        for letter, departures in (("a", (seen,)), ("b", (older, structs.replace(seen, is_gateway=is_gateway))), ("c", ()))
+    ]
+    found = without_gateways(NodeReports(reports=tuple(reports)), now)
+    assert found.asked == ("works@a", "works@b", "works@c")
+    assert not found.gateways
+    if is_found:
+        assert found.last == GoneGateway("d" * 32, "10.0.0.2:1", "gw", s_ago, has_left=kind == "left", reason="")
+    else:
+        assert found.last is None
 
 
 @pytest.mark.parametrize(
