@@ -1,4 +1,4 @@
-"""Draw what Iris is: a program that asks a cluster by its name, and nodes of which some serve it.
+"""Draw the idea of Iris: a program sends a request to a cluster by its name, and some nodes serve the cluster.
 
 ``python docs/pictures/network.py`` writes the SVG beside it.
 """
@@ -47,9 +47,9 @@ def draw() -> str:
         )
     parts.append(line((354, 150), shortened((354, 150), caller, 14)[1], "faint"))
     parts.append(text(CENTRE[0], CENTRE[1] - 28, "one member answers:", "small"))
-    parts.append(text(CENTRE[0], CENTRE[1] - 12, "the least loaded, near first", "small"))
-    parts.append(text(CENTRE[0], HEIGHT - 16, "nodes: no broker, no list of servers; all links encrypted", "small"))
-    return picture(WIDTH, HEIGHT, "A program asks a cluster by its name, and one of its members answers", parts)
+    parts.append(text(CENTRE[0], CENTRE[1] - 12, "the least loaded, near members first", "small"))
+    parts.append(text(CENTRE[0], HEIGHT - 16, "nodes: no broker, no server list; all links encrypted", "small"))
+    return picture(WIDTH, HEIGHT, "A program sends a request to a cluster by its name, and a member answers", parts)
 
 
 if __name__ == "__main__":

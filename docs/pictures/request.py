@@ -1,4 +1,4 @@
-"""Draw the way of a request to a cluster, the first time and the next, as real nodes of a virtual network say it to each other.
+"""Draw the messages of a first and a second request to a cluster, recorded from real nodes in a virtual network.
 
 ``python docs/pictures/request.py`` writes the SVG beside it.
 """
@@ -25,12 +25,12 @@ WORK_S: Final = 0.002
 WIDTH: Final = 860
 LANES: Final = ((110.0, "caller"), (430.0, "member"), (320.0, "neighbour"), (215.0, "root"))
 MEANINGS: Final = {
-    "Watch": 'who are the members of "databases"?',
-    "View": "these; and I tell you of changes",
-    "Told": "understood",
-    "Copy": "keep what I know, should I die",
-    "Copied": "kept",
-    "Entrust": "should I die, tell the roots of my groups",
+    "Watch": 'list the members of "databases"',
+    "View": "the members; changes follow",
+    "Told": "acknowledged",
+    "Copy": "a copy of the directory",
+    "Copied": "acknowledged",
+    "Entrust": "my groups, to report my death to",
     "REQUEST": "SELECT 1",
     "REPLY": "the rows",
 }
@@ -42,7 +42,7 @@ async def answer(request: iris.Request) -> bytes:
 
 
 async def record() -> list[tuple[str, list[Arrival]]]:
-    """Ask a cluster twice; return what was said each time."""
+    """Send two requests to a cluster; return the messages of each."""
     loop = asyncio.get_running_loop()
     phases = []
     async with VirtualNetwork(seed=SEED) as network:
@@ -50,7 +50,7 @@ async def record() -> list[tuple[str, list[Arrival]]]:
         await nodes[1].join("databases", answer)
         await network.advance(2.0)
         with recording(nodes) as arrivals:
-            for heading in ("The first request finds the members", "The next one goes to one of them at once"):
+            for heading in ("The first request looks up the members", "The second request goes to a member at once"):
                 begin = loop.time()
                 assert await nodes[0].request("databases", b"SELECT 1") == b"rows for SELECT 1"
                 await network.advance(0.1)
@@ -63,10 +63,10 @@ def draw() -> str:
     """Return the picture as SVG."""
     parts, bottom = draw_sequence(LANES, run(record()), MEANINGS, 480.0)
     note = (
-        "Times of arrival, with latencies of 0.2 to 2 ms and a handler that takes 2 ms. All of it is encrypted, inside links."
+        "Times of arrival, with latencies of 0.2 to 2 ms and 2 ms in the handler. All messages are encrypted by their links."
     )
     parts.append(text(14, bottom + 14, note, "small", "start"))
-    return picture(WIDTH, bottom + 30, "What a caller, the root and a member say to each other for a request", parts)
+    return picture(WIDTH, bottom + 30, "Messages between a caller, the root and a member for a request", parts)
 
 
 if __name__ == "__main__":

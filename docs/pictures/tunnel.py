@@ -1,4 +1,4 @@
-"""Draw the life of a tunnel, as real nodes of a virtual network say it to each other.
+"""Draw the messages of a tunnel, recorded from real nodes in a virtual network.
 
 ``python docs/pictures/tunnel.py`` writes the SVG beside it.
 """
@@ -21,16 +21,16 @@ SEED: Final = 5
 WIDTH: Final = 860
 LANES: Final = ((130.0, "caller"), (420.0, "member"))
 SMALL: Final = b"x" * 1000
-#: More than a chunk carries: it goes in pieces.
+#: Larger than a chunk: the message travels in pieces.
 LARGE: Final = b"y" * 100_000
 MEANINGS: Final = {
-    "TUNNEL_OPEN": "my half of a handshake, and my window",
-    "TUNNEL_ACCEPT": "yours; only we two have the keys",
-    "CREDIT": "you may send so much in all",
+    "TUNNEL_OPEN": "first half of the handshake, and a window",
+    "TUNNEL_ACCEPT": "second half, and a window; both sides have keys",
+    "CREDIT": "total number of bytes that may be sent",
     "MORE": "a piece of a message",
-    "LAST": "the last piece of a message, or all of it",
-    "END": "I send nothing more",
-    "DONE": "I take nothing more",
+    "LAST": "the last or only piece of a message",
+    "END": "no more messages follow",
+    "DONE": "no more messages are taken",
 }
 
 
@@ -40,14 +40,14 @@ async def echo_sizes(tunnel: iris.Tunnel) -> None:
 
 
 class Sizes(iris.Handler):
-    """Answers with the size of each message."""
+    """Replies with the size of each message."""
 
     async def on_tunnel(self, tunnel: iris.Tunnel) -> None:
         await echo_sizes(tunnel)
 
 
 async def record() -> list[tuple[str, list[Arrival]]]:
-    """Send two messages through a tunnel; return what was said meanwhile."""
+    """Send two messages through a tunnel; return the recorded messages."""
     loop = asyncio.get_running_loop()
     async with VirtualNetwork(seed=SEED) as network:
         nodes = await network.connect_many(2)
@@ -69,8 +69,8 @@ async def record() -> list[tuple[str, list[Arrival]]]:
     said = since(arrivals, begin)
     headings = (
         "Opening",
-        "A small message, a large one, and the answers",
-        "The end, after which each side knows that all arrived",
+        "A small message, a large message, and the replies",
+        "The end: each side knows that all messages arrived",
     )
     return list(zip(headings, (said[:opened], said[opened:ending], said[ending:]), strict=True))
 
@@ -78,9 +78,9 @@ async def record() -> list[tuple[str, list[Arrival]]]:
 def draw() -> str:
     """Return the picture as SVG."""
     parts, bottom = draw_sequence(LANES, run(record()), MEANINGS, 470.0)
-    note = "Blue: what is sent or asked; green: what is told. Both ways work alike; a reader that is slow gives credit later."
+    note = "Blue: messages; green: control. Both directions work alike. A slow reader gives credit later."
     parts.append(text(14, bottom + 14, note, "small", "start"))
-    return picture(WIDTH, bottom + 30, "What both ends of a tunnel say to each other, from its opening to its end", parts)
+    return picture(WIDTH, bottom + 30, "Messages between both ends of a tunnel, from its opening to its end", parts)
 
 
 if __name__ == "__main__":
