@@ -62,9 +62,7 @@ async def record() -> list[tuple[str, list[Arrival]]]:
 def draw() -> str:
     """Return the picture as SVG."""
     parts, bottom = draw_sequence(LANES, run(record()), MEANINGS, 480.0)
-    note = (
-        "Times of arrival, with latencies of 0.2 to 2 ms and 2 ms in the handler. All messages are encrypted by their links."
-    )
+    note = "Times of arrival, with latencies of 0.2 to 2 ms and 2 ms in the handler. All messages are encrypted by their links."
     parts.append(text(14, bottom + 14, note, "small", "start"))
     return picture(WIDTH, bottom + 30, "Messages between a caller, the root and a member for a request", parts)
 
