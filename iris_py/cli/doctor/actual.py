@@ -45,6 +45,7 @@ from iris_py.cli.doctor.surroundings import (
     Ways,
 )
 from iris_py.cli.federation import survey_gateways
+from iris_py.cli.slowness import handler_s
 from iris_py.config import Config, load_config, make_keyring, secret_paths
 from iris_py.errors import ConfigurationError
 from iris_py.federation.calling import Call, Op
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
     from iris_py.files.secrets import Exposure
     from iris_py.net.interfaces import Interface
     from iris_py.observe.reports import NodeReport
-    from iris_py.observe.statistics import ServiceStatistics
 
 __all__ = ["Actual", "Warnings", "member_of", "status_of"]
 
@@ -94,8 +94,6 @@ LINES_LOOK_S: Final = 0.2
 #: Nodes whose whole answers a bundle has. Too small: the node with the trouble is not among them; too large: a bundle that
 #: nobody sends, and asking that disturbs.
 BUNDLED_MAX: Final = 32
-#: Requests that a handler must have answered before its times say something.
-TIMED_MIN: Final = 5
 #: How often the event loop here is looked at.
 LATENESS_LOOK_S: Final = 0.05
 
@@ -504,7 +502,7 @@ def member_of(report: NodeReport, before: NodeReport | None) -> ClusterMember | 
         service.concurrency,
         service.executed,
         service.failed,
-        _handler_s(service),
+        handler_s(service),
         handled_lately=handled,
         held_lately=service.running if is_still else 0,
         rejected_lately=0 if old_service is None else rejected - sum(old_service.rejected.values()),
@@ -514,13 +512,6 @@ def member_of(report: NodeReport, before: NodeReport | None) -> ClusterMember | 
         tunnel_holders=tuple(service.tunnel_holders.items()),
         name=report.node.name,
     )
-
-
-def _handler_s(service: ServiceStatistics) -> float | None:
-    if service.newest:
-        return service.newest_s
-    # A node of an older version does not say how it is of late.
-    return service.handling.quantile_s(0.5) if service.handling.count >= TIMED_MIN else None
 
 
 def _convert(told: dict[str, Any], kind: type[_Answer]) -> _Answer | None:

@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Final
 from iris_py.cli.asking import format_seconds
 from iris_py.cli.doctor.check import Finding, Status, fault, names_of, ok, show_node, skipped
 from iris_py.cli.doctor.clouds import way
+from iris_py.cli.slowness import SLOW_TIMES, find_slow
 from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:
     from iris_py.cli.doctor.check import Subject
     from iris_py.cli.doctor.surroundings import ClusterMember
 
-#: A member whose handler takes so many times as long as that of the middle one is slow, if it takes SLOW_S at least: below
-#: that nobody notices.
-SLOW_TIMES: Final = 5.0
-SLOW_S: Final = 0.02
 #: The part of the tunnels that a member may serve, in use, that is worth a word.
 TUNNELS_WARNING: Final = 0.9
 #: Nodes that are named as holders of tunnels.
@@ -133,15 +130,11 @@ def _failing(members: tuple[ClusterMember, ...], part: float) -> str:
 
 
 def _slow(members: tuple[ClusterMember, ...]) -> str:
-    times = {each: each.handler_s for each in members if each.handler_s is not None}
-    if len(times) < 2:
+    slow = find_slow({each: each.handler_s for each in members})
+    if slow is None:
         return ""
-    slowest = max(times, key=lambda each: times[each] or 0.0)
-    others = median(time or 0.0 for each, time in times.items() if each is not slowest)
-    slow_s = times[slowest] or 0.0
-    if slow_s < max(SLOW_S, SLOW_TIMES * others):
-        return ""
-    return f"one is slow: {show_node(slowest)} takes {format_seconds(slow_s)} where others take {format_seconds(others)}"
+    takes, others = format_seconds(slow.takes_s), format_seconds(slow.others_s)
+    return f"one is slow: {show_node(slow.member)} takes {takes} where others take {others}"
 
 
 def _stuck(members: tuple[ClusterMember, ...]) -> str:

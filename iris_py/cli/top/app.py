@@ -72,7 +72,7 @@ class TopApp(App[int]):
     # Its colours are those of the terminal, on dark and on light ones; what is chosen is reversed, and so seen without any.
     CSS = """
     Screen { background: ansi_default; color: ansi_default; }
-    #head { height: auto; min-height: 3; max-height: 7; }
+    #head { height: auto; min-height: 3; max-height: 8; }
     #place { height: 1; text-style: dim; }
     Tabs { height: 1; }
     Tabs Underline { display: none; }

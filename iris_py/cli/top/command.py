@@ -13,6 +13,7 @@ from iris_py.cli.lists import CLUSTER_COLUMNS, ClusterLine, cluster_lines, gener
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Output
 from iris_py.cli.pinging import find_targets
+from iris_py.cli.slowness import SlowLine, say_slow, slow_lines
 from iris_py.cli.top.clouds import CloudLine, ask_clouds, cloud_faults, has_gateways
 from iris_py.cli.top.sheets import PARTS, Order, Place
 from iris_py.cli.top.totals import TotalsLine, describe_totals, totals_of
@@ -39,10 +40,12 @@ if TYPE_CHECKING:
 __all__ = ["LINES", "top"]
 
 #: What `--json` prints, by command.
-LINES: Final[Lines] = {"top": (TotalsLine, FailureLine, CloudLine, PublisherLine, TunnelsLine, ClusterLine, AskedSummary)}
+LINES: Final[Lines] = {
+    "top": (TotalsLine, FailureLine, SlowLine, CloudLine, PublisherLine, TunnelsLine, ClusterLine, AskedSummary)
+}
 
-#: Failures, publishers and holders of tunnels that `--json` prints. Too small: the one that matters is missing; too large: a
-#: program that makes up names floods it.
+#: Failures, slow members, publishers and holders of tunnels that `--json` prints. Too small: the one that matters is missing;
+#: too large: a program that makes up names floods it.
 DETAILS_MAX: Final = 200
 #: Of them, as many as one line for people names. `--json` has more.
 SAID_MAX: Final = 5
@@ -97,6 +100,9 @@ async def top(
     failures = failure_lines(pairs, share_of(pairs, found), names)
     unserved = {name: count for name, count in unserved_clusters(pairs).items() if not names or name in names}
     _print_failures(output, failures, unserved)
+    slow = [line for line in slow_lines(pairs) if not names or line.cluster in names]
+    output.lines([(line, None) for line in slow[:DETAILS_MAX]])
+    _say(output, "slow", say_slow(slow), "bold red")
     publishers = publisher_lines(pairs)
     tunnels = [line for line in tunnels_lines(pairs) if not names or line.cluster in names]
     output.lines([(line, None) for line in clouds])

@@ -10,6 +10,7 @@ from iris_py.cli.asking import format_count, format_estimate, format_seconds
 from iris_py.cli.failures import say_met, unserved_clusters
 from iris_py.cli.generations import Holder, holdings_of, short_generations
 from iris_py.cli.outcome import one_line
+from iris_py.cli.slowness import say_slow, slow_lines
 from iris_py.cli.top.clouds import cloud_faults
 from iris_py.cli.top.totals import total_parts, totals_of
 
@@ -83,6 +84,9 @@ def say_head(gathering: Gathering, network: str, now: float, interval_s: float, 
     if failures:
         head.append("\n")
         head.append("\n".join(_lines([f"failed in the last minute:  {failures[0]}", *failures[1:]], width)), "bold red")
+    if slow := say_slow(slow_lines(view.pairs)):
+        head.append("\n")
+        head.append(f"slow:  {_GAP.join(slow)}"[:width], "bold red")
     return head
 
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from iris_py.cli import slowness
 from iris_py.cli.doctor import actual, answered, disks, machine, parts, prober, serving
 from iris_py.cli.doctor.checks import CHECKS
 from iris_py.cli.outcome import ExitCode
@@ -59,11 +60,11 @@ def test_the_numbers_are_those_of_the_code() -> None:
         ),
         "clouds": (f"up to {actual.LINES_PROBED_S:g} s", f"{disks.FREE_WARNING_BYTES >> 20} MiB"),
         "ring": (f"after {prober.RING_AGAIN_S:g} s", f"Up to {prober.RING_MAX} nodes"),
-        "cluster": (f"{serving.SLOW_S * 1000:g} ms",),
+        "cluster": (f"{slowness.SLOW_S * 1000:g} ms",),
     }.items():
         for number in numbers:
             assert number in " ".join(SECTIONS[name].split()), (name, number)
     assert (parts.SHARE_MIN, actual.DEATHS_S) == (0.2, 3600.0)  # a fifth, the last hour
     assert (machine.USED_FAULT, machine.USED_WARNING) == (0.9, 0.7)  # nine tenths, seven tenths
     assert (machine.WITHHELD_FAULT, machine.WITHHELD_WARNING) == (0.25, 0.05)  # a quarter, a twentieth
-    assert (serving.FAILED_FAULT, serving.FAILED_WARNING, serving.SLOW_TIMES) == (0.5, 0.05, 5.0)
+    assert (serving.FAILED_FAULT, serving.FAILED_WARNING, slowness.SLOW_TIMES) == (0.5, 0.05, 5.0)

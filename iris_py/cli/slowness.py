@@ -1,0 +1,121 @@
+"""Slow members: which member of a cluster takes much longer than the others, as `iris doctor` and `iris top` judge it.
+
+Callers avoid a slow member after a few requests, so sums and percentiles look well again. The last requests of each member
+still show it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from iris_py.cli.asking import format_seconds, rounded
+from iris_py.cli.lines import one_line
+from iris_py.cli.output import Line
+from iris_py.wire.names import GATEWAYS, RESERVED_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from iris_py import NodeName
+    from iris_py.cli.asking import Pair
+    from iris_py.observe.statistics import ServiceStatistics
+
+__all__ = ["SLOW_TIMES", "SlowLine", "SlowMember", "find_slow", "handler_s", "say_slow", "slow_lines"]
+
+#: A member whose handler takes so many times as long as that of the middle one is slow, if it takes SLOW_S at least: below
+#: that nobody notices.
+SLOW_TIMES: Final = 5.0
+SLOW_S: Final = 0.02
+#: Requests of which the median says something, of a node that does not tell its newest ones.
+TIMED_MIN: Final = 5
+
+Member = TypeVar("Member")
+
+
+@dataclass(frozen=True, slots=True)
+class SlowMember(Generic[Member]):
+    """The slowest member of a cluster, if it is slow."""
+
+    member: Member
+    takes_s: float
+    """How long its handler takes."""
+    others_s: float
+    """The median of the others."""
+
+
+class SlowLine(Line, tag="slow", kw_only=True):
+    """A member whose handlers take much longer than those of the other members. Callers avoid it."""
+
+    cluster: str
+    """The cluster."""
+    id: str
+    """The node id of the member: 32 hexadecimal digits."""
+    name: str
+    """Its name, a label for people; empty if it tells none."""
+    address: str
+    """The `host:port` where it listens."""
+    handler_s: float | None
+    """How long its handler took of late, in seconds: the median of the last requests, and of fewer than 5 the shortest."""
+    others_s: float | None
+    """The median of the same for the other members, in seconds."""
+
+
+def find_slow(times: Mapping[Member, float | None]) -> SlowMember[Member] | None:
+    """Return the slowest member if it is slow beside the others.
+
+    Args:
+        times: How long the handler of each member takes of late (seconds); None if it has answered nothing.
+    """
+    known = {member: time for member, time in times.items() if time is not None}
+    if len(known) < 2:
+        return None
+    slowest = max(known, key=lambda each: known[each])
+    others_s = median(time for member, time in known.items() if member is not slowest)
+    is_slow = known[slowest] >= max(SLOW_S, SLOW_TIMES * others_s)
+    return SlowMember(slowest, known[slowest], others_s) if is_slow else None
+
+
+def handler_s(service: ServiceStatistics) -> float | None:
+    """Return how long the handlers of a member take of late (seconds); None if they have answered too few requests."""
+    if service.newest:
+        return service.newest_s
+    # A node of an older version does not say how it is of late.
+    return service.handling.quantile_s(0.5) if service.handling.count >= TIMED_MIN else None
+
+
+def slow_lines(pairs: Iterable[Pair]) -> list[SlowLine]:
+    """Return the slow member of each cluster that has one, by the last answers of nodes.
+
+    Gateways do not count: where they stand in for members of another cloud, their times are those of the way there.
+    """
+    times: dict[str, dict[NodeName, float | None]] = {}
+    for pair in pairs:
+        clusters = pair.last.statistics.clusters
+        if (gateway := clusters.get(GATEWAYS)) is not None and gateway.service is not None and gateway.service.handlers:
+            continue
+        for name, cluster in clusters.items():
+            if cluster.service is not None and cluster.service.handlers and not name.startswith(RESERVED_NAMES):
+                times.setdefault(name, {})[pair.last.node] = handler_s(cluster.service)
+    return [
+        SlowLine(
+            cluster=name,
+            id=slow.member.id,
+            name=slow.member.name,
+            address=slow.member.address,
+            handler_s=rounded(slow.takes_s),
+            others_s=rounded(slow.others_s),
+        )
+        for name in sorted(times)
+        if (slow := find_slow(times[name])) is not None
+    ]
+
+
+def say_slow(lines: Sequence[SlowLine]) -> list[str]:
+    """Return slow members for people, a part for each."""
+    return [
+        f"{one_line(line.cluster)}: {line.address or line.id[:8]}{f' ({one_line(line.name)})' if line.name else ''} takes "
+        f"{format_seconds(line.handler_s)} where others take {format_seconds(line.others_s)}"
+        for line in lines
+    ]
