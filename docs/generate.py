@@ -42,8 +42,8 @@ SETTINGS_HEAD: Final = """\
 
 {made}
 
-A node works without any setting: it then belongs to the network of its user on this machine. Each setting can be given in four
-ways, and the first one that says something counts:
+A node works without any setting: it then belongs to the network of its user on this machine. You can give each setting in four
+ways, in this order of precedence:
 
 1. an argument of `iris_py.connect()`, or an option of the command line,
 2. a variable of the environment, `IRIS_*`,
@@ -51,20 +51,20 @@ ways, and the first one that says something counts:
 4. the default.
 
 `iris config show` prints each setting and its source: the option, the variable, or the file and the line. A `Config` given as
-`config=` takes the place of 2 and 3: the other arguments count before it, and neither variables nor the file are looked at.
+`config=` replaces 2 and 3: the other arguments override it, and the node reads neither variables nor the file.
 
-`secret`, `secret_file`, `secret_command` and `keyring` answer one question: the first source that gives one of them decides,
-and one source may give only one of them. A keyring also brings the network's name, the secrets of clusters, `strict` and
-`administrator`: lower sources of these do not count, and the same source may not contradict it. Secrets of clusters are
-collected from all sources, and for each cluster the first source counts; a function leaves a cluster to the next source if it
-returns None. A variable that is set but empty counts as not set, except for the secret: an empty one is an error. A variable
-`IRIS_*` that does not exist is named in a warning, an unknown key of the file in an error.
+`secret`, `secret_file`, `secret_command` and `keyring` are alternatives: the first source that sets one of them decides, and
+one source may set only one of them. A keyring also sets the network's name, the secrets of clusters, `strict` and
+`administrator`. The node then ignores these settings in lower sources, and refuses a contradiction in the same source.
+Secrets of clusters come from all sources together, and for each cluster the first source wins; a function that returns None
+leaves the cluster to the next source. An empty variable counts as not set, but an empty secret is an error. An unknown
+variable `IRIS_*` causes a warning, an unknown key of the file an error.
 
-With a secret, a node needs no directory: it runs also where `HOME` is not set, cannot be written, or belongs to another user,
+With a secret, a node needs no directory. It runs even if `HOME` is not set, is not writable, or belongs to another user,
 as in containers. Such a node does not remember peers, and finds others by seeds and beacons. With an administrator, set
-`XDG_STATE_HOME` to a directory that outlives the process: what the administrator has signed is kept there.
+`XDG_STATE_HOME` to a directory that outlives the process: the node stores the administrator's signed steps there.
 
-[More than one machine](../how-to/machines.md) shows the usual ones at work.
+[More than one machine](../how-to/machines.md) shows the usual settings in use.
 
 | argument | variable | key of the file | option | default |
 |---|---|---|---|---|
@@ -106,16 +106,16 @@ ERRORS_HEAD: Final = """\
 
 {made}
 
-Every error of Iris is an `IrisError`, says what happened, and says what to do. Its attributes are in
-[the reference of the package](python.md#errors). A command of `iris` prints the error in one line on standard error, and ends
-with the exit code of the table.
+Every error of Iris is an `IrisError`. Its text gives the cause and the remedy; its attributes are in
+[the reference of the package](python.md#errors). A command of `iris` prints the error in one line on standard error, and exits
+with the code in the table.
 
-An error can be pickled and copied, so it passes from a process of `multiprocessing.Pool`, `ProcessPoolExecutor` or Spark to
-another. It keeps its type, text, attributes, notes and cause. A cause that cannot be pickled, or that cannot be loaded in the
-other process, is replaced by an `iris_py.errors.UnpicklableCause` with its type and text. The traceback stays behind, as with
-every Python exception; the pools of the standard library put its text in place of the cause.
+Errors can be pickled and copied, so they pass between processes of `multiprocessing.Pool`, `ProcessPoolExecutor` or Spark.
+The copy keeps type, text, attributes, notes and cause. An `iris_py.errors.UnpicklableCause` with type and text replaces a
+cause that cannot be pickled, or cannot be loaded in the other process. The traceback is lost, as with every Python exception;
+the pools of the standard library put its text in place of the cause.
 
-| error | what it says | exit code of a command |
+| error | meaning | exit code of a command |
 |---|---|---|
 """
 
@@ -148,10 +148,10 @@ def errors_page() -> str:
             vars(error).setdefault("type", "")
             code = exit_code(error)
             page += f"| `{name}` | {plain(first_paragraph(kind))} | {int(code)} |\n"
-    page += "\n## Exit codes\n\n| code | name | what it says |\n|---|---|---|\n"
+    page += "\n## Exit codes\n\n| code | name | meaning |\n|---|---|---|\n"
     meanings = dict(re.findall(r"\b(\d+) ([^;.]+)", EXIT_CODES_HELP))
     for code in ExitCode:
-        meaning = meanings.get(str(int(code)), "whoever read the output has closed it" if code == ExitCode.BROKEN_PIPE else "")
+        meaning = meanings.get(str(int(code)), "the reader of the output closed it" if code == ExitCode.BROKEN_PIPE else "")
         page += f"| {int(code)} | `{code.name}` | {meaning} |\n"
     return page
 
@@ -197,28 +197,28 @@ METRICS_HEAD: Final = """\
 
 {made}
 
-[Metrics and health](../metrics.md) says how to read these; [the runbook](../runbook.md) what to do when an alert fires.
+[Metrics and health](../metrics.md) explains how to read these, and [the runbook](../runbook.md) what to do when an alert fires.
 
-Labels have bounds. `cluster` is one of the first {names} names that a node has used, and `_other` for all further ones; `topic`
-is likewise the first token of topics. Reasons, events, outcomes and tables are words of the code. No label is an id, an address
-or a whole topic. Histograms have buckets up to {bounds} s.
+Labels have bounds. `cluster` is one of the first {names} names that a node has used, and `_other` for all further names;
+`topic` is likewise the first token of topics. Reasons, events, outcomes and tables come from fixed lists. No label is an id,
+an address or a whole topic. Histograms have buckets up to {bounds} s.
 
 ## Metrics of a node
 
-| metric | kind | labels | what it says |
+| metric | kind | labels | meaning |
 |---|---|---|---|
 """
 
 EVENTS_HEAD: Final = """
-Gateways have those of [federation](../federation.md#metrics) besides.
+Gateways also have the metrics of [federation](../federation.md#metrics).
 
 ## Events of the log
 
-`record.iris["event"]` of a record of the loggers `iris_py`, and `event` of a line of `--log-json`. Of each event ten lines are
-logged in a minute; the next one has `suppressed`, the number of those that were not. The logger `iris_py.federation.audit` has
-the [events of audits](../federation.md#audit), all of them.
+The event is `record.iris["event"]` of a record of the loggers `iris_py`, and `event` of a line of `--log-json`. Of each event
+ten lines are logged in a minute; the next one has `suppressed`, the number of omitted lines. The logger
+`iris_py.federation.audit` has all [events of audits](../federation.md#audit).
 
-| event | level | what the line says |
+| event | level | text |
 |---|---|---|
 """
 
@@ -252,9 +252,8 @@ STATISTICS_HEAD: Final = """\
 
 {made}
 
-`node.statistics()` returns the first of these; [Numbers and events of a node](../statistics.md) says how to read them. Counters
-count from the start of the node and never fall; a field that says "now" is what there is at this moment. Durations are in
-seconds.
+`node.statistics()` returns the first of these; [Numbers and events of a node](../statistics.md) explains how to read them.
+Counters start with the node and never fall; a field that says "now" is a current value. Durations are in seconds.
 """
 
 
@@ -262,12 +261,10 @@ def statistics_page() -> str:
     """Return the page of the statistics, each with its fields, and of the kinds of events."""
     page = STATISTICS_HEAD.format(made=MADE)
     for struct, described in (*structs_of(statistics_module), *structs_of(histogram_module), *structs_of(journal_module)):
-        page += (
-            f"\n## `{struct.__name__}`\n\n{plain(first_paragraph(struct))}\n\n| field | type | what it says |\n|---|---|---|\n"
-        )
+        page += f"\n## `{struct.__name__}`\n\n{plain(first_paragraph(struct))}\n\n| field | type | meaning |\n|---|---|---|\n"
         for name, (annotation, text) in described.items():
             page += f"| `{name}` | `{annotation}` | {plain(' '.join(text.split()))} |\n".replace(" | None`", " \\| None`")
-    page += "\n## Kinds of events\n\n| kind | what it says |\n|---|---|\n"
+    page += "\n## Kinds of events\n\n| kind | meaning |\n|---|---|\n"
     return page + "".join(f"| `{kind}` | {text} |\n" for kind, text in KINDS.items())
 
 

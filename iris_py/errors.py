@@ -2,32 +2,32 @@
 
 * :exc:`IrisError`
 
-  * :exc:`ConfigurationError`: you asked for something that cannot be; nothing was started.
-  * :exc:`HandshakeError`: the other side is there, but does not hold our secret (or we not theirs).
-  * :exc:`NoMembers`: nobody serves that cluster; surely not executed.
+  * :exc:`ConfigurationError`: an argument, a setting or the calling context is wrong; nothing was started.
+  * :exc:`HandshakeError`: the other side answers, but the two sides have different secrets.
+  * :exc:`NoMembers`: the cluster has no members; surely not executed.
 
     * :exc:`CloudUnavailable`: no gateway of this network reaches that cloud; surely not executed.
-    * :exc:`NotExported`: that cloud has nothing of that name for this one; surely not executed.
+    * :exc:`NotExported`: that cloud exports no such name to this one; surely not executed.
 
-  * :exc:`NotConnected`: this node reaches nobody of its network, so it cannot know who serves; surely not executed.
+  * :exc:`NotConnected`: this node reaches no other node of its network, so it knows no members; surely not executed.
   * :exc:`RequestTimeout` (also a :exc:`TimeoutError`): the time ran out; it may have been executed.
-  * :exc:`Overloaded`: every tried member was full, or there is no room to publish; surely not executed.
+  * :exc:`Overloaded`: every tried member was full, or a publisher had to wait; surely not executed.
   * :exc:`MemberLost`: the member went away while it held the request; it may have been executed.
 
-    * :exc:`TooManyMembersLost`: so did the members that were asked after it; no further one is risked.
+    * :exc:`TooManyMembersLost`: several members went away one after the other; the request is not tried again.
 
   * :exc:`RemoteError`: the handler at the member failed.
-  * :exc:`EncodeError`: a payload is none of its codec; nothing was sent.
-  * :exc:`DecodeError`: a reply or a message does not fit the codec; of a reply, the request was executed.
+  * :exc:`EncodeError`: the codec cannot encode a payload; nothing was sent.
+  * :exc:`DecodeError`: the codec cannot decode a reply or a message; a request with such a reply was executed.
   * :exc:`MessageTooLarge`: larger than ``max_message_bytes``; nothing was sent.
-  * :exc:`TunnelClosed`: a tunnel has ended cleanly; everything that was sent before was delivered.
-  * :exc:`TunnelBroken`: a tunnel has broken; the rest of what was sent may be missing.
-  * :exc:`SlowSubscriber`: a subscription was too slow and is cut off, as its policy asks.
-  * :exc:`SealError`: a reply does not open with the seal of its request; it may have been executed.
-  * :exc:`RotationIncomplete`: neighbours have not taken a step in exchanging the secret of the network.
-  * :exc:`NodeClosed`: this node was closed, by you.
+  * :exc:`TunnelClosed`: a tunnel has ended cleanly; all data sent before was delivered.
+  * :exc:`TunnelBroken`: a tunnel has broken; the last data sent may be missing.
+  * :exc:`SlowSubscriber`: a subscription was too slow and its policy ended it.
+  * :exc:`SealError`: the seal of a request cannot decrypt its reply; the request may have been executed.
+  * :exc:`RotationIncomplete`: neighbours have not taken a step of a rotation of the network's secret.
+  * :exc:`NodeClosed`: the program has closed this node.
 
-Facts are attributes; the text is built from them and ends with what to do.
+Facts are attributes; the text contains them and ends with the remedy.
 
 Errors can be pickled and copied, so they also cross process pools. The copy has the type, text, attributes, notes and cause of
 the original. As with every Python exception, the traceback and the context stay behind. A cause that cannot be pickled, or that
@@ -140,7 +140,7 @@ class HandshakeError(IrisError):
 
 
 class NoMembers(IrisError):
-    """Nobody serves the cluster, or nobody in the zone that was required; the request was not executed.
+    """The cluster has no members, or none in the required zone; the request was not executed.
 
     Attributes:
         cluster: The name that was asked for.
@@ -230,7 +230,7 @@ class CloudUnavailable(NoMembers):
 
 
 class NotExported(NoMembers):
-    """The other cloud lets this one use nothing of that name, whether it has it or not; nothing was executed there.
+    """The other cloud exports no such name to this one, whether it exists or not; nothing was executed there.
 
     Attributes:
         cloud: The alias of the cloud.
@@ -254,7 +254,7 @@ class NotExported(NoMembers):
 
 
 class NotConnected(IrisError):
-    """This node reaches no other node of its network, so nobody knows who serves the cluster; the request was not executed.
+    """This node reaches no other node of its network, so it knows no members; the request was not executed.
 
     It is raised in place of :exc:`NoMembers` while a seed may be alive: one that does not answer yet, is silent, ends the
     connection, or that this process has no file descriptor to dial.
@@ -308,7 +308,7 @@ class _Unserved(IrisError):
 
 
 class RequestTimeout(_Unserved, TimeoutError):
-    """The time ran out before a reply came; the request may have been executed.
+    """No reply came within the timeout; the request may have been executed.
 
     Attributes:
         cluster: The name of the cluster.
@@ -342,7 +342,7 @@ class RequestTimeout(_Unserved, TimeoutError):
 
 
 class Overloaded(_Unserved):
-    """Every member that was tried was full, and the request surely not executed; or nothing can be published at the moment.
+    """Every tried member was full, and the request surely not executed; or a publisher would have to wait.
 
     Attributes:
         cluster: The name of the cluster; empty when it is about a topic.
@@ -380,7 +380,7 @@ class Overloaded(_Unserved):
 
 
 class MemberLost(IrisError):
-    """The member, or a gateway on the way to it, went away while it held the request; it may have been executed.
+    """The member, or a gateway on the path to it, was lost with the request, which may have been executed.
 
     Attributes:
         cluster: The name of the cluster.
@@ -406,7 +406,7 @@ class MemberLost(IrisError):
 
 
 class TooManyMembersLost(MemberLost):
-    """An idempotent request was given up after it had lost as many members as it may: its handler may be what ends them.
+    """An idempotent request has reached its limit of lost members: its handler may have ended their processes.
 
     It may have been executed, in whole or in part, as often as it has lost members.
 
@@ -462,7 +462,7 @@ class RemoteError(IrisError):
 
 
 class SealError(IrisError):
-    """Something that was sealed does not open: to a caller, the reply to its request, which may have been executed.
+    """A sealed payload cannot be decrypted: at a caller, the reply to a request, which may have been executed.
 
     A member whose handler is :class:`iris_py.Sealed` raises it for a request that it refuses; the caller sees that as a
     :exc:`RemoteError` with this type, and nothing was executed.
@@ -487,7 +487,7 @@ class SealError(IrisError):
 
 
 class EncodeError(IrisError):
-    """A payload cannot be said with the codec of the call; nothing was sent.
+    """The codec of the call cannot encode the payload; nothing was sent.
 
     Attributes:
         reason: What does not fit.
@@ -507,7 +507,7 @@ class EncodeError(IrisError):
 
 
 class DecodeError(IrisError):
-    """A reply or a message does not fit the codec of the call; of a reply, the request was executed.
+    """The codec of the call cannot decode a reply or a message; a request with such a reply was executed.
 
     A member whose handler joined with a codec raises it for a request that it refuses; the caller sees that as a
     :exc:`RemoteError` with this type, and the handler was not run.
@@ -549,7 +549,7 @@ class DecodeError(IrisError):
 
 
 class MessageTooLarge(IrisError):
-    """The message is larger than a message may be; nothing was sent. Or, of a tunnel, than it was to be received.
+    """The message is over the size limit; nothing was sent. Or a received message of a tunnel is over the receiver's limit.
 
     Attributes:
         size_bytes: Its size; of one that was to be received, what had arrived of it.
@@ -580,7 +580,7 @@ class MessageTooLarge(IrisError):
 
 
 class SlowSubscriber(IrisError):
-    """A subscription with the policy ``disconnect`` took its messages too slowly and was cut off.
+    """A subscription with the policy ``disconnect`` took its messages too slowly and has ended.
 
     Attributes:
         topic: The topic or pattern.
@@ -601,7 +601,7 @@ class SlowSubscriber(IrisError):
 
 
 class TunnelClosed(IrisError):
-    """A tunnel has ended cleanly: everything that was sent before was delivered.
+    """A tunnel has ended cleanly: all data sent before was delivered.
 
     Attributes:
         cluster: The name of the cluster that it was opened to.
@@ -623,7 +623,7 @@ class TunnelClosed(IrisError):
 
 
 class TunnelBroken(IrisError):
-    """A tunnel has broken: the rest of what was sent, in either direction, may be missing.
+    """A tunnel has broken: the last data sent, in either direction, may be missing.
 
     Attributes:
         cluster: The name of the cluster that it was opened to.
@@ -659,7 +659,7 @@ class TunnelBroken(IrisError):
 
 
 class RotationIncomplete(IrisError):
-    """Neighbours have not taken a step in exchanging the secret of the network.
+    """Neighbours have not taken a step of a rotation of the network's secret.
 
     Attributes:
         number: The step that counts at this node.
@@ -690,7 +690,7 @@ class RotationIncomplete(IrisError):
 
 
 class NodeClosed(IrisError):
-    """The node was closed by this program; it can do nothing more."""
+    """The program has closed the node, which can do nothing more."""
 
     def __init__(self) -> None:
         super().__init__("this node is closed. Make a new one with iris_py.connect().")

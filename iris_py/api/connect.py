@@ -45,56 +45,55 @@ def connect(
 ) -> Opening[Node]:
     """Start a node and find the others of its network. Use with ``await`` or ``async with``.
 
-    Every argument goes before the ``IRIS_*`` environment, that before the TOML file, that before the defaults. With nothing
-    at all the node belongs to the network of this user on this machine.
+    Arguments override the ``IRIS_*`` environment variables, which override the TOML file, which overrides the defaults. Without
+    any setting the node belongs to the network of this user on this machine.
 
     Args:
         network: The name of the network.
-        secret: The network secret, as ``iris keys new`` shows it. Of several the first one seals, and the others are accepted:
+        secret: The network secret, as printed by ``iris keys new``. The first of several encrypts, and the others are accepted
             during a rotation (docs/security.md).
-        secret_file: Instead of it: a file that holds it, each generation in a line of its own. Others must not be able to write
-            it, and should not read it. :meth:`Node.reload_keys` reads it again.
-        secret_command: Instead of it: a command that prints what such a file holds, as that of a password manager: the program
-            and its arguments, for example ``["pass", "show", "iris"]``. No shell sees it. It is run before the node starts, in
-            a thread, for at most 30 s, and again by :meth:`Node.reload_keys`.
-        keyring: Instead of a secret: keys that the program has made itself.
-        clusters: Secrets of single clusters, by name. The rest of the network can neither read nor join them; all their members
-            and callers need the same one. A keyring brings its own. Or a function from a name to its secret, None for the
-            network's: it is called when a cluster is first used, in the event loop.
-        clusters_directory: A directory with such secrets, each in a file with the name of its cluster.
-        strict: Whether it is an error to use a cluster that has no secret of its own here, for all of them are to be closed.
-        administrator: The public half of the key of who may exchange the network's secret while it runs, as ``iris keys
-            administrator`` shows it: the same for all nodes of the network. A keyring brings its own.
+        secret_file: Instead of ``secret``: a file with the secret, one generation per line. Other users must not be able to
+            write it, and should not read it. :meth:`Node.reload_keys` reads it again.
+        secret_command: Instead of ``secret``: a command that prints the contents of such a file, for example of a password
+            manager: the program and its arguments, as in ``["pass", "show", "iris"]``. No shell interprets it. It runs before
+            the node starts, in a thread, for at most 30 s, and again in :meth:`Node.reload_keys`.
+        keyring: Instead of ``secret``: keys made by the program itself.
+        clusters: Secrets of single clusters, by name. All members and callers of such a cluster need its secret; other nodes
+            can neither read nor join the cluster. A keyring brings its own. Or a function from a name to its secret, or None
+            for the network's: the event loop calls it at the first use of a cluster.
+        clusters_directory: A directory with such secrets, one file per cluster, named after it.
+        strict: Whether using a cluster without a secret of its own is an error.
+        administrator: The public half of the administrator key, as printed by ``iris keys administrator``. Its holder may
+            rotate the network's secret in running nodes. The same for all nodes of the network. A keyring brings its own.
         listen: ``host:port`` to listen on; port 0 takes a free one. ``0.0.0.0`` is every address of IPv4, ``[::]`` is every
-            address of IPv6 and of IPv4. A port of this argument is the node's own: if it is taken, that is an error. A port of
-            the environment or the file is for every program of the machine: while a node of the same network has it, this one
-            takes another, and logs that.
-        advertise: What others are told to dial instead, where an address translator, a container's published port or a
-            forwarder stands before this node: ``host`` or ``host:port``, at most 8, the most reachable first. Without a port it
-            is the one of ``listen``; the word ``listen`` stands for what the node listens on, for those on its own side. UDP
-            has to come through at the same port. Names are allowed, and each who dials looks them up anew; datagrams go to
-            the first address that is numeric, and to none if all are names.
-        seeds: ``host:port`` of nodes to dial, besides those that are discovered.
-        zone: Where this node is, for example ``eu-west/a``.
-        name: What this node calls itself in lists, logs, errors and events of all nodes: at most 64 printable characters of
-            ASCII. By default host and program, for example ``web-1/orders.py``; ``""`` tells nobody. It is a label, and never
-            identity: two nodes may have the same name, and any node can take any.
+            address of IPv6 and IPv4. If the port of this argument is taken, the node does not start. A port of the environment
+            or the file is shared by all programs of the machine: while another node of the network has it, this one takes
+            another port, and logs that.
+        advertise: The addresses that other nodes dial instead, behind an address translator, a container's published port or a
+            forwarder: ``host`` or ``host:port``, at most 8, the most reachable first. The default port is that of
+            ``listen``. The word ``listen`` stands for the listening address, for nodes on the same side. UDP has to arrive at
+            the same port. Dialling nodes look up names each time; datagrams go to the first numeric address, and to none if
+            all are names.
+        seeds: ``host:port`` of nodes to dial, besides the discovered ones.
+        zone: The location of this node, for example ``eu-west/a``.
+        name: The name of this node in lists, logs, errors and events of all nodes: at most 64 printable characters of
+            ASCII. By default host and program, for example ``web-1/orders.py``; ``""`` for none. It is a label and proves
+            nothing: two nodes may have the same name, and any node can take any name.
         discovery: Whether to find nodes by beacons and remembered peers.
         max_message_bytes: The largest payload of a request, reply or other message that this node sends: 16 MiB by default,
-            at most 64 MiB. Of others it takes up to 64 MiB.
-        tracing: Whether to make spans of OpenTelemetry: by default if the program has set it up before this call, True also if
-            it does so later, False never. Or the provider of tracers to make them with.
-        observe: What this node tells other nodes of the network that ask about it: ``"all"``, the default; ``"counts"``, which
-            are numbers without the names of clusters, topics and peers; or ``"none"``.
-        busy_poll: Whether the event loop turns for up to 250 us after a request, when no other is under way, and for up to 100
-            us after the reply to one, rather than sleep at once. By default it does: a round trip takes half as long, for
-            hardly more processor time, as sleeping and waking take as much. False where processors are scarce. Without effect
-            where there is only one.
+            at most 64 MiB. The node accepts up to 64 MiB from others.
+        tracing: Whether to make spans of OpenTelemetry. By default, if the program has set it up before this call; True also
+            if it does so later, False never. Or the tracer provider to use.
+        observe: The answers to questions of other nodes about this one: ``"all"``, the default; ``"counts"``, which are
+            numbers without the names of clusters, topics and peers; or ``"none"``.
+        busy_poll: Whether the event loop polls instead of sleeping, for up to 250 us after a request while no other is in
+            flight, and for up to 100 us after a reply. The default. It halves the round trip for hardly more processor time,
+            because sleeping and waking take as much. Set False if processors are scarce. No effect with one processor.
         config: A TOML file, or a :class:`~iris_py.config.Config`.
 
     Raises:
         ConfigurationError: A setting is wrong.
-        HandshakeError: Somebody answers at every seed, and none of them holds this secret.
+        HandshakeError: Every seed answers, and none of them holds this secret.
     """
 
     def load() -> Config:  # no partial, whose repr has the secret

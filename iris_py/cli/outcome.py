@@ -54,8 +54,8 @@ class ExitCode(enum.IntEnum):
 
 EXIT_CODES_HELP: Final = (
     "Exit codes: 0 done; 1 failed (by the handler, or with its member); 2 wrong usage or configuration; "
-    "3 nobody serves that name; 4 no reply in time; 5 all members are full; 6 the other side holds another secret or seal; "
-    "7 no other node is reached; 8 looked, and found a fault; 130 interrupted."
+    "3 the name has no members; 4 no reply in time; 5 all members are full; 6 the other side holds another secret or seal; "
+    "7 no other node is reached; 8 the check found a fault; 130 interrupted."
 )
 
 

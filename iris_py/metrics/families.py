@@ -100,13 +100,13 @@ class Families:
         """
         yield _one(
             "iris_build_info",
-            "Versions of Iris and of Python, and the commit of Iris where it is known; always 1.",
+            "Versions of Iris and of Python, and the commit of Iris if known; always 1.",
             1,
             version=__version__,
             commit=commit(),
             python=_PYTHON,
         )
-        text = "The name of this node, a label for people; always 1."
+        text = "The name of this node, a label; always 1."
         yield Family("iris_node_info", "gauge", text, ("name",), [((self._name,), 1.0)])
         # Many names take a while. Whoever rests after each metric is to rest meanwhile, too: so some are gone through with each
         # metric of the node alone.
@@ -181,7 +181,7 @@ def _outcomes(clusters: Mapping[str, Mapping[_Key, float]]) -> Family:
         for key, value in numbers.items()
         if type(key) is tuple and key[0] == "outcome" and type(key[1]) is str
     ]
-    return Family("iris_requests_total", "counter", "Requests of this node that have ended.", ("cluster", "outcome"), samples)
+    return Family("iris_requests_total", "counter", "Finished requests of this node.", ("cluster", "outcome"), samples)
 
 
 def _histograms_by_cluster(clusters: Mapping[str, Mapping[_Key, float]], key: str, name: str, text: str) -> Family:
@@ -263,26 +263,26 @@ _EMPTY: Final = Histogram((0.0,) * (len(BUCKETS) + 1), 0.0)
 _KEYS: Final = {name: tuple((name, index) for index in range(len(BUCKETS) + 1)) for name in ("round_trip", "handling")}
 
 _CLUSTER_COUNTERS: Final = (
-    ("iris_request_retries_total", "Times that a request was given to another member.", "retries"),
-    ("iris_handled_total", "Requests and surveys that handlers of this node were given.", "executed"),
-    ("iris_handler_failures_total", "Requests and surveys that ended because a handler raised.", "failed"),
+    ("iris_request_retries_total", "Times that a request was sent to another member.", "retries"),
+    ("iris_handled_total", "Requests and surveys passed to handlers of this node.", "executed"),
+    ("iris_handler_failures_total", "Requests and surveys whose handler raised.", "failed"),
 )
 _CLUSTER_HISTOGRAMS: Final = (
-    ("iris_request_seconds", "Seconds from giving a request to a member until its reply.", "round_trip"),
+    ("iris_request_seconds", "Seconds from sending a request to a member until its reply.", "round_trip"),
     ("iris_handler_seconds", "Seconds that handlers of this node took to answer.", "handling"),
 )
 _CLUSTER_GAUGES: Final[tuple[tuple[str, str, Callable[[ClusterStatistics], float | None]], ...]] = (
-    ("iris_cluster_members", "Members of the cluster, as far as this node knows.", lambda each: each.members),
-    ("iris_requests_in_flight", "Requests of this node that members have now.", lambda each: each.requests.in_flight),
+    ("iris_cluster_members", "Members of the cluster, as known to this node.", lambda each: each.members),
+    ("iris_requests_in_flight", "Requests of this node at members now.", lambda each: each.requests.in_flight),
     (
         "iris_requests_waiting",
         "Requests of this node that wait now for a member, a link or a place.",
         lambda each: each.requests.waiting,
     ),
-    ("iris_handlers_running", "Handlers of this node that run now.", _served(lambda service: service.running)),
+    ("iris_handlers_running", "Running handlers of this node.", _served(lambda service: service.running)),
     (
         "iris_handlers_limit",
-        "How many handlers of this node may run at once.",
+        "The largest number of running handlers of this node.",
         _served(lambda service: service.concurrency),
     ),
     (
@@ -292,48 +292,48 @@ _CLUSTER_GAUGES: Final[tuple[tuple[str, str, Callable[[ClusterStatistics], float
     ),
     (
         "iris_queue_limit_messages",
-        "How many may wait before callers are told that it is full.",
+        "The largest number of waiting requests; beyond it callers get Overloaded.",
         _served(lambda service: service.queue_messages),
     ),
 )
 _TOPIC_COUNTERS: Final = (
     ("iris_published_total", "Messages that this node published, by the first token of the topic.", "published"),
-    ("iris_received_total", "Messages that subscriptions of this node wanted, by the first token.", "received"),
-    ("iris_gaps_total", "Messages that publishers had numbered and that did not come, by the first token.", "gaps"),
+    ("iris_received_total", "Messages received by subscriptions of this node, by the first token.", "received"),
+    ("iris_gaps_total", "Messages missing in the publishers' numbering, by the first token.", "gaps"),
 )
 _SUMS: Final[tuple[tuple[str, str, str, tuple[tuple[str, _Key], ...]], ...]] = (
     (
         "iris_broadcasts_total",
-        "Broadcasts that this node sent, that came for its handlers, and that it dropped.",
+        "Broadcasts that this node sent, received for its handlers, and dropped.",
         "outcome",
         (("sent", "broadcasts_sent"), ("received", "broadcasts_received"), ("dropped", "broadcasts_dropped")),
     ),
     (
         "iris_survey_answers_total",
-        "Answers to surveys of this node, and members that gave none.",
+        "Answers to surveys of this node, and members without an answer.",
         "outcome",
         (("answered", "answered"), ("missing", "missing")),
     ),
 )
 _Number: TypeAlias = "Callable[[Statistics], float]"
 _COUNTERS: Final[tuple[tuple[str, str, _Number], ...]] = (
-    ("iris_requests_hedged_total", "Times that a second member was asked as well.", lambda node: node.hedged),
-    ("iris_repeated_total", "Requests that this node had executed already, or was executing.", lambda node: node.repeated),
+    ("iris_requests_hedged_total", "Requests that were also sent to a second member.", lambda node: node.hedged),
+    ("iris_repeated_total", "Repeated requests, which this node had executed or was executing.", lambda node: node.repeated),
     ("iris_tunnels_opened_total", "Tunnels that this node opened.", lambda node: node.tunnels.opened),
-    ("iris_tunnels_served_total", "Tunnels that handlers of this node were given.", lambda node: node.tunnels.served),
-    ("iris_links_opened_total", "Links that were opened, whoever dialled.", lambda node: node.links.opened),
+    ("iris_tunnels_served_total", "Tunnels passed to handlers of this node.", lambda node: node.tunnels.served),
+    ("iris_links_opened_total", "Opened links, dialled by either side.", lambda node: node.links.opened),
     ("iris_dials_total", "Connections that this node made.", lambda node: node.links.dialled),
-    ("iris_dials_failed_total", "Dials that came to nothing.", lambda node: node.links.dials_failed),
+    ("iris_dials_failed_total", "Failed dials.", lambda node: node.links.dials_failed),
     ("iris_link_rekeys_total", "Times that the key of one direction of a link was replaced.", lambda node: node.links.rekeys),
     (
         "iris_link_retransmissions_total",
-        "TCP segments that links sent again; 0 where the system does not tell. Linux tells.",
+        "TCP segments sent again on links; 0 if the system does not provide it (Linux does).",
         lambda node: node.links.retransmissions,
     ),
-    ("iris_loop_stalls_total", "Times that the event loop did nothing for more than 100 ms.", lambda node: node.process.stalls),
+    ("iris_loop_stalls_total", "Times that the event loop stood still for more than 100 ms.", lambda node: node.process.stalls),
     (
         "iris_log_lines_suppressed_total",
-        "Lines that were not logged, for there had been ten of the same event and object in a minute.",
+        "Suppressed log lines, after ten of the same event and object in a minute.",
         lambda node: node.process.log_lines_suppressed,
     ),
     ("iris_process_cpu_seconds_total", "Seconds of processor time, of user and system.", lambda node: node.process.cpu_s),
@@ -341,8 +341,8 @@ _COUNTERS: Final[tuple[tuple[str, str, _Number], ...]] = (
 _COUNTERS_BY_REASON: Final[tuple[tuple[str, str, str, Callable[[Statistics], Mapping[str, float]]], ...]] = (
     ("iris_dropped_total", "Messages that this node dropped.", "reason", lambda node: node.drops),
     ("iris_rejected_total", "Requests that this node refused to execute.", "reason", lambda node: node.rejected),
-    ("iris_tunnels_broken_total", "Tunnels that did not end as both sides wanted.", "reason", lambda node: node.tunnels.broken),
-    ("iris_links_closed_total", "Links that ended after they had been open.", "reason", lambda node: node.links.closed),
+    ("iris_tunnels_broken_total", "Tunnels that broke.", "reason", lambda node: node.tunnels.broken),
+    ("iris_links_closed_total", "Links that ended after the handshake.", "reason", lambda node: node.links.closed),
     (
         "iris_link_bytes_total",
         "Bytes on links, with all headers.",
@@ -351,7 +351,7 @@ _COUNTERS_BY_REASON: Final[tuple[tuple[str, str, str, Callable[[Statistics], Map
     ),
     (
         "iris_link_records_total",
-        "Records on links: what is written at once.",
+        "Records on links; a record is one write.",
         "direction",
         lambda node: {"sent": node.links.sent_records, "received": node.links.received_records},
     ),
@@ -363,7 +363,7 @@ _COUNTERS_BY_REASON: Final[tuple[tuple[str, str, str, Callable[[Statistics], Map
     ),
     (
         "iris_refused_total",
-        "Packets, datagrams and connections that were not authentic, not of this network, or came before.",
+        "Packets, datagrams and connections that were forged, of another network, or replayed.",
         "reason",
         lambda node: {
             "unauthentic": node.security.unauthentic,
@@ -375,11 +375,16 @@ _COUNTERS_BY_REASON: Final[tuple[tuple[str, str, str, Callable[[Statistics], Map
     ),
     (
         "iris_directory_events_total",
-        "What the directories of groups dropped or gave up on.",
+        "Messages that the directories of groups dropped or abandoned.",
         "event",
         lambda node: node.overlay.directories,
     ),
-    ("iris_ring_events_total", "What the ring dropped, relayed or sent again.", "event", lambda node: node.overlay.ring),
+    (
+        "iris_ring_events_total",
+        "Messages that the ring dropped, relayed or sent again.",
+        "event",
+        lambda node: node.overlay.ring,
+    ),
     (
         "iris_detector_events_total",
         "Probes, suspicions and deaths of the failure detector.",
@@ -388,35 +393,43 @@ _COUNTERS_BY_REASON: Final[tuple[tuple[str, str, str, Callable[[Statistics], Map
     ),
 )
 _GAUGES: Final[tuple[tuple[str, str, _Number], ...]] = (
-    ("iris_uptime_seconds", "Seconds since the node was started.", lambda node: node.uptime_s),
-    ("iris_network_nodes", "About how many nodes the network has, this one included.", lambda node: node.overlay.size_estimate),
+    ("iris_uptime_seconds", "Seconds since the start of the node.", lambda node: node.uptime_s),
+    (
+        "iris_network_nodes",
+        "Estimated number of nodes of the network, including this one.",
+        lambda node: node.overlay.size_estimate,
+    ),
     ("iris_ring_active", "1 if the node has its place in the ring.", lambda node: int(node.overlay.is_active)),
     ("iris_roots", "Groups whose directory is on this node.", lambda node: node.overlay.roots),
     ("iris_root_members", "Members in the directories on this node.", lambda node: node.overlay.members_kept),
     ("iris_subscriptions", "Subscriptions of this node.", lambda node: len(node.subscriptions)),
     (
         "iris_subscription_queue_messages",
-        "Messages that wait now in the subscriptions of this node.",
+        "Waiting messages in the subscriptions of this node.",
         lambda node: sum(each.queued_messages for each in node.subscriptions),
     ),
-    ("iris_subscription_oldest_seconds", "Seconds that the oldest of them has waited.", _oldest_s),
-    ("iris_tunnels_open", "Tunnels that have not ended.", lambda node: node.tunnels.open),
-    ("iris_links", "Links that are open.", lambda node: node.links.open),
-    ("iris_links_congested", "Links with so much waiting that senders wait, too.", lambda node: node.links.congested),
-    ("iris_peers_through_ring", "Peers that no link can be had to.", lambda node: node.links.through_ring),
-    ("iris_key_generations", "Generations of the network's secret that are accepted.", lambda node: node.security.generations),
+    ("iris_subscription_oldest_seconds", "Waiting time of the oldest message in a subscription, in seconds.", _oldest_s),
+    ("iris_tunnels_open", "Open tunnels.", lambda node: node.tunnels.open),
+    ("iris_links", "Open links.", lambda node: node.links.open),
+    ("iris_links_congested", "Links above their high watermark, so senders wait.", lambda node: node.links.congested),
+    (
+        "iris_peers_through_ring",
+        "Peers reached through the ring, because no link to them can be opened.",
+        lambda node: node.links.through_ring,
+    ),
+    ("iris_key_generations", "Accepted generations of the network's secret.", lambda node: node.security.generations),
     (
         "iris_loop_lateness_seconds",
-        "The most by which the event loop was late within the last minute.",
+        "The largest lateness of the event loop within the last minute.",
         lambda node: node.process.loop_lateness_s,
     ),
     (
         "iris_process_resident_bytes",
-        "Memory that the process has; 0 where the system does not tell.",
+        "Resident memory of the process; 0 if the system does not provide it.",
         lambda node: node.process.resident_bytes,
     ),
-    ("iris_process_descriptors", "File descriptors that are open.", lambda node: node.process.descriptors),
-    ("iris_process_descriptors_limit", "How many may be open.", lambda node: node.process.descriptors_max),
+    ("iris_process_descriptors", "Open file descriptors.", lambda node: node.process.descriptors),
+    ("iris_process_descriptors_limit", "The limit of open file descriptors.", lambda node: node.process.descriptors_max),
     ("iris_process_threads", "Threads of the process.", lambda node: node.process.threads),
 )
 _GAUGES_BY_NAME: Final[tuple[tuple[str, str, str, Callable[[Statistics], Mapping[str, float]]], ...]] = (
@@ -428,7 +441,7 @@ _GAUGES_BY_NAME: Final[tuple[tuple[str, str, str, Callable[[Statistics], Mapping
     ),
     (
         "iris_key_generation_seals",
-        "Each generation of the network's secret by its public id: 1 for the one that this node seals with, 0 for the others.",
+        "The generations of the network's secret, by public id: 1 for the sealing generation, 0 for the others.",
         "generation",
         lambda node: _generations(node.security),
     ),
@@ -440,10 +453,10 @@ _HISTOGRAMS: Final[tuple[tuple[str, str, Callable[[Statistics], HistogramStatist
         "Seconds that requests waited on this node for a handler.",
         lambda node: node.histograms.queue_wait,
     ),
-    ("iris_survey_seconds", "Seconds until surveys of this node had ended.", lambda node: node.histograms.survey),
+    ("iris_survey_seconds", "Seconds until surveys of this node ended.", lambda node: node.histograms.survey),
     (
         "iris_delivery_lag_seconds",
-        "Seconds that messages waited in subscriptions; one of each run.",
+        "Seconds that messages waited in subscriptions; one message of each batch is measured.",
         lambda node: node.histograms.lag,
     ),
     (
@@ -454,7 +467,7 @@ _HISTOGRAMS: Final[tuple[tuple[str, str, Callable[[Statistics], HistogramStatist
     ("iris_tunnel_opening_seconds", "Seconds that opening a tunnel took.", lambda node: node.histograms.tunnel_opening),
     (
         "iris_link_ping_seconds",
-        "Seconds from a sign of life asked for over a link until it came.",
+        "Seconds from a ping over a link until its answer.",
         lambda node: node.histograms.ping,
     ),
     (

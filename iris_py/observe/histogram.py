@@ -30,13 +30,13 @@ RECENT_MAX: Final = 512
 
 
 class HistogramStatistics(msgspec.Struct, frozen=True, gc=False):
-    """The durations of something, counted by powers of two."""
+    """Durations, counted by powers of two."""
 
     counts: tuple[int, ...] = ()
-    """How many took less than 2**i us, and not less than half of that: one number for each i from 0 on. Those at the end that
-    are 0 are left out; the 25th is of everything that took 2**23 us (8.4 s) or longer."""
+    """``counts[i]`` counts durations below 2**i us and not below half of that, for each i from 0 on. Zeros at the end
+    are left out; the 25th number counts durations of 2**23 us (8.4 s) or longer."""
     sum_s: float = 0.0
-    """How long all of them took together, in seconds."""
+    """The sum of all durations, in seconds."""
 
     @classmethod
     def of(cls, counts: Sequence[int], sum_s: float) -> HistogramStatistics:

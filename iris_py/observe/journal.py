@@ -31,50 +31,50 @@ NOBODY: Final = NodeName("")
 
 #: Each kind of event, and what it says.
 KINDS: Final = {
-    "joined": "A node is a member of a cluster that this node uses: it appeared in the view.",
-    "left": "A node is no member of a cluster any more, in the view of this node.",
+    "joined": "A member appeared in the membership view of a cluster that this node uses.",
+    "left": "A member left the membership view of a cluster that this node uses.",
     "suspected": "A node does not answer the failure detector. It may be busy.",
-    "died": "A node is dead, as far as can be known.",
-    "link_opened": "There is a link to a node.",
-    "link_closed": "The link to a node ended as both sides wanted; the detail is the reason.",
-    "link_lost": "The link to a node ended otherwise; the detail is the reason.",
+    "died": "The failure detector found a node dead.",
+    "link_opened": "A link to a node is open.",
+    "link_closed": "The link to a node ended cleanly; the detail is the reason.",
+    "link_lost": "The link to a node broke; the detail is the reason.",
     "refused": "A connection to this node, or one of its dials, ended without an authenticated peer: its address, and why.",
     "dropped": "Messages were dropped; the detail is the reason.",
-    "paused": "A subscriber asked this node to wait with what it publishes.",
-    "stalled": "This process stood still, or its event loop was blocked, for so long that it asks its peers whether they wait.",
-    "cloud_up": "This gateway has a way to another cloud, and had none before; the name is that of the cloud.",
-    "cloud_down": "This gateway has no way to another cloud any more.",
-    "line_opened": "A line of this gateway to a gateway of another cloud is open; the detail is its address.",
-    "line_lost": "Such a line has ended; the detail is its address and the reason.",
-    "catalogue_changed": "A gateway of another cloud lets this cloud use something else than before.",
+    "paused": "A subscriber paused this node as a publisher.",
+    "stalled": "This process stood still, or its event loop was blocked, and this node asks its peers whether they wait.",
+    "cloud_up": "This gateway reaches another cloud, which it did not reach before; the name is that of the cloud.",
+    "cloud_down": "This gateway no longer reaches another cloud.",
+    "line_opened": "A cloud link of this gateway is open; the detail is the address of the other gateway.",
+    "line_lost": "A cloud link has ended; the detail is the address of the other gateway and the reason.",
+    "catalogue_changed": "A gateway of another cloud has changed its exports to this cloud.",
 }
 
 
 class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened at a node."""
+    """An event at a node."""
 
     number: int
-    """Its number: 1 for the first event of the node, and one more for each: a larger step says that some were missed."""
+    """The number of the event: 1 for the first event of the node, then consecutive. A larger step means missed events."""
     at_s: float
-    """When it happened, in seconds since the node was started."""
+    """The time of the event, in seconds since the start of the node."""
     kind: str
     """One of ``joined``, ``left``, ``suspected``, ``died``, ``link_opened``, ``link_closed``, ``link_lost``, ``refused``,
     ``dropped``, ``paused``, ``stalled``, and of gateways ``cloud_up``, ``cloud_down``, ``line_opened``, ``line_lost`` and
     ``catalogue_changed``."""
     node: str = ""
-    """The node that it is about: 32 hexadecimal digits; empty for this one, and where nobody is known."""
+    """The node concerned: 32 hexadecimal digits; empty for this node, or if unknown."""
     node_name: str = ""
-    """The name of that node; empty if it tells none."""
+    """The name of that node; empty if it has none."""
     node_address: str = ""
-    """The ``host:port`` where that node listens, as far as it is known."""
+    """The ``host:port`` where that node listens, if known."""
     node_zone: str = ""
-    """Where that node says it is."""
+    """The zone of that node."""
     name: str = ""
-    """The cluster, topic or cloud that it is about."""
+    """The cluster, topic or cloud concerned."""
     detail: str = ""
     """The reason, for people."""
     times: int = 1
-    """How often it happened since it was noted last: what goes on is noted every 10 seconds."""
+    """The number of occurrences since the last record: a continuing event is recorded every 10 seconds."""
 
 
 class Journal:

@@ -1,11 +1,11 @@
-"""The numbers of a node, as :meth:`iris_py.Node.statistics` returns them: one tree of structs (docs/statistics.md).
+"""The numbers of a node, as returned by :meth:`iris_py.Node.statistics`: one tree of structs (docs/statistics.md).
 
-Counters count from the start of the node, and never fall: where a cluster or a topic is forgotten, what it had counted goes on
-under the name ``_other``. Gauges are what there is at this moment; their descriptions say "now". Durations are in seconds.
+Counters count from the start of the node, and never fall: the counts of a forgotten cluster or topic go on
+under the name ``_other``. Gauges are current values; their descriptions say "now". Durations are in seconds.
 ``msgspec.json.encode`` writes the tree as JSON, and ``msgspec.json.schema`` its JSON Schema.
 
-The structs are not looked at by the garbage collector (``gc=False``): they are trees that do not change, so none holds itself.
-Else a look at a busy node, which makes a thousand of them, would set it going, and that takes longer than the look.
+The garbage collector skips the structs (``gc=False``): they are immutable trees, without reference cycles.
+Otherwise one call at a busy node, which makes a thousand of them, would start a collection, which takes longer than the call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from iris_py.observe.histogram import HistogramStatistics
 
-#: The name under which the sums of forgotten clusters and topics are shown. One that is really called so is counted there, too.
+#: The name for the sums of forgotten clusters and topics. A cluster or topic of this name counts there, too.
 OTHER: Final = "_other"
 
 
@@ -31,63 +31,63 @@ class RequestStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sent: int = 0
     """Requests made."""
     replied: int = 0
-    """Those that ended with a reply."""
+    """Requests with a reply."""
     retries: int = 0
-    """Times that one was given to another member."""
+    """Times that a request was sent to another member."""
     errors: Mapping[str, int] = {}
-    """Those that ended with an error, by the name of its class, as in ``RequestTimeout``."""
+    """Requests that failed, by the class of the error, as in ``RequestTimeout``."""
     cancelled: int = 0
-    """Those that their caller gave up."""
+    """Requests that their callers cancelled."""
     in_flight: int = 0
-    """Requests that a member has now."""
+    """Requests at a member now."""
     waiting: int = 0
     """Requests that wait now: for a member, for a link, or for a place at a member."""
     round_trip: HistogramStatistics = HistogramStatistics()
-    """How long members took to reply, from when the request was given to the one that did."""
+    """Times from sending a request to a member until its reply."""
 
 
 class ServiceStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Requests that this node served as a member of one cluster, with all its handlers there."""
+    """Requests that this node served as a member of one cluster, in all its handlers there."""
 
     handlers: int = 0
-    """Handlers that are registered now."""
+    """Registered handlers now."""
     executed: int = 0
-    """Requests and surveys that handlers were given."""
+    """Requests and surveys passed to handlers."""
     failed: int = 0
-    """Those that ended because a handler raised."""
+    """Requests and surveys whose handler raised."""
     rejected: Mapping[str, int] = {}
-    """Requests, surveys and tunnels that were refused, by reason: ``overloaded``, ``expired``, ``not_a_member`` ..."""
+    """Refused requests, surveys and tunnels, by reason: ``overloaded``, ``expired``, ``not_a_member`` ..."""
     repeated: int = 0
-    """Idempotent requests that no handler was given, for one has executed them or still does."""
+    """Repeated idempotent requests, which a handler had already executed or was executing."""
     running: int = 0
     """Requests and surveys that handlers execute now."""
     concurrency: int = 0
-    """How many may run at once."""
+    """The largest number that may run at once."""
     queued_messages: int = 0
     """Requests and surveys that wait for a handler now."""
     queue_messages: int = 0
-    """How many may wait."""
+    """The largest number that may wait."""
     queued_bytes: int = 0
-    """The bytes of payloads and headers that wait now."""
+    """Bytes of waiting payloads and headers now."""
     queue_bytes: int = 0
-    """How many bytes may wait."""
+    """The largest number of bytes that may wait."""
     tunnels_open: int = 0
     """Tunnels that handlers serve now."""
     tunnels_max: int = 0
-    """How many they may serve at once; 0 if they serve none."""
+    """The largest number of tunnels at once; 0 if handlers serve none."""
     tunnel_holders: Mapping[str, int] = {}
-    """The nodes at the other ends, by id, with how many they have; the 8 that have the most."""
+    """The number of tunnels per node at the other end, by its id; the 8 nodes with the most."""
     weight: float = 0.0
-    """How much of the load this node is to get beside other members."""
+    """The share of the load for this node, relative to other members."""
     queue_wait: HistogramStatistics = HistogramStatistics()
-    """How long requests and surveys waited until a handler was given them; those that began at once are in the first bucket."""
+    """Times that requests and surveys waited for a handler; the first bucket has those that began at once."""
     handling: HistogramStatistics = HistogramStatistics()
-    """How long handlers took to answer."""
+    """Times that handlers took to answer."""
     newest: int = 0
-    """How many of the newest requests and surveys ``newest_s`` is of: 9, or fewer if handlers have answered fewer."""
+    """The number of requests and surveys in ``newest_s``: 9, or fewer if handlers have answered fewer."""
     newest_s: float = 0.0
-    """How long handlers took to answer the newest ones, in seconds: the median, and of fewer than 5 the shortest. The histogram
-    is of all since the node was started, so it does not show a member that has become slow."""
+    """The handlers' time for the newest ones, in seconds: the median, or with fewer than 5 the shortest. The histogram
+    covers all of them since the start of the node, so it does not show a member that has become slow."""
 
 
 class BroadcastStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -96,13 +96,13 @@ class BroadcastStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sent: int = 0
     """Broadcasts that this node sent."""
     received: int = 0
-    """Broadcasts that handlers of this node were to be given, once for each handler."""
+    """Broadcasts for handlers of this node, once for each handler."""
     dropped: int = 0
-    """Those of them that were dropped, for the handler is too slow or takes none."""
+    """Received broadcasts that were dropped, because the handler is too slow or accepts none."""
     queued_messages: int = 0
     """Broadcasts that wait for a handler now."""
     lag: HistogramStatistics = HistogramStatistics()
-    """How long broadcasts waited for their handler: one at a time is measured, the last of those that wait."""
+    """Times that broadcasts waited for their handler. One at a time is measured, the last one waiting."""
 
 
 class SurveyStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -111,22 +111,22 @@ class SurveyStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     asked: int = 0
     """Surveys made."""
     answered: int = 0
-    """Answers that came: replies, failures, and members that had nothing to say."""
+    """Received answers: replies, failures, and members that declined."""
     missing: int = 0
-    """Members that were asked and did not answer in time, or were lost."""
+    """Members that did not answer in time, or were lost."""
     cancelled: int = 0
-    """Surveys that their caller gave up."""
+    """Surveys that their callers cancelled."""
     under_way: int = 0
-    """Surveys that have not ended now."""
+    """Unfinished surveys now."""
     completion: HistogramStatistics = HistogramStatistics()
-    """How long surveys took until everybody had answered, or their time was over."""
+    """Times until all members had answered, or until the timeout."""
 
 
 class ClusterStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One cluster, as this node uses and serves it."""
 
     members: int = 0
-    """Its members now, as far as this node knows."""
+    """Members now, as known to this node."""
     requests: RequestStatistics = RequestStatistics()
     """The requests that this node made."""
     service: ServiceStatistics | None = None
@@ -140,99 +140,99 @@ class ClusterStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class FarStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Requests that this node made to one cluster of another cloud, and the tunnels that it could not open there."""
+    """Requests of this node to one cluster of another cloud, and tunnels that it could not open there."""
 
     sent: int = 0
     """Requests made."""
     replied: int = 0
-    """Those that ended with a reply."""
+    """Requests with a reply."""
     retries: int = 0
-    """Times that a gateway was asked again."""
+    """Times that a request was sent to a gateway again."""
     errors: Mapping[str, int] = {}
-    """Those that ended with an error, by the name of its class, as in ``CloudUnavailable``."""
+    """Requests that failed, by the class of the error, as in ``CloudUnavailable``."""
     cancelled: int = 0
-    """Those that their caller gave up."""
+    """Requests that their callers cancelled."""
     waiting: int = 0
-    """Requests that have not ended now."""
+    """Unfinished requests now."""
     round_trip: HistogramStatistics = HistogramStatistics()
-    """How long callers waited for a reply, from the call on."""
+    """Times from the call until the reply."""
     unopened: Mapping[str, int] = {}
     """Tunnels that this node could not open there, by the class of the error."""
 
 
 class TopicStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The topics below one prefix: that is the group under which messages travel (``news`` for ``news.>``)."""
+    """The topics below one prefix, which share a group (``news`` for ``news.>``)."""
 
     members: int = 0
-    """Nodes with a subscription below the prefix now, as far as this node knows."""
+    """Nodes with a subscription below the prefix now, as known to this node."""
     runs: int = 0
-    """Runs of messages that this node published: what follows one another to one topic is one."""
+    """Batches that this node published: consecutive messages to one topic."""
     published: int = 0
-    """Messages that this node published, in runs or by themselves."""
+    """Messages that this node published, in batches or alone."""
     received: int = 0
-    """Messages that came to this node and some subscription wanted."""
+    """Messages that a subscription of this node received."""
     gaps: int = 0
-    """Messages that publishers had numbered and that did not come."""
+    """Messages missing in the publishers' numbering."""
     pauses_asked: int = 0
-    """Times that this node asked a publisher to wait, for a subscription was full."""
+    """Times that this node paused a publisher, because a subscription was full."""
     pauses_obeyed: int = 0
-    """Times that a subscriber asked this node to wait."""
+    """Times that a subscriber paused this node."""
 
 
 class SubscriptionStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One subscription of this node."""
 
     pattern: str
-    """The pattern, as it was written."""
+    """The pattern, as written."""
     policy: str
-    """The policy when it is full: ``drop_oldest``, ``drop_newest``, ``block`` or ``disconnect``."""
+    """The overflow policy: ``drop_oldest``, ``drop_newest``, ``block`` or ``disconnect``."""
     delivered: int = 0
-    """Messages that were for it, those that it dropped among them."""
+    """Messages received, including dropped ones."""
     dropped: Mapping[str, int] = {}
-    """Messages that it dropped, by reason."""
+    """Dropped messages, by reason."""
     queued_messages: int = 0
-    """Messages that wait in it now."""
+    """Waiting messages now."""
     queue_messages: int = 0
-    """How many may wait."""
+    """The largest number that may wait."""
     queued_bytes: int = 0
-    """The bytes of payloads and headers that wait now."""
+    """Bytes of waiting payloads and headers now."""
     queue_bytes: int = 0
-    """How many bytes may wait."""
+    """The largest number of bytes that may wait."""
     oldest_s: float = 0.0
-    """How long the oldest message has waited now, in seconds."""
+    """The waiting time of the oldest message now, in seconds."""
     publishers_waiting: int = 0
-    """Publishers that were asked to wait now."""
+    """Paused publishers now."""
     lag: HistogramStatistics = HistogramStatistics()
-    """How long messages waited until the program took them; one of each run that arrived together."""
+    """Times that messages waited for the program; one message of each batch is measured."""
 
 
 class TunnelStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The tunnels of this node, at both sides of an opening."""
 
     opened: int = 0
-    """Tunnels that this node opened and a member accepted."""
+    """Tunnels that this node opened and that a member accepted."""
     unopened: Mapping[str, int] = {}
-    """Tunnels that could not be opened, by the class of the error, as in ``NoMembers``."""
+    """Tunnels that this node could not open, by the class of the error, as in ``NoMembers``."""
     served: int = 0
-    """Tunnels that handlers of this node were given."""
+    """Tunnels passed to handlers of this node."""
     ended: int = 0
-    """Tunnels that ended as both sides wanted."""
+    """Tunnels that ended cleanly."""
     broken: Mapping[str, int] = {}
-    """Tunnels that ended otherwise: ``here`` and ``there`` say which side broke it off, ``link`` that the link was lost ..."""
+    """Broken tunnels, by reason: aborted ``here`` or ``there``, ``link`` lost ..."""
     credit_waits: int = 0
-    """Times that sending had to wait, for the other side had not taken enough of what was sent before."""
+    """Times that sending waited, because the other side had not read enough of the earlier data."""
     sent_bytes: int = 0
-    """Bytes that were sent through tunnels, also those that have ended, and 64 for each piece of a message."""
+    """Bytes sent through open and ended tunnels, and 64 for each piece of a message."""
     received_bytes: int = 0
-    """Bytes that came through tunnels, counted likewise."""
+    """Bytes received through tunnels, counted in the same way."""
     open: int = 0
-    """Tunnels that have not ended now."""
+    """Open tunnels now."""
     credit_bytes: int = 0
-    """How much this node may send through them now before their other sides take something."""
+    """Bytes that this node may send through them now before the other sides read more."""
     queued_bytes: int = 0
-    """Bytes that wait to be sent through them now."""
+    """Bytes that wait to be sent through open tunnels now."""
     buffered_bytes: int = 0
-    """Bytes that came through those that are open now and were not taken yet."""
+    """Received but unread bytes of open tunnels now."""
 
 
 class LinkStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -241,69 +241,69 @@ class LinkStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     peer: str
     """The node at its other end: 32 hexadecimal digits."""
     address: str
-    """Where that node listens."""
+    """The listening address of that node."""
     zone: str
-    """Where it says it is."""
+    """The zone that it announces."""
     name: str = ""
-    """The name of that node, a label for people; empty if it tells none."""
+    """The name of that node, a label; empty if it has none."""
     received_bytes: int = 0
-    """Bytes that were read, with all headers."""
+    """Bytes read, with all headers."""
     sent_bytes: int = 0
-    """Bytes that were written, with all headers."""
+    """Bytes written, with all headers."""
     received_records: int = 0
-    """Records that were opened: each is what the other side wrote at once, up to 256 KiB."""
+    """Records decrypted: a record is one write of the other side, up to 256 KiB."""
     sent_records: int = 0
-    """Records that were sealed."""
+    """Records encrypted."""
     rekeys: int = 0
     """Times that the key of a direction was replaced."""
     queued_bytes: int = 0
     """Bytes of messages that wait now."""
     is_congested: bool = False
-    """Whether so much waits now that senders wait, too."""
+    """Whether the queue is above its high watermark now, so senders wait."""
     awaited: int = 0
-    """Requests, surveys and tunnels that the other node has now and has not answered."""
+    """Unanswered requests, surveys and tunnels at the other node now."""
     round_trip_s: float | None = None
-    """How long the last sign of life that was asked for took, in seconds; None if none was. A busy link is not asked."""
+    """The round trip of the last ping, in seconds; None before the first. Busy links get no pings."""
 
 
 class LinksStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The links of this node."""
 
     opened: int = 0
-    """Links that were opened, whoever dialled."""
+    """Opened links, dialled by either side."""
     dialled: int = 0
     """Connections that this node made."""
     dials_failed: int = 0
-    """Dials that came to nothing: no connection could be made, or it ended before a link was open."""
+    """Failed dials: without a connection, or with one that ended before a link was open."""
     refused: int = 0
-    """Connections to this node that ended without an authenticated peer."""
+    """Accepted connections that ended without an authenticated peer."""
     closed: Mapping[str, int] = {}
-    """Links that ended after they had been open, by reason: ``clean``, ``released``, ``broken``, ``silent`` ..."""
+    """Links that ended after the handshake, by reason: ``clean``, ``released``, ``broken``, ``silent`` ..."""
     received_bytes: int = 0
-    """Bytes that were read, with all headers, also on links that have ended."""
+    """Bytes read, with all headers, on open and ended links."""
     sent_bytes: int = 0
-    """Bytes that were written, with all headers, also on links that have ended."""
+    """Bytes written, with all headers, on open and ended links."""
     received_records: int = 0
-    """Records that were opened, also on links that have ended."""
+    """Records decrypted, on open and ended links."""
     sent_records: int = 0
-    """Records that were sealed, also on links that have ended."""
+    """Records encrypted, on open and ended links."""
     rekeys: int = 0
     """Times that the key of one direction of a link was replaced: after each 65,536 records."""
     retransmissions: int = 0
-    """TCP segments that were sent again, also on links that have ended; 0 where the system does not tell. Linux tells."""
+    """TCP segments sent again, on open and ended links; 0 if the system does not provide it (Linux does)."""
     open: int = 0
-    """Links that are open now."""
+    """Open links now."""
     congested: int = 0
-    """Links with so much waiting now that senders wait, too."""
+    """Links above their high watermark now, so senders wait."""
     queued_bytes: int = 0
     """Bytes of messages that wait now."""
     queued_by_lane: Mapping[str, int] = {}
-    """Bytes that wait now, by lane, if any do: ``overlay`` goes first, then ``interactive``, then ``bulk``, large messages, and
-    ``tunnels``, which are not among ``queued_bytes``."""
+    """Waiting bytes now, by lane: ``overlay`` goes first, then ``interactive``, then ``bulk`` (large messages) and
+    ``tunnels``, which ``queued_bytes`` excludes. Empty lanes are left out."""
     through_ring: int = 0
-    """Peers that are reached through the ring now, for no link to them can be had."""
+    """Peers reached through the ring now, because no link to them can be opened."""
     each: tuple[LinkStatistics, ...] = ()
-    """Those that are open now; of more than 256 the busiest."""
+    """Open links now; the busiest 256 of them."""
 
 
 class OverlayStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -312,38 +312,38 @@ class OverlayStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is_active: bool = False
     """Whether the node is part of a ring now."""
     size_estimate: int = 1
-    """About how many nodes the network has now, this one included."""
+    """Estimated number of nodes of the network now, including this one."""
     roots: int = 0
-    """Groups whose directory is here now."""
+    """Groups whose directory is on this node now."""
     members_kept: int = 0
-    """The members in them now."""
+    """Members in these directories now."""
     tables: Mapping[str, int] = {}
-    """How many entries each table has now, by name."""
+    """Entries of each table now, by name."""
     directories: Mapping[str, int] = {}
-    """Messages that the directories of groups dropped or gave up on, by reason."""
+    """Messages that the directories of groups dropped or abandoned, by reason."""
     ring: Mapping[str, int] = {}
     """Messages that the ring dropped, relayed or sent again, by reason."""
     detector: Mapping[str, int] = {}
-    """Probes, suspicions and deaths of the failure detector, and what it ignored."""
+    """Probes, suspicions, deaths and ignored messages of the failure detector."""
 
 
 class SecurityStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Messages that were not authentic, and the secrets in use."""
+    """Messages that failed authentication, and the secrets in use."""
 
     unauthentic: int = 0
-    """Packets that nobody who holds the key has sealed, or that were sealed for somebody else."""
+    """Packets encrypted without the key, or for another node."""
     replayed: int = 0
-    """Packets that had come before."""
+    """Packets received before."""
     malformed: int = 0
-    """Packets that are authentic, and no messages."""
+    """Authentic packets with invalid messages."""
     datagrams: int = 0
-    """Datagrams that are not of this network, or came before."""
+    """Datagrams of other networks, and datagrams received before."""
     handshakes_refused: int = 0
-    """Connections to this node that ended without an authenticated peer."""
+    """Accepted connections that ended without an authenticated peer."""
     generations: int = 1
-    """Generations of the network's secret that are accepted now, the primary one among them."""
+    """Accepted generations of the network's secret now, including the sealing one."""
     primary: str = ""
-    """The public id of the generation that this node seals with now: 16 hexadecimal digits."""
+    """The public id of the sealing generation now: 16 hexadecimal digits."""
     accepted: tuple[str, ...] = ()
     """The public ids of the other generations."""
 
@@ -352,9 +352,9 @@ class QuestionStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The questions of other nodes about this one."""
 
     answered: int = 0
-    """Those that were answered, each with a page."""
+    """Answered questions, each with a page."""
     refused: Mapping[str, int] = {}
-    """Those that were not, by reason: ``busy``, for there were 20 in that second already; ``closed``, for ``observe`` is
+    """Refused questions, by reason: ``busy``, after 20 in that second; ``closed``, with ``observe`` set to
     ``"none"``."""
 
 
@@ -362,87 +362,87 @@ class ProcessStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The process that the node runs in."""
 
     stalls: int = 0
-    """Times that the event loop did nothing for more than 100 ms when it should have."""
+    """Times that the event loop stood still for more than 100 ms."""
     loop_lateness_s: float = 0.0
-    """The most by which the event loop was late within the last minute, as the node's own timer shows it; in seconds."""
+    """The largest lateness of the event loop within the last minute, in seconds, by the node's own timer."""
     cpu_s: float = 0.0
-    """Seconds of processor time, of user and system, since the process began."""
+    """Processor time of the process since its start, user and system, in seconds."""
     resident_bytes: int = 0
-    """Memory that the process has now; 0 where the system does not tell."""
+    """Resident memory of the process now; 0 if the system does not provide it."""
     descriptors: int = 0
-    """File descriptors that are open now; 0 where the system does not tell."""
+    """Open file descriptors now; 0 if the system does not provide it."""
     descriptors_max: int = 0
-    """How many it may have."""
+    """The limit of file descriptors."""
     threads: int = 0
     """Threads of the process now."""
     log_lines_suppressed: int = 0
-    """Lines that were not logged, for there had been ten of the same event and object in a minute."""
+    """Suppressed log lines, after ten of the same event and object in a minute."""
 
 
 class Histograms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Durations of the whole node: those of all clusters and subscriptions together, also of forgotten ones."""
+    """Durations of the whole node: of all clusters and subscriptions together, including forgotten ones."""
 
     round_trip: HistogramStatistics = HistogramStatistics()
-    """Requests that this node made: from when a request was given to a member until that replied."""
+    """Requests that this node made: from sending to a member until its reply."""
     queue_wait: HistogramStatistics = HistogramStatistics()
-    """Requests that this node served: until a handler was given them."""
+    """Requests that this node served: the wait for a handler."""
     handling: HistogramStatistics = HistogramStatistics()
-    """Requests that this node served: until the handler answered."""
+    """Requests that this node served: the time of the handler."""
     survey: HistogramStatistics = HistogramStatistics()
-    """Surveys of this node: until everybody had answered, or their time was over."""
+    """Surveys of this node: until all members had answered, or until the timeout."""
     lag: HistogramStatistics = HistogramStatistics()
-    """Messages of subscriptions: until the program took them."""
+    """Messages of subscriptions: the wait for the program."""
     broadcast_lag: HistogramStatistics = HistogramStatistics()
-    """Broadcasts: until the handler was given them."""
+    """Broadcasts: the wait for the handler."""
     tunnel_opening: HistogramStatistics = HistogramStatistics()
-    """Tunnels that this node opened: from when a member was asked until that accepted."""
+    """Tunnels that this node opened: from the question to a member until its acceptance."""
     ping: HistogramStatistics = HistogramStatistics()
-    """Signs of life over links: from the question to the answer."""
+    """Pings over links: until the answer."""
     probe: HistogramStatistics = HistogramStatistics()
     """Probes of the failure detector: from the datagram to its answer."""
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Counts of a node since it started, and what there is now."""
+    """Counters of a node since its start, and current values."""
 
     requests: int = 0
     """Requests that this node made."""
     replies: int = 0
-    """Requests that ended with a reply."""
+    """Requests with a reply."""
     retries: int = 0
-    """Times that a request was given to another member."""
+    """Times that a request was sent to another member."""
     executed: int = 0
-    """Requests that handlers of this node were given."""
+    """Requests passed to handlers of this node."""
     rejected: Mapping[str, int] = {}
     """Requests that this node refused, by reason."""
     drops: Mapping[str, int] = {}
-    """The messages that were dropped, by reason. Late replies are among them."""
+    """Dropped messages, by reason, including late replies."""
     repeated: int = 0
-    """Requests that handlers of this node were not given, for they had executed them, or still do: repeated idempotent ones."""
+    """Repeated idempotent requests, which a handler of this node had already executed or was executing."""
     failed: int = 0
-    """Requests of this node that ended because a handler had failed."""
+    """Requests of this node whose handler failed."""
     hedged: int = 0
-    """Times that an idempotent request of this node was given to a second member, for the first was slower than nearly all
-    are."""
+    """Hedged requests: times that an idempotent request of this node went to a second member, because the first was slower
+    than usual."""
     uptime_s: float = 0.0
-    """How long ago the node was started, in seconds."""
+    """Seconds since the start of the node."""
     clusters: Mapping[str, ClusterStatistics] = {}
     """Each cluster that this node uses or serves, by name."""
     far_requests: Mapping[str, FarStatistics] = {}
-    """Requests to clusters of other clouds, by name and alias, as in ``db@eu``; of more than 512 names the rest together as
-    ``_other``. On their way they are also requests to the gateways, in ``clusters``."""
+    """Requests to clusters of other clouds, by name and alias, as in ``db@eu``; beyond 512 names the rest together as
+    ``_other``. ``clusters`` counts the same requests at the gateways."""
     topics: Mapping[str, TopicStatistics] = {}
-    """Topics, by the prefix that they are grouped under, as in ``news``; ``>`` stands for the empty one."""
+    """Topics, by their common prefix, as in ``news``; ``>`` stands for the empty prefix."""
     subscriptions: tuple[SubscriptionStatistics, ...] = ()
-    """The subscriptions that are open now."""
+    """Open subscriptions now."""
     tunnels: TunnelStatistics = TunnelStatistics()
     """The tunnels."""
     links: LinksStatistics = LinksStatistics()
     """The links to other nodes."""
     overlay: OverlayStatistics = OverlayStatistics()
-    """The ring and what is kept in it."""
+    """The ring, directories and failure detector."""
     security: SecurityStatistics = SecurityStatistics()
-    """Messages that were not authentic, and the secrets in use."""
+    """Messages that failed authentication, and the secrets in use."""
     questions: QuestionStatistics = QuestionStatistics()
     """Questions of other nodes."""
     process: ProcessStatistics = ProcessStatistics()

@@ -103,10 +103,8 @@ class WorkersStatus:
 
         up = [((str(slot.number),), float(self._told.get(slot.number) is not None)) for slot in self.slots]
         ends = [((str(slot.number),), float(slot.ends)) for slot in self.slots]
-        yield make_metric(Family("iris_worker_up", "gauge", "1 if the worker says how it is.", ("worker",), up))
-        yield make_metric(
-            Family("iris_worker_ends_total", "counter", "Times that the worker ended unbidden.", ("worker",), ends)
-        )
+        yield make_metric(Family("iris_worker_up", "gauge", "1 if the worker answers.", ("worker",), up))
+        yield make_metric(Family("iris_worker_ends_total", "counter", "Unexpected exits of the worker.", ("worker",), ends))
         by_worker = {str(number): told for number, told in self._told.items() if told is not None}
         self._told = {}
         yield from map(make_metric, merge({worker: told.metrics for worker, told in by_worker.items()}))
