@@ -58,7 +58,12 @@ def test_a_module_is_run_as_one() -> None:
     ("program", "code"),
     [
         ("raise SystemExit(3)", 3),
+        ("raise SystemExit('a reason')", 1),
+        ("raise SystemExit(True)", 1),
+        ("import sys; sys.exit()", 0),
         ("raise ValueError('wrong')", 1),
+        ("import os, threading; threading.Timer(0.01, os._exit, [5]).start()", 5),
+        ("import os, sys; sys.stdout = open(1, 'w'); print('nobody reads it'); os.close(1)", 120),
         ("import atexit, os; atexit.register(os._exit, 4)", 4),
         ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
@@ -66,8 +71,31 @@ def test_a_module_is_run_as_one() -> None:
 )
 def test_it_ends_as_with_an_interpreter_of_its_own(tmp_path: Path, program: str, code: int) -> None:
     file = tmp_path / "program.py"
-    file.write_text(program)
-    assert [run([sys.executable, file], is_new=is_new)[0] for is_new in (True, False)] == [code, code]
+    file.write_text(f"print('begun', end='', flush=True)\n{program}")
+    plain, quick = (run([sys.executable, file], is_new=is_new) for is_new in (True, False))
+    assert plain[:2] == quick[:2] == (code, "begun")
+    assert plain[2].splitlines()[-1:] == quick[2].splitlines()[-1:]
+    assert plain[2].count("Traceback") == quick[2].count("Traceback")
+
+
+def test_it_writes_what_it_has_said_before_it_ends(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text("import atexit, sys\natexit.register(print, 'last')\nprint('first')\nsys.stderr.write('error')")
+    assert run([sys.executable, file], is_new=False) == (0, "first\nlast\n", "error")
+
+
+@pytest.mark.parametrize("options", [(), ("-X", "dev")], ids=["plain", "dev"])
+def test_it_says_what_it_has_forgotten(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """A program that is free of cycles and globals says so as it runs; these are found at its end."""
+    file = tmp_path / "program.py"
+    file.write_text("async def main(): pass\nforgotten = [main()]\nforgotten.append(forgotten)\ndel forgotten")
+    assert "coroutine 'main' was never awaited" in run([sys.executable, *options, file], is_new=False)[2]
+
+
+def test_in_development_mode_it_says_what_it_has_left_open(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text("import socket\nleft = socket.socket()")
+    assert "ResourceWarning: unclosed <socket" in run([sys.executable, "-X", "dev", file], is_new=False)[2]
 
 
 def test_it_is_killed_and_awaited(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
@@ -493,27 +494,24 @@ def test_claims_are_answered_once() -> None:
 Choice: TypeAlias = tuple[int, int]
 
 
-def run_choices(make: Callable[[], list[Wire]], choices: Sequence[Choice]) -> tuple[list[Wire], list[Choice]]:
-    """Start over and deliver in the order of ``choices``; returns the wires, and what could be delivered next."""
-    wires = make()
-    for index, side in choices:
-        for wire in wires:
-            wire.write(0.0)
-        wires[index].deliver(side, 0.0)
-    for wire in wires:
-        wire.write(0.0)
-    return wires, [(index, side) for index, wire in enumerate(wires) for side in (0, 1) if wire.inboxes[side]]
-
-
 def every_interleaving(make: Callable[[], list[Wire]]) -> Iterator[list[Wire]]:
-    """Deliver what is under way in every possible order."""
-    stack: list[list[Choice]] = [[]]
-    while stack:
-        choices = stack.pop()
-        wires, ready = run_choices(make, choices)
-        if not ready:
-            yield wires
-        stack += [[*choices, choice] for choice in ready]
+    """Deliver what is under way in every possible order, each from the start to its end."""
+    untried: list[list[Choice]] = [[]]
+    while untried:
+        choices = untried.pop()
+        wires = make()
+        for number in itertools.count():
+            for wire in wires:
+                wire.write(0.0)
+            ready = [(index, side) for index, wire in enumerate(wires) for side in (0, 1) if wire.inboxes[side]]
+            if not ready:
+                break
+            if number == len(choices):
+                untried += [[*choices, other] for other in ready[1:]]
+                choices.append(ready[0])
+            index, side = choices[number]
+            wires[index].deliver(side, 0.0)
+        yield wires
 
 
 def test_both_dial_in_every_interleaving() -> None:
@@ -596,7 +594,8 @@ def test_a_redial_replaces_what_the_other_side_still_holds(dialler_is_small: boo
 def test_both_notice_a_break_and_redial_in_every_interleaving(first_to_notice: NodeId) -> None:
     """One side sees the break and dials; at any moment of that the other sees it too and, if it is alone then, dials."""
 
-    def run(choices: list[int]) -> tuple[list[Wire], list[int]]:
+    def run(choices: list[int]) -> tuple[list[Wire], list[list[int]]]:
+        """Take these choices, and the first one from there on; return what came of it, and the others that there were."""
         small, large = Table(SMALL), Table(LARGE)
         first = Wire(small, large)
         drive(first)
@@ -604,13 +603,18 @@ def test_both_notice_a_break_and_redial_in_every_interleaving(first_to_notice: N
         first.cut(first.tables.index(early), 0.0)
         wires = [Wire(early, late, "late")]
         noticed = False
-        ready: list[tuple[Wire, int]] = []
-        for choice in [*choices, None]:
+        untried: list[list[int]] = []
+        for number in itertools.count():
             for wire in (first, *wires):
                 wire.write(0.0)
             ready = [(wire, side) for wire in wires for side in (0, 1) if wire.inboxes[side]]
-            if choice is None:
-                break
+            if number == len(choices):
+                possible = list(range(len(ready) + (not noticed)))
+                if not possible:
+                    break
+                untried += [[*choices, other] for other in possible[1:]]
+                choices.append(possible[0])
+            choice = choices[number]
             if choice < len(ready):
                 ready[choice][0].deliver(ready[choice][1], 0.0)
             else:
@@ -618,21 +622,19 @@ def test_both_notice_a_break_and_redial_in_every_interleaving(first_to_notice: N
                 first.cut(first.tables.index(late), 0.0)
                 if late.peers.find(early.id) is None:
                     wires.append(Wire(late, early, "early"))
-        return wires, list(range(len(ready) + (not noticed)))
+        return wires, untried
 
     stack: list[list[int]] = [[]]
     count = 0
     while stack:
-        choices = stack.pop()
-        wires, ready = run(choices)
-        stack += [[*choices, choice] for choice in ready]
-        if not ready:
-            count += 1
-            one, other = wires[0].tables
-            check_one_link(one, other)
-            for table in (one, other):
-                kinds = [type(event) for event in table.events if isinstance(event, PeerOpened | PeerClosed)]
-                assert kinds == [PeerOpened, PeerClosed, PeerOpened]
+        wires, untried = run(stack.pop())
+        stack += untried
+        count += 1
+        one, other = wires[0].tables
+        check_one_link(one, other)
+        for table in (one, other):
+            kinds = [type(event) for event in table.events if isinstance(event, PeerOpened | PeerClosed)]
+            assert kinds == [PeerOpened, PeerClosed, PeerOpened]
     assert count > 100
 
 
