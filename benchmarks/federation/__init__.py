@@ -56,7 +56,7 @@ def section(*, quick: bool) -> Section:
         ]
     caption = (
         f"Round trips of 1 KiB; requests/s with {UNDER_WAY} under way, and for each second of the processor of one gateway (or "
-        "server); publications of 1 KiB at the subscriber; bulk in messages of 1 MB. Everything on this machine, no delay."
+        "server); publications of 1 KiB at the subscriber; bulk in messages of 1 MB. All processes on this machine, no delay."
     )
     return Section("federation", _with_reasons(caption), trials, (DIRECT,))
 
@@ -79,7 +79,7 @@ def far_section(*, quick: bool) -> Section:
     trials += [Trial(f"nats, {joint}, slow line", partial(slow, partial(Nats, joint=joint))) for joint in joints]
     caption = (
         "A round trip of 80 ms between both clouds, in network namespaces. Requests of 1 KiB, one after the other, and with "
-        f"{UNDER_WAY} under way; bulk in messages of 1 MB. Slow line: requests of 128 bytes while bulk fills a line of 2 MB/s."
+        f"{UNDER_WAY} under way; bulk in messages of 1 MB. Slow line: requests of 128 bytes while bulk fills 2 MB/s."
     )
     return Section("federation-far", _with_reasons(caption), trials, (DIRECT,))
 

@@ -28,29 +28,28 @@ _WIDTH: Final = 128
 _INTRODUCTION: Final = """\
 ## Federation
 
-Two clouds joined by gateways, beside one cloud without any, and beside two NATS servers that are joined, once as a leafnode and
-once as gateways. `make bench-federation DOCS=1` writes this part.
+These benchmarks compare two clouds joined by gateways with one cloud without gateways, and with two NATS servers joined once as
+a leafnode and once as gateways. `make bench-federation DOCS=1` writes this part.
 
 * **Iris encrypts and authenticates everywhere**: from the caller to its gateway, between the gateways, and to the member. NATS
-  has TLS between its servers here, and nothing between them and their clients.
-* All contenders take turns within each round. A value is the median of the rounds, with the least and the most;
-  "ratio" is the median of the ratios within the rounds. Payloads are random, for NATS compresses what goes to
-  leafnodes over long lines.
-* A gateway is one process of Python, a server of NATS one of Go. **Between clouds NATS is faster** at lone requests and at
-  bulk near by, and with a leafnode at requests per second, at half the processor time for each. Publications per second
-  are more with Iris, and so are requests than between servers joined as gateways; over the long line bulk is as fast.
-  Within one cloud Iris has no server between, and is ahead.
-* Iris gives more for it, as the other tables show. **Small requests pass beside bulk**: on a slow line that bulk fills,
-  they take half a round trip more, for bulk keeps hardly more under way than the line needs, and with NATS they wait for
-  two seconds of it. **A subscription that has returned is true**: its first message comes. **A gateway that dies costs
-  milliseconds** and no idempotent request, and of the others at most those that were under way. **Nothing came twice**,
-  and no request was executed twice. NATS hands everything over twice where a leafnode has two connections for
-  redundancy, and of the requests that a program repeats it executes some again.
-* Where the server of NATS with the leafnode is killed, callers are refused at once until there is a way again, and
-  ask again after 10 ms here: most of its failures are such.
-* These processes share two processors with each other; a request between clouds passes three other processes each way.
-  So round trips, and what passes in a second, are mostly waiting for a processor: the requests for each second of a
-  gateway's processor are what a gateway itself can do.
+  has TLS between its servers here, and no encryption between them and their clients.
+* All contenders take turns within each round. A value is the median of the rounds, with the minimum and the maximum; "ratio" is
+  the median of the ratios within the rounds. Payloads are random, because NATS compresses leafnode traffic on long connections.
+* An Iris gateway is one Python process, a NATS server one Go process. **Between clouds NATS is faster** at lone requests and at
+  bulk without delay, and with a leafnode at requests per second, at half the processor time for each. Iris is faster at
+  publications per second, and at requests per second than servers joined as gateways; with delay, bulk is as fast. Within one
+  cloud Iris has no server in between, and is faster.
+* The other tables show the return for this cost. **Small requests pass beside bulk**: on a slow connection full of bulk they
+  take half a round trip more, because bulk keeps hardly more under way than the connection needs; with NATS they wait for two
+  seconds of bulk. **`subscribe()` returns when the subscription is active**: its first message arrives. **A dying gateway costs
+  milliseconds**, no idempotent request, and at most the other requests under way. **No message arrived twice**, and no request
+  was executed twice. NATS delivers every message twice where a leafnode has two connections for redundancy, and executes some
+  repeated requests twice.
+* When the NATS server with the leafnode is killed, callers are refused at once until a path exists again, and retry after 10 ms
+  here: most of its failures are these.
+* The processes share two processors; a request between clouds passes three other processes each way. Round trips and rates
+  therefore mostly measure the wait for a processor. The requests for each second of a gateway's processor show the capacity of
+  a gateway itself.
 """
 
 

@@ -54,9 +54,9 @@ def section(*, quick: bool, is_nats_there: bool) -> Section:
             for joint in joints
         ]
     caption = (
-        f"Killed: two gateways (servers) on the side where one is killed with SIGKILL, while {_UNDER_WAY} requests are under "
-        "way all the time; idempotent requests are repeated by Iris itself, and with NATS by the program after 1 s without a "
-        f"reply. New subscriptions: each of {_SUBJECTS} subjects gets one message as soon as its subscriber says that it has "
+        f"Killed: of two gateways (servers) on one side one is killed with SIGKILL, with {_UNDER_WAY} requests always under "
+        "way. Iris itself repeats idempotent requests; with NATS the program does, after 1 s without a reply. New "
+        f"subscriptions: each of {_SUBJECTS} subjects gets one message as soon as its subscriber reports that it has "
         "subscribed."
     )
     return Section("federation-faults", caption, trials)

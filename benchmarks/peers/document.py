@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 _INTRODUCTION: Final = """\
 # Benchmarks
 
-Iris, encrypted and through its public API, beside other messaging systems and beside raw TCP, in the same run. This page is
-written by `make bench DOCS=1` (`python -m benchmarks.peers --docs docs`), and so are its plots.
+These benchmarks compare Iris, encrypted and through its public API, with other messaging systems and with raw TCP, in the same
+run. `make bench DOCS=1` (`python -m benchmarks.peers --docs docs`) writes this page and its plots.
 
-* **Only Iris encrypts here**, and authenticates: every other system is used with its ordinary Python client and the defaults,
-  and they encrypt only where TLS or CURVE is set up. Where a system can either wait or lose messages, it is set to wait, as
-  Iris is (`policy="block"`); what was lost all the same is said.
-* **All systems take turns**: within each round of a case every system is measured once, forwards and backwards by turns. Each
-  measurement has processes, and a server if there is one, of its own, on 127.0.0.1.
-* A value is the **median** of the rounds, with the least and the most. Ratios are those of medians. The best peer is the best
-  of those that lost nothing, without raw TCP, which is the limit and no messaging system.
-* A cell that is empty: the system does not do this.
+* **Only Iris encrypts and authenticates here**. Every other system runs with its ordinary Python client and its defaults, and
+  encrypts only where TLS or CURVE is set up. A system that can either wait or lose messages is set to wait, as Iris is
+  (`policy="block"`); the tables note messages that were lost nevertheless.
+* **All systems take turns**: within each round of a case every system is measured once, alternately forwards and backwards.
+  Each measurement has its own processes, and its own server if the system has one, on 127.0.0.1.
+* A value is the **median** of the rounds, with the minimum and the maximum. Ratios are ratios of medians. The best peer is the
+  best system without losses. Raw TCP does not count as a peer: it is the limit, not a messaging system.
+* An empty cell: the system does not have this feature.
 """
 _REPEAT: Final = """\
 ## Repeat it
@@ -38,8 +38,8 @@ make bench QUICK=1         # some minutes, one round of everything, only to look
 make bench ROUNDS=5 PEERS='iris pyzmq zenoh' WORKLOADS='stream request' MESSAGES=1000000 DOCS=1
 ```
 
-It needs Linux, a machine that does nothing else, and more rounds where the spread is large. `build/bench/peers.json` has every
-single value; `benchmarks/peers/cli.py` says what is where in it.
+The benchmarks need Linux, an otherwise idle machine, and more rounds where the spread is large. `build/bench/peers.json` has
+every single value; `benchmarks/peers/cli.py` describes its fields.
 """
 
 

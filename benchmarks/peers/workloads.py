@@ -116,19 +116,19 @@ def _message_workloads(scale: Scale) -> list[Workload]:
     return [
         Workload(
             "queue",
-            f"The classic benchmark of message queues: {scale.messages:,} messages of 1 KiB from one process to another, as "
-            "fast as it goes.",
+            f"The classic benchmark of message queues: {scale.messages:,} messages of 1 KiB from one process to another, at "
+            "full speed.",
             [Case("1 KiB", classic, streamed)],
         ),
         Workload(
             "queue-latency",
-            f"The same, and each message says when it was sent: the mean time under way of the first so many of "
-            f"{scale.messages:,}. They wait in queues for those before them, so this grows with the buffers of a system.",
+            f"The same with timestamps: the mean latency of the first 100, 1,000 and so on of {scale.messages:,} messages. A "
+            "message waits in queues behind earlier ones, so the latency grows with the buffers of a system.",
             [Case("1 KiB", partial(classic, is_stamped=True), streamed)],
         ),
         Workload(
             "stream",
-            "Messages from one process to another, as fast as it goes, without loss where a system can wait.",
+            "Messages from one process to another, at full speed, without loss where a system can wait.",
             [Case(_size(size), partial(stream, size=size), streamed) for size in scale.sizes],
         ),
         Workload(
@@ -150,8 +150,8 @@ def _request_workloads(scale: Scale) -> list[Workload]:
     return [
         Workload(
             "request",
-            "Requests of 1 KiB from one process to another, which replies with the same; so many callers at once, each with "
-            "one request under way.",
+            "Requests of 1 KiB from one process to another, which returns the payload. The cases differ in the number of "
+            "concurrent callers, each with one request under way.",
             [
                 Case(
                     "1 caller" if callers == 1 else f"{callers:,} callers",
@@ -165,18 +165,19 @@ def _request_workloads(scale: Scale) -> list[Workload]:
         Workload(
             "bulk",
             "Requests of 100 bytes, one after the other: alone, and while the same client sends blocks of 256 KiB to the same "
-            "member as fast as it goes (tcp: through a connection of its own).",
+            "member at full speed (tcp: through a separate connection).",
             [Case("1 caller", partial(measure.measure_bulk, size=100, trips=scale.trips), ("service", "bulk"))],
         ),
         Workload(
             "survey",
             f"One question of 100 bytes to all of {scale.members} members, in at most {measure.PROCESSES_MAX} processes, until "
-            "all have answered. NATS and NNG do not know how many that is: their program does.",
+            "all have answered. NATS and NNG do not know the number of members: the benchmark program tells them.",
             [Case(f"{scale.members} members", surveys, ("surveyor", "member"))],
         ),
         Workload(
             "tunnel",
-            "Blocks of 256 KiB through one ordered stream with flow control, until the other end has said how many it took.",
+            "Blocks of 256 KiB through one ordered connection with flow control, until the other end has confirmed their "
+            "number.",
             [Case("256 KiB", partial(measure.measure_tunnel, seconds=scale.seconds), ("service", "tunnel"))],
         ),
     ]
@@ -188,8 +189,8 @@ def _upkeep_workloads(scale: Scale) -> list[Workload]:
     return [
         Workload(
             "overflow",
-            f"{messages:,} messages of 64 bytes to a subscriber that takes them, and to one that takes none, whose queue of "
-            "1,024 is full: processor time of the subscriber's process.",
+            f"{messages:,} messages of 64 bytes to a subscriber that takes them, and to a stopped one whose queue of 1,024 is "
+            "full: processor time of the subscriber's process.",
             [
                 Case(
                     "64 B",
@@ -200,8 +201,8 @@ def _upkeep_workloads(scale: Scale) -> list[Workload]:
         ),
         Workload(
             "start-up",
-            "From the start of a process, interpreter included, until it has the reply to its first request from a service "
-            "that runs; and how long the import takes of that.",
+            "The time from the start of a process, including the interpreter, until the reply to its first request to a "
+            "running service, and the part of the import in it.",
             [
                 Case("first reply", measure.measure_start, ("service", "callers")),
                 Case("import", measure.measure_import),
@@ -209,8 +210,8 @@ def _upkeep_workloads(scale: Scale) -> list[Workload]:
         ),
         Workload(
             "memory",
-            "Resident memory: how that of all processes, server included, grows with each thing more; and the process of the "
-            "service, alone.",
+            "Resident memory: the growth of all processes, including the server, with each further link, node, subscription or "
+            "tunnel; and the memory of the service's process alone.",
             [
                 Case(name, partial(measure.measure_memory, what=name, count=scale.kept * times), ("service", method))
                 for name, method, times in kept
