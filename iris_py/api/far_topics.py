@@ -379,7 +379,7 @@ class Line:
             self._node._core.count_drop("malformed")
             logger.warning(
                 "gateway_malformed",
-                "a gateway has sent what is none of its messages: %s",
+                "a gateway has sent an invalid message: %s",
                 exc,
                 about=self._alias,
                 reason=str(exc),

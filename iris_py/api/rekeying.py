@@ -306,8 +306,8 @@ class Rekeying(NodeBase):
             self._missed.add(event.reason)
             logger.warning(
                 "rotation_missed",
-                "the secret of the network is being exchanged, and this node cannot take part: %s. It will be put out when "
-                "what it has is retired. Give it the settings of the others",
+                "the network's secret is being rotated, and this node cannot take part: %s. It loses its links when its "
+                "generation is retired. Give it the settings of the other nodes",
                 event.reason,
                 reason=event.reason,
             )
@@ -345,7 +345,7 @@ class Rekeying(NodeBase):
         except Exception as exc:
             logger.error(
                 "rotation_failed",
-                "step %d of exchanging the network's secret cannot be taken: %s",
+                "step %d of the rotation of the network's secret failed: %s",
                 signed.number,
                 exc,
                 step=signed.number,
@@ -357,7 +357,7 @@ class Rekeying(NodeBase):
         generations = self._keyring.generations
         logger.info(
             "rotation_step",
-            "step %d of exchanging the network's secret: %s seals, accepted besides: %d",
+            "step %d of the rotation of the network's secret: %s encrypts, %d others are accepted",
             signed.number,
             generations[0].key_id.hex(),
             len(generations) - 1,

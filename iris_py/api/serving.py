@@ -227,7 +227,7 @@ class Server:
         if deaf:
             logger.warning(
                 "handlers_deaf",
-                "%d handlers go on although they were cancelled; leaving them behind",
+                "%d handlers ignore their cancellation; abandoning them",
                 len(deaf),
                 about=self._cluster,
                 count=len(deaf),

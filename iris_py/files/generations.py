@@ -98,7 +98,7 @@ class GenerationsFile:
     def _warn(self, what: str, reason: str | None) -> None:
         logger.warning(
             "generations_unusable",
-            "the secrets that count now cannot be %s in %s (%s): after a restart this node may hold none that others accept",
+            "the current secrets cannot be %s in %s (%s): after a restart this node may hold no accepted secret",
             what,
             self._path or "the state directory",
             reason,

@@ -309,7 +309,7 @@ class Gateway(LoopBound, Closable):
         if changes.needs_restart:
             logger.warning(
                 "restart_needed",
-                "changes of %s in [gateway] count when the gateway is started anew",
+                "changes of %s in [gateway] take effect at the next start of the gateway",
                 ", ".join(changes.needs_restart),
             )
         self.core.reconfigure(settings, self._loop.time())
@@ -480,7 +480,7 @@ class Gateway(LoopBound, Closable):
         if not event.reason and abs(bundle.clock_ahead_s) > CLOCK_SKEW_S:
             logger.warning(
                 "clock_differs",
-                "the clock of the gateway of %r at %s is %.0f s %s ours. Nothing here is decided by it, but members refuse "
+                "the clock of the gateway of %r at %s is %.0f s %s ours. Iris does not depend on clocks, but members refuse "
                 "sealed payloads (seal=) that look more than five minutes old or early",
                 bundle.alias,
                 bundle.address or bundle.host,
@@ -531,7 +531,7 @@ class Gateway(LoopBound, Closable):
             if (rule.kind, rule.outside) not in warned:
                 logger.warning(
                     "import_unmatched",
-                    "line %d of %s imports the %s %r from %r, which exports nothing to us that this is for. Ask its operators, "
+                    "line %d of %s imports the %s %r from %r, which exports no such name to us. Ask its operators, "
                     "or remove the rule.",
                     rule.line,
                     self.settings.path,

@@ -81,7 +81,7 @@ class Republished(Feed):
         except IrisError as exc:
             logger.info(
                 "republishing_ended",
-                "%r of %r is not published here any more: %s",
+                "%r of %r is no longer published here: %s",
                 rule.outside,
                 self.alias,
                 exc,

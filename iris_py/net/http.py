@@ -274,9 +274,7 @@ class Connection(asyncio.Protocol):
         try:
             answer = await self._server.answer(_question(target))
         except Exception as exc:
-            logger.error(
-                "http_failed", "a question over HTTP could not be answered: %s: %s", type(exc).__name__, exc, error=exc
-            )
+            logger.error("http_failed", "an HTTP request failed: %s: %s", type(exc).__name__, exc, error=exc)
             answer = _refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
         self._answering = None
         self._send(answer)

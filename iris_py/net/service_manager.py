@@ -56,7 +56,7 @@ class ServiceManager:
         if address[0] not in "/@" or len(address) < 2:  # such as vsock:, between a virtual machine and its host
             logger.warning(
                 "service_manager_strange",
-                "NOTIFY_SOCKET is %r, which is no socket of this machine: nobody is told how the service is",
+                "NOTIFY_SOCKET is %r, which is not a socket of this machine: the service manager gets no status",
                 address,
             )
             return cls()
@@ -132,7 +132,7 @@ class ServiceManager:
                 self._has_failed = True
                 logger.warning(
                     "service_manager_untold",
-                    "the service manager cannot be told how the service is, at %r: %s",
+                    "the service manager at %r cannot be told the status: %s",
                     self._address,
                     exc,
                     reason=str(exc),

@@ -135,7 +135,7 @@ class SocketListener:
             _close_failed(self._loop, sock)
             if not isinstance(exc, OSError):
                 raise
-            logger.debug("accepted_nothing", "an accepted connection came to nothing: %s", exc, reason=str(exc))
+            logger.debug("accepted_nothing", "an accepted connection failed: %s", exc, reason=str(exc))
 
 
 class SocketNetwork:

@@ -433,7 +433,7 @@ def test_a_node_does_not_wait_for_a_thread_that_never_ends(loops: Loops, caplog:
             may_end.set()
 
     loops.run(main())
-    assert "leaving them behind" in caplog.text
+    assert "abandoning them" in caplog.text
 
 
 def test_a_program_ends_though_its_handler_does_not(loop: Loops) -> None:
@@ -462,7 +462,7 @@ asyncio.run(main())
     assert (done.returncode, done.stdout) == (0, "end\n")
     assert done.stderr.splitlines() == [
         "handlers of 'stuck' still run after 0.1 s; cancelling them",
-        "1 handlers go on although they were cancelled; leaving them behind",
+        "1 handlers ignore their cancellation; abandoning them",
     ]
 
 

@@ -61,7 +61,7 @@ def run(way: str, end: str, *options: str) -> tuple[int, str, list[str]]:
 
 def expected(node: str) -> str:
     return (
-        f"the node {node} was still open when its event loop ended, so what ran was cut off. "
+        f"the node {node} was still open when its event loop ended, so running work was cut off. "
         "Use `async with iris_py.connect() as node:`, or call `await node.close()`"
     )
 

@@ -133,7 +133,7 @@ def test_an_import_that_fits_nothing_is_said_once(caplog: pytest.LogCaptureFixtu
             for gateway in f.gateways("us"):
                 [rule] = state_of(gateway)["unmatched_imports"]
                 assert (rule["kind"], rule["outside"]) == ("topic", "clicks.>")
-        said = [record for record in caplog.records if "exports nothing to us" in record.getMessage()]
+        said = [record for record in caplog.records if "exports no such name to us" in record.getMessage()]
         assert len(said) == 2  # by each gateway
 
     iris_py.testing.run(main())

@@ -80,7 +80,7 @@ def test_what_is_not_ours_is_not_used_and_nothing_fails(tmp_path: Path, kind: st
         path.mkdir()
     with caplog.at_level(logging.WARNING):
         assert file.load() is None
-    assert "the secrets that count now cannot be read" in caplog.text
+    assert "the current secrets cannot be read" in caplog.text
 
 
 def test_without_a_place_to_write_it_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
