@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from iris_py.cli.asking import Pair
-from iris_py.cli.doctor import serving
 from iris_py.cli.slowness import find_slow, handler_s, say_slow, slow_lines
 from iris_py.cli.top.gathering import Gathering
 from iris_py.cli.top.saying import say_head
@@ -20,12 +19,13 @@ if TYPE_CHECKING:
     from iris_py import NodeReport
 
 
-def member(number: int, newest_s: float | None, *, cluster: str = "work", **others: int) -> NodeReport:
+def member(number: int, newest_s: float | None, *, cluster: str = "work", gateway: int | None = None) -> NodeReport:
     """Return the answer of a member whose last requests took so long; None if it has answered none."""
     told = report(number)
     service = ServiceStatistics(handlers=1, newest=0 if newest_s is None else 9, newest_s=newest_s or 0.0)
     clusters = {cluster: ClusterStatistics(service=service)}
-    clusters |= {name: ClusterStatistics(service=ServiceStatistics(handlers=count)) for name, count in others.items()}
+    if gateway is not None:
+        clusters["iris.gateway"] = ClusterStatistics(service=ServiceStatistics(handlers=gateway))
     return msgspec.structs.replace(told, statistics=msgspec.structs.replace(told.statistics, clusters=clusters))
 
 
@@ -70,8 +70,8 @@ def test_a_slow_member_is_said_with_its_cluster_address_name_and_both_times() ->
 def test_clusters_are_judged_apart_and_gateways_not_at_all() -> None:
     work = [member(number, 0.001) for number in (1, 2)]
     assert lines(*work, member(3, 2.0, cluster="other")) == []
-    assert lines(*work, member(3, 2.0, **{"iris.gateway": 1})) == [], "a gateway stands in for a cluster that is far away"
-    assert len(lines(*work, member(3, 2.0, **{"iris.gateway": 0}))) == 1
+    assert lines(*work, member(3, 2.0, gateway=1)) == [], "a gateway stands in for a cluster that is far away"
+    assert len(lines(*work, member(3, 2.0, gateway=0))) == 1
 
 
 def test_the_head_of_top_names_the_slow_member_in_red() -> None:
@@ -88,7 +88,3 @@ def test_the_head_of_top_names_the_slow_member_in_red() -> None:
     line = f"slow:  {said}"
     assert head.plain.splitlines()[-1] == line
     assert any("red" in str(span.style) and line in head.plain[span.start : span.end] for span in head.spans)
-
-
-def test_the_doctor_judges_by_the_same_function() -> None:
-    assert serving.find_slow is find_slow

@@ -125,6 +125,12 @@ def test_behind_a_load_balancer_bundles_come_to_different_gateways_with_all_conn
             assert all(len([each for each in b.links if each is not None]) == 4 for b in gateway.bundles("us"))
 
 
+def wait_for_all_connections(hall: Hall, dialling: list[Gateway]) -> None:
+    hall.until(lambda: all(len(each.bundles("eu")) == 2 for each in dialling), 300.0)
+    bundles = [bundle for each in dialling for bundle in each.bundles("eu")]
+    hall.until(lambda: all(link and link.is_open for bundle in bundles for link in bundle.links))
+
+
 def test_two_gateways_that_dial_one_load_balancer_get_all_connections() -> None:
     for seed in range(5):
         hall = Hall(seed)
@@ -132,9 +138,7 @@ def test_two_gateways_that_dial_one_load_balancer_get_all_connections() -> None:
         hall.listening["balancer:1"] = far
         settings = settings_of("us", {"eu": {"dial": ["balancer:1"]}}, (), [{"cluster": ">"}])
         near = [hall.add(f"10.0.0.{n}:1", "us", settings) for n in range(2)]
-        hall.until(lambda near=near: all(len(each.bundles("eu")) == 2 for each in near), 300.0)
-        bundles = [bundle for each in near for bundle in each.bundles("eu")]
-        hall.until(lambda bundles=bundles: all(link and link.is_open for bundle in bundles for link in bundle.links))
+        wait_for_all_connections(hall, near)
 
 
 def test_a_balancer_that_never_comes_to_the_right_gateway_is_asked_rarely() -> None:
