@@ -18,19 +18,18 @@ from pyspark.sql import SparkSession
 
 from spark_connector import ensure_java
 from tests.spark import warm_daemon
+from tests.spark.java import JAVA_OPTIONS
 from tests.spark.services import options, secret, service, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["JAVA_OPTIONS", "environment", "options", "secret", "service", "spark", "spark_home", "until"]
+__all__ = ["environment", "options", "secret", "service", "spark", "spark_home", "until"]
 
 #: Rows of an Arrow batch: few, so that a partition of a test has several.
 BATCH_ROWS = 100
 #: For a test with the session, and what it starts: long enough on a machine that is busy with other tests.
 TIMEOUT_S = 600
-#: For every Java here: quick to start, as none of them lives long.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,7 +18,7 @@ import iris_py.sync as iris
 from iris_security import Secret
 from spark_connector import ArrowHandler, Network, dispatch, ensure_java, notify
 from tests.spark import warm_daemon
-from tests.spark.conftest import JAVA_OPTIONS
+from tests.spark.java import JAVA_OPTIONS
 
 ROWS = 120
 #: How long what a session leaves may take to end: long enough on any machine.

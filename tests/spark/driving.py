@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark import cloudpickle
 
 from spark_connector.executors import spawn
-from tests.spark.conftest import JAVA_OPTIONS, environment
+from tests.spark.conftest import environment
+from tests.spark.java import JAVA_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,8 +20,9 @@ from iris_security import Secret
 from spark_connector import ExecutorCluster, ExecutorsMissing, Network
 from spark_connector.errors import ApplicationEnded
 from spark_connector.executors.application import Application
-from tests.spark.conftest import JAVA_OPTIONS, environment
+from tests.spark.conftest import environment
 from tests.spark.driving import until
+from tests.spark.java import JAVA_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,7 +28,7 @@ from packaging.requirements import Requirement
 
 from benchmarks.spark_standalone import HOSTS, start_standalone
 from spark_connector import ArrowHandler, ensure_java
-from tests.spark.conftest import JAVA_OPTIONS
+from tests.spark.java import JAVA_OPTIONS
 from tests.spark.packaged_job import ROWS
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from iris_security import Secret
 from spark_connector import Network
 from tests.leaks import find_secrets
 from tests.process_leaks import variables_of
-from tests.spark.conftest import JAVA_OPTIONS
 from tests.spark.driving import Driver, State, start_session, until, work_directory
+from tests.spark.java import JAVA_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
