@@ -102,6 +102,7 @@ def start(home: Path) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.python.daemon.module", warm_daemon.MODULE)
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.streaming.pollingDelay", "50ms")  # a query that waits asks its source 100 times a second otherwise
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_ROWS))
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .config("spark.local.dir", str(home))

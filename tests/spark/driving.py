@@ -73,6 +73,7 @@ class Driver:
     Attributes:
         process: The process.
         temporary: The directory for temporary files of all processes of it.
+        errors: The file with the standard error of the process and of its Java.
     """
 
     def __init__(self, home: Path, module: ModuleType) -> None:
@@ -81,15 +82,17 @@ class Driver:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("IRIS_", "XDG_", "SPARK_"))}
         name, _, value = self.marker.partition("=")
         home.mkdir()
+        self.errors = home.parent / f"{home.name}.errors"
         environ = {**kept, **environment(home), name: value, "TMPDIR": str(self.temporary)}
-        self.process = subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environ,
-            cwd=home,
-        )
+        with self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, __file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environ,
+                cwd=home,
+            )
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
     def __call__(self, function: Callable[[State], Result]) -> Result:

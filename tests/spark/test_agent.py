@@ -143,8 +143,9 @@ def test_an_agent_serves_the_cluster_and_the_name_of_its_executor(place: Place) 
     assert place.ensure() == {**info, "spawned": False}
 
 
-def test_many_that_race_get_one_agent_and_another_one_when_it_was_killed(place: Place) -> None:
-    for _ in range(3):
+@pytest.mark.parametrize("times", [2, pytest.param(5, marks=pytest.mark.long)])
+def test_many_that_race_get_one_agent_and_another_one_when_it_was_killed(place: Place, times: int) -> None:
+    for _ in range(times):
         with ThreadPoolExecutor(16) as threads:
             infos = [future.result(PATIENCE_S) for future in [threads.submit(place.ensure) for _ in range(16)]]
         assert len({info["pid"] for info in infos}) == 1

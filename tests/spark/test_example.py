@@ -54,6 +54,7 @@ def test_scoring(example: Callable[[str], list[str]]) -> None:
     ]
 
 
+@pytest.mark.long  # two streaming queries
 def test_scoring_between_two_topics(example: Callable[[str], list[str]]) -> None:
     assert example("spark_topics.py") == [
         "order 1: risk 0.025",

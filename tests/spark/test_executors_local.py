@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 from dataclasses import replace
@@ -20,9 +19,7 @@ from iris_security import Secret
 from spark_connector import ExecutorCluster, ExecutorsMissing, Network
 from spark_connector.errors import ApplicationEnded
 from spark_connector.executors.application import Application
-from tests.spark.conftest import environment
 from tests.spark.driving import until
-from tests.spark.java import JAVA_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -229,47 +226,3 @@ def test_a_node_of_the_program_that_is_closed_ends_the_looking(spark: SparkSessi
     cluster.close()
     os.kill(pid, 15)  # nobody could say bye
     until(lambda: is_gone(pid))
-
-
-PROGRAM = """
-import sys
-import time
-
-from pyspark.sql import SparkSession
-from spark_connector import ExecutorCluster, ensure_java
-
-ensure_java()
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-builder = builder.config("spark.driver.extraJavaOptions", sys.argv[1])
-spark = builder.getOrCreate()
-cluster = ExecutorCluster(spark, "left-open", lambda request: b"")
-print(cluster.wait(timeout=90)["driver"].pid)
-spark.stop()
-while cluster.members:
-    time.sleep(0.01)
-print("the agent has left, although Java goes on")
-
-spark = builder.getOrCreate()
-cluster = ExecutorCluster(spark, "left-open", lambda request: b"")
-print(cluster.wait(timeout=90)["driver"].pid)
-"""
-
-
-@pytest.mark.timeout(300)
-def test_a_program_that_closes_nothing_leaves_nothing(tmp_path: Path) -> None:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("IRIS_", "XDG_", "SPARK_"))}
-    environ = {**kept, **environment(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, JAVA_OPTIONS],
-        env=environ,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=True,
-    )
-    assert "Traceback" not in done.stderr
-    first, left, second = done.stdout.splitlines()
-    assert left == "the agent has left, although Java goes on"
-    assert first != second
-    until(lambda: is_gone(int(first)) and is_gone(int(second)))

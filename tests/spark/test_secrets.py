@@ -230,12 +230,14 @@ PRESENT: Final = {
 }
 
 
+@pytest.mark.long  # two Javas of its own; a test of executors looks at what is easily shown: plan, event log, logs, processes
 @pytest.mark.parametrize("what", PRESENT)
 def test_what_a_job_leaves_is_searched(seen: dict[str, dict[str, str]], what: str) -> None:
     kind, text = PRESENT[what]
     assert any(text in each for each in seen[kind].values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["driver", "command lines", "environments", "pages", "files"])
 def test_the_secret_of_a_job_is_not_there(seen: dict[str, dict[str, str]], kind: str) -> None:
     assert find(seen[kind]) == []

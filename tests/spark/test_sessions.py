@@ -9,6 +9,8 @@ import signal
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,7 @@ from tests.spark import warm_daemon
 from tests.spark.driving import PATIENCE_S, Driver, State, start_session, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.xdist_group("spark-processes"), pytest.mark.timeout(400)]
 
@@ -31,17 +33,27 @@ VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 ROWS = 8
 #: So rarely a cluster looks for executors here that no look can be what ends it.
 NEVER_S = 3600.0
+LOOK_S = 0.5
+
+Use = Callable[[State], None]
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """A program with a node of its own, which has had one session without the connector."""
-    made = Driver(tmp_path_factory.mktemp("sessions") / "home", sys.modules[__name__])
+@contextlib.contextmanager
+def program(home: Path) -> Iterator[Driver]:
+    """Yield a program with a node of its own, which has had one session without the connector."""
+    made = Driver(home, sys.modules[__name__])
     try:
         made(begin)
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """The program of all sessions that leave its Java alive."""
+    with program(tmp_path_factory.mktemp("sessions") / "home") as made:
+        yield made
 
 
 def echo(request: iris.Request) -> bytes:
@@ -76,7 +88,7 @@ def open_session(state: State) -> None:
     state.spark = start_session(state.data["home"], "local[2]", **{"spark.python.daemon.module": warm_daemon.MODULE})
 
 
-def use(state: State, poll: float = 0.5) -> None:
+def use_all(state: State, poll: float = NEVER_S) -> None:
     """Use everything that the connector has, and leave all of it open."""
     open_session(state)
     spark, network = state.spark, state.data["network"]
@@ -89,10 +101,16 @@ def use(state: State, poll: float = 0.5) -> None:
     if VERSION >= (4, 1):
         register(spark, "echo", cluster="echo", mode="rows", schema="reply string", network=network)
         assert [row["reply"] for row in spark.sql("SELECT echo('hello') AS reply").collect()] == ["hello"]
-    serve(state, poll)
+    ask(state, poll)
 
 
-def serve(state: State, poll: float) -> None:
+def use_executors(state: State) -> None:
+    """Use the part that has something to leave in the program itself: the executors as a cluster."""
+    open_session(state)
+    ask(state, NEVER_S)
+
+
+def ask(state: State, poll: float) -> None:
     """Make the executor a cluster, and ask it."""
     state.cluster = ExecutorCluster(state.spark, "etl", echo, network=state.data["network"], poll=poll)
     state.cluster.wait(timeout=PATIENCE_S)
@@ -111,15 +129,15 @@ def read(state: State) -> None:
     until(lambda: any(progress["numInputRows"] for progress in query.recentProgress))
 
 
-def stop_session(state: State) -> None:
-    use(state, NEVER_S)
+def stop_session(state: State, use: Use) -> None:
+    use(state)
     if VERSION >= (4, 2):
         read(state)
     state.spark.stop()
 
 
-def stop_context(state: State) -> None:
-    use(state, NEVER_S)
+def stop_context(state: State, use: Use) -> None:
+    use(state)
     state.spark.sparkContext.stop()
     until(lambda: state.cluster._is_closed)
     for call in (
@@ -136,14 +154,8 @@ def stop_context(state: State) -> None:
     state.cluster.close()
 
 
-def close_first(state: State) -> None:
-    use(state)
-    state.cluster.close()
-    state.spark.stop()
-
-
-def fail_in_a_cell(state: State) -> None:
-    """Leave a block by an exception, as a cell of a notebook does; what is left is that of the session."""
+def close_first(state: State, use: Use) -> None:
+    """Close the cluster, after other clusters that an exception has closed, as in a cell of a notebook, or never opened."""
     use(state)
     network = state.data["network"]
     with pytest.raises(ZeroDivisionError), ExecutorCluster(state.spark, "cell", echo, network=network):
@@ -152,10 +164,11 @@ def fail_in_a_cell(state: State) -> None:
     small = Network(secret=SECRET, name="tests", discovery=False, max_message_bytes=1_000_000)
     with pytest.raises(iris.MessageTooLarge):
         ExecutorCluster(state.spark, "large", lambda _request: big, network=small)
+    state.cluster.close()
     state.spark.stop()
 
 
-def end_in_java(state: State) -> None:
+def end_in_java(state: State, use: Use) -> None:
     """Let Spark end the application by itself, as it does when its cluster manager takes the application away."""
     use(state)
     state.spark.sparkContext._jsc.sc().stop()
@@ -184,28 +197,52 @@ def wait_for_nothing(driver: Driver) -> float:
         raise AssertionError(left) from None
 
 
-@pytest.mark.parametrize("end", [stop_session, stop_context, close_first, fail_in_a_cell, end_in_java])
-def test_however_a_session_ends_nothing_of_it_is_left(driver: Driver, end: Callable[[State], None]) -> None:
-    driver(end)
+@pytest.mark.parametrize(
+    ("end", "use"),
+    [
+        (stop_session, use_all),
+        (stop_context, use_executors),
+        (close_first, use_executors),
+        (end_in_java, partial(use_all, poll=LOOK_S)),
+        pytest.param(stop_context, use_all, marks=pytest.mark.long),
+        pytest.param(close_first, use_all, marks=pytest.mark.long),
+    ],
+)
+def test_however_a_session_ends_nothing_of_it_is_left(driver: Driver, end: Callable[[State, Use], None], use: Use) -> None:
+    driver(lambda state: end(state, use))
     took = wait_for_nothing(driver)
     print(f"nothing is left {took:.2f} s after the session has ended")
 
 
-def test_nothing_is_left_of_a_session_whose_java_is_killed(driver: Driver) -> None:
-    def kill(state: State) -> None:
-        open_session(state)
-        serve(state, NEVER_S)
-        gateway: Any = state.spark.sparkContext._gateway
-        java = gateway.proc
-        os.kill(java.pid, signal.SIGKILL)
-        java.wait()
-        until(lambda: state.cluster._is_closed)
+def test_a_program_that_closes_nothing_leaves_nothing(driver: Driver) -> None:
+    """It is the last test of its program, which ends by itself: its session, cluster and node are open then."""
+    driver(use_executors)
+    assert driver.process.stdin is not None
+    driver.process.stdin.close()
+    assert driver.process.wait(PATIENCE_S) == 0
+    until(lambda: not driver.processes() and not list(driver.temporary.glob("iris*/*")))
+    assert "Traceback" not in driver.errors.read_text(errors="replace")
 
-    driver(kill)
-    until(lambda: len(driver.processes()) == 1 and not list(driver.temporary.glob("iris*/*")))
 
-    def left(state: State) -> list[str]:
-        names = [thread.name for thread in threading.enumerate() if thread.name.startswith("iris-")]
-        return [name for name in names if name not in ("iris-loop", "iris-watchdog")]  # of the node that serves what is asked
+@pytest.mark.long  # it needs a Java of its own; tests of the application let one look dead
+def test_nothing_is_left_of_a_session_whose_java_is_killed(tmp_path: Path) -> None:
+    with program(tmp_path / "home") as driver:
 
-    until(lambda: not driver(left))
+        def kill(state: State) -> None:
+            use_executors(state)
+            gateway: Any = state.spark.sparkContext._gateway
+            java = gateway.proc
+            os.kill(java.pid, signal.SIGKILL)
+            java.wait()
+            until(lambda: state.cluster._is_closed)
+
+        driver(kill)
+        until(lambda: len(driver.processes()) == 1 and not list(driver.temporary.glob("iris*/*")))
+
+        def left(state: State) -> list[str]:
+            names = [thread.name for thread in threading.enumerate() if thread.name.startswith("iris-")]
+            return [
+                name for name in names if name not in ("iris-loop", "iris-watchdog")
+            ]  # of the node that serves what is asked
+
+        until(lambda: not driver(left))

@@ -4,12 +4,15 @@ A process that plans or reads a stream connects to Java after its imports, which
 10 s for it, and 10 s for its secret, and then fails the query with "Python worker failed to connect back"; no setting changes
 that. On a busy machine the imports take longer. Here the process connects and says its secret first. When it gets to that
 itself, it finds the connection, and what it says is left out.
+
+Spark's daemons of processes that plan import what these need before they fork them: see ``warm_daemon.py``.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import sys
 
 
 def _connect_early(port: int, secret: bytes) -> None:
@@ -36,3 +39,7 @@ def _connect_early(port: int, secret: bytes) -> None:
 # The daemon, which forks the processes of tasks, has no such variable: Java reads the daemon's output instead of waiting.
 if "PYTHON_WORKER_FACTORY_PORT" in os.environ:
     _connect_early(int(os.environ["PYTHON_WORKER_FACTORY_PORT"]), os.environ["PYTHON_WORKER_FACTORY_SECRET"].encode())
+elif "pyspark.daemon" in sys.orig_argv:
+    from tests.spark.warm_daemon import import_for_plans
+
+    import_for_plans()
