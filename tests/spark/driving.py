@@ -127,6 +127,11 @@ class Driver:
         """Return the directories of agents."""
         return [path for base in self.temporary.glob("iris-*") for path in base.iterdir()]
 
+    def end(self) -> int:
+        """Let the process end by itself, as at the end of a program; return its exit code."""
+        self.process.communicate(timeout=PATIENCE_S)  # it ends with its standard input
+        return self.process.returncode
+
     def close(self) -> None:
         """End everything, whatever state it is in, and remove what Spark leaves of a local cluster."""
         self.process.kill()

@@ -284,7 +284,7 @@ def test_no_secret_is_shown_anywhere(driver: Driver, home: Path) -> None:
 
     def ask(state: State) -> str:
         network = Network(secret=SECRET, discovery=False, seeds=[state.cluster.node.address])
-        rows = state.spark.range(0, SLOTS, 1, SLOTS).selectExpr("cast(id as string) as text")
+        rows = state.spark.range(0, SLOTS, 1, 1).selectExpr("cast(id as string) as text")
         asked = dispatch(rows, "etl", request="text", schema="reply string", network=network)
         assert [json.loads(row["reply"])[-1] for row in asked.collect()] == [str(number) for number in range(SLOTS)]
         return str(asked._jdf.queryExecution().toString())

@@ -217,9 +217,7 @@ def test_however_a_session_ends_nothing_of_it_is_left(driver: Driver, end: Calla
 def test_a_program_that_closes_nothing_leaves_nothing(driver: Driver) -> None:
     """It is the last test of its program, which ends by itself: its session, cluster and node are open then."""
     driver(use_executors)
-    assert driver.process.stdin is not None
-    driver.process.stdin.close()
-    assert driver.process.wait(PATIENCE_S) == 0
+    assert driver.end() == 0
     until(lambda: not driver.processes() and not list(driver.temporary.glob("iris*/*")))
     assert "Traceback" not in driver.errors.read_text(errors="replace")
 
