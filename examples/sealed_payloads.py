@@ -1,4 +1,4 @@
-"""Payloads that nobody between reads: a desk asks a vault through a relay that hands on what it cannot open.
+"""End-to-end sealed payloads: a desk calls a vault through a relay that forwards requests which it cannot decrypt.
 
 A gateway to another cloud is such a relay. Caller and vault share a secret that the network, and so the relay, does not have.
 """
