@@ -22,6 +22,7 @@ from iris_py.wire import packets
 from iris_security import AuthenticationError, Secret
 from iris_security.keyring import GENERATIONS_MAX, encode_name
 from iris_security.sealed import SALT_BYTES, Exchange, SaltTable, open_request, seal_request
+from iris_security.text_form import holds_secret
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -331,7 +332,8 @@ def _check_name(name: str | None) -> str | None:
         try:
             encode_name(name)
         except ValueError as exc:
-            raise ConfigurationError(f"the name {name!r} of a seal cannot be one: {exc}.") from None
+            shown = "" if isinstance(name, str) and holds_secret(name) else f" {name!r}"
+            raise ConfigurationError(f"the name{shown} of a seal cannot be one: {exc}.") from None
     return name
 
 

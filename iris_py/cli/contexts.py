@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_py.config import config_path
 from iris_py.errors import ConfigurationError
+from iris_py.files.secrets import check_path
 from iris_py.wire.mistyped import nearest_name
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ def context_file(name: str) -> Path:
     """Return the configuration file of a context.
 
     Raises:
-        ConfigurationError: There is no context of that name.
+        ConfigurationError: There is no context of that name, or a secret stands in its place.
     """
+    check_path(name, "--context")
     folder = _folder()
     if folder is None:
         raise ConfigurationError(

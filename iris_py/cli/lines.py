@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from iris_py.logs import escape, indented_traceback
+from iris_security.text_form import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,6 +80,7 @@ def tell(text: str, *, level: str = "info", event: str = "told") -> None:
         level: How grave it is, for programs.
         event: What it reports, likewise.
     """
+    text = hide_secrets(text)  # a mistake on the command line may be one that stands in place of a name
     if _is_json:
         from iris_py.cli.json_lines import put
 

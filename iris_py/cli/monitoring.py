@@ -21,6 +21,7 @@ from iris_py.defaults import ASK_TIMEOUT_S
 from iris_py.errors import ConfigurationError
 from iris_py.observe.journal import KINDS
 from iris_py.observe.node_name import short_name
+from iris_py.settings.values import refuse_secret_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -262,6 +263,7 @@ def read_kinds(given: Sequence[str]) -> frozenset[str]:
     for word in (word.strip() for each in given for word in each.split(",")):
         meant = [kind for kind in KINDS if word and kind.startswith(word)]
         if not meant:
+            refuse_secret_value(word, "--kind")
             near = get_close_matches(word, KINDS, n=1, cutoff=0.0)
             raise ConfigurationError(
                 f"there is no kind of event {word!r}; the nearest is {near[0]!r}. Kinds are {', '.join(KINDS)}."

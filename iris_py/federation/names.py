@@ -8,6 +8,7 @@ from typing import Final
 
 from iris_py.wire.names import CLOUD_MARK, GATEWAYS, RESERVED_NAMES, check_own_name
 from iris_security.keyring import encode_name
+from iris_security.text_form import refuse_secret
 
 __all__ = ["CLOUD_MARK", "GATEWAYS", "RESERVED_NAMES", "check_alias", "check_own_name", "gateway_cluster", "split"]
 
@@ -32,6 +33,7 @@ def split(name: str) -> tuple[str, str]:
         encode_name(name)
         check_own_name(name)
         return name, ""
+    refuse_secret(name)
     inner, _mark, alias = name.rpartition(CLOUD_MARK)
     if not inner:
         raise ValueError(f"{name!r} lacks a name before the {CLOUD_MARK!r}. Write it there, as in 'databases@{alias}'.")
@@ -56,6 +58,7 @@ def check_alias(alias: str, name: str = "") -> None:
     Raises:
         ValueError: It is no alias; the text says what to write.
     """
+    refuse_secret(f"{alias} {name}")
     if not isinstance(alias, str) or _ALIAS.fullmatch(alias) is None:
         where = f", in {name!r}," if name else ""
         raise ValueError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, cast
@@ -14,8 +13,7 @@ from iris_py.federation.rules import CLOUDS_MAX, ExportRule, ImportRule, RuleTab
 from iris_py.federation.tables import Document, Table, join_problems, show
 from iris_py.wire.addresses import parse_address
 from iris_security import parse_cloud_public_key
-from iris_security.cloud_key import PRIVATE_PREFIX
-from iris_security.secret import TEXT_PREFIX
+from iris_security.text_form import holds_secret
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -82,8 +80,6 @@ _GATEWAY_KEYS: Final = (
 )
 _CLOUD_KEYS: Final = ("keys", "dial", "bytes_per_s", "price_per_gb")
 _TOP_KEYS: Final = ("gateway", "cloud", "export", "import")
-#: So many characters behind the beginning of a secret are no name (iris_py.files.secrets has the same for paths).
-_SECRET: Final = re.compile(rf"(?:{re.escape(PRIVATE_PREFIX)}|{re.escape(TEXT_PREFIX)})[A-Za-z0-9_-]{{24}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +257,8 @@ def _check_text(text: str, path: str) -> None:
         raise ConfigurationError(
             f"{path}:1: the file has {size} bytes, and {FILE_BYTES_MAX} are allowed. Join rules by patterns."
         )
-    secret = _SECRET.search(text)
-    if secret is not None:
-        line = text.count("\n", 0, secret.start()) + 1
+    line = next((number for number, each in enumerate(text.split("\n"), 1) if holds_secret(each)), None)
+    if line is not None:
         raise ConfigurationError(
             f"{path}:{line}: a secret stands here. Write it into a file that only its user can read, and name that file "
             "(identity_file for the key of the cloud; the network's secret is a setting of the node). Neighbours get the "

@@ -24,9 +24,7 @@ from iris_py.errors import ConfigurationError
 from iris_py.files.replacing import replace_file
 from iris_py.logs import EventLogger
 from iris_security import AdministrationKey, CloudKey, Secret
-from iris_security.administration import ADMINISTRATION_PREFIX
-from iris_security.cloud_key import PRIVATE_PREFIX
-from iris_security.secret import TEXT_PREFIX
+from iris_security.text_form import holds_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -53,11 +51,6 @@ logger = EventLogger("iris_py.config")
 _Key = TypeVar("_Key")
 
 SECRET_FILE_BYTES_MAX: Final = 1024  # one line, and some comment lines
-#: Half the characters of a secret, and more than the name of a file has after that beginning. Too small: files with such names
-#: are refused; too large: an error shows so much of a secret that was cut off that the rest can be guessed.
-SHOWN_CHARACTERS_MAX: Final = 24
-_PREFIXES: Final = "|".join(map(re.escape, (TEXT_PREFIX, ADMINISTRATION_PREFIX, PRIVATE_PREFIX)))
-_SECRET_IN_PATH: Final = re.compile(rf"(?:{_PREFIXES})[A-Za-z0-9_-]{{{SHOWN_CHARACTERS_MAX}}}")
 #: The comment at a generation that was added and has never sealed.
 _ADDED_NOTE: Final = "added by `iris keys add`, and does not seal before `iris keys rotate`: "
 _ADDED: Final = re.compile(rf"\s*#\s*{re.escape(_ADDED_NOTE)}([0-9a-f]+)\s*$")
@@ -169,7 +162,7 @@ def check_path(path: str | Path, origin: str) -> None:
     Raises:
         ConfigurationError: It looks like a secret.
     """
-    if _SECRET_IN_PATH.search(str(path)):
+    if holds_secret(str(path)):
         raise ConfigurationError(
             f"{origin} is a secret, and the path of a file belongs there. Write the secret into a file that only its user can "
             "read, and name that file. If it stood on a command line, others may have seen it: make a new one."

@@ -11,7 +11,7 @@ from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import Exposure, check_exposure, check_path, expand_home, read_exposed
 from iris_py.logs import EventLogger
 from iris_py.settings.table import FILE_KEYS, KEYS_CHOICE, VARIABLES, variable_of
-from iris_py.settings.values import looks_secret
+from iris_py.settings.values import looks_secret, refuse_secret_value
 from iris_py.wire.mistyped import nearest_name
 
 if TYPE_CHECKING:
@@ -70,10 +70,17 @@ class Layer:
 
 
 def first_value(layers: Sequence[Layer], key: str, default: object) -> tuple[object, str]:
-    """Return the value of the first layer that has one, and its name for errors."""
+    """Return the value of the first layer that has one, and its name for errors. It is no setting that takes a secret.
+
+    Raises:
+        ConfigurationError: The value holds a secret all the same.
+    """
     for layer in layers:
         if key in layer.values:
-            return layer.values[key], layer.origin(key)
+            value, origin = layer.values[key], layer.origin(key)
+            if key != "administrator":  # its check tells both halves of a key apart, and shows neither
+                refuse_secret_value(value, origin)
+            return value, origin
     return default, key
 
 

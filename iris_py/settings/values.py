@@ -15,6 +15,7 @@ from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 from iris_security import SecretFormatError, parse_administrator
 from iris_security.keyring import NAME_BYTES_MAX
 from iris_security.secret import TEXT_PREFIX
+from iris_security.text_form import holds_secret
 
 if TYPE_CHECKING:
     from iris_py.tracing import TracingSetting
@@ -35,6 +36,7 @@ __all__ = [
     "parse_text",
     "parse_tracing",
     "parse_zone",
+    "refuse_secret_value",
 ]
 
 logger = EventLogger("iris_py.config")
@@ -56,6 +58,7 @@ def parse_text(value: object, origin: str) -> str:
 def parse_name(value: object, origin: str, bytes_max: int = NAME_BYTES_MAX, *, may_be_empty: bool = False) -> str:
     """Return the name of a network, a cluster or a zone."""
     text = parse_text(value, origin)
+    refuse_secret_value(text, origin)
     if not text and not may_be_empty:
         raise ConfigurationError(f"{origin} is empty. Give it a name, or leave it out.")
     if not text.isprintable() or text != text.strip():  # a lone surrogate, which UTF-8 cannot say, is not printable either
@@ -176,7 +179,21 @@ def parse_administrator_setting(value: object, origin: str) -> str | None:
 
 def looks_secret(text: str) -> bool:
     """Tell whether a text that is about to be shown may be a secret."""
-    return TEXT_PREFIX in text
+    return TEXT_PREFIX in text or holds_secret(text)
+
+
+def refuse_secret_value(value: object, origin: str) -> None:
+    """Refuse a secret in a setting that takes none: its errors, and the node, would show it.
+
+    Raises:
+        ConfigurationError: The value, or one of a sequence, holds a secret or a private key. The error does not repeat it.
+    """
+    texts = [value] if isinstance(value, str) else value if isinstance(value, Sequence) else ()
+    if any(isinstance(text, str) and holds_secret(text) for text in texts):
+        raise ConfigurationError(
+            f"{origin} holds a secret or a private key, which does not belong there: others can see this setting. Correct it, "
+            "give the secret as secret, secret_file or secret_command, and make a new one if others have seen it."
+        )
 
 
 def _addresses(value: object, origin: str, entries_max: int, advice: str) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from iris_security.text_form import refuse_secret
+
 #: Between a name and the cloud that it is a name of: ``databases@eu``.
 CLOUD_MARK: Final = "@"
 #: Names of clusters and topics that begin so are Iris's own.
@@ -18,10 +20,11 @@ def check_own_name(name: object) -> None:
     """Refuse what is no name of a cluster or topic of one's own cloud. Whether it is a name at all is for others to say.
 
     Raises:
-        ValueError: It is one of another cloud, or of Iris itself; the text says what to write.
+        ValueError: It is one of another cloud, or of Iris itself, or holds a secret; the text says what to write.
     """
     if not isinstance(name, str):
         return
+    refuse_secret(name)
     if CLOUD_MARK in name:
         own, _mark, cloud = name.rpartition(CLOUD_MARK)
         raise ValueError(

@@ -14,10 +14,9 @@ from iris_security.key_material import KeyMaterial
 from iris_security.keyring import GENERATIONS_MAX, encode_name
 from iris_security.secret import SECRET_BYTES, Entropy, Secret
 from iris_security.signature import PUBLIC_KEY_BYTES, SEED_BYTES, SIGNATURE_BYTES, SigningKey, verify
-from iris_security.text_form import decode_text, encode_text
+from iris_security.text_form import ADMINISTRATION_PREFIX, decode_text, encode_text
 
-#: How the text of every administration key begins, and that of its public half.
-ADMINISTRATION_PREFIX = "irisadmin1."
+#: How the text of the public half of every administration key begins.
 ADMINISTRATOR_PREFIX = "irispublic1."
 _KEY_LABEL = b"iris administration checksum"
 _PUBLIC_LABEL = b"iris administrator checksum"

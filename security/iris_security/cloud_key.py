@@ -15,7 +15,7 @@ from iris_security.hkdf import hkdf
 from iris_security.key_material import KeyMaterial
 from iris_security.secret import Entropy
 from iris_security.symmetric import DH_KEY_BYTES, exchange
-from iris_security.text_form import decode_text, encode_text
+from iris_security.text_form import CLOUD_PREFIX, decode_text, encode_text
 
 #: A private key, or a public one.
 CLOUD_KEY_BYTES = DH_KEY_BYTES
@@ -24,7 +24,7 @@ CLOUD_ID_BYTES = 16
 PAIR_BYTES = 8
 
 #: How the text of every private key of a cloud begins, and that of its public half.
-PRIVATE_PREFIX = "irisidp1."
+PRIVATE_PREFIX = CLOUD_PREFIX
 PUBLIC_PREFIX = "irisid1."
 _PRIVATE_LABEL = b"iris cloud private checksum"
 _PUBLIC_LABEL = b"iris cloud public checksum"

@@ -18,6 +18,7 @@ from iris_security.hkdf import hkdf
 from iris_security.key_material import KeyMaterial
 from iris_security.secret import Secret
 from iris_security.signature import PUBLIC_KEY_BYTES, SigningKey, verify
+from iris_security.text_form import refuse_secret
 
 KEY_ID_BYTES = 8  # it only chooses among a keyring's few generations; the handshake proves the key
 GROUP_ID_BYTES = 16  # two groups of one network meet after 2^64 names, and nobody finds a second key for one of them
@@ -38,10 +39,12 @@ def encode_name(name: str) -> bytes:
     Two Unicode forms of one visible name are two names.
 
     Raises:
-        ValueError: The name is no string, empty, longer than `NAME_BYTES_MAX`, no valid Unicode, or has a zero character.
+        ValueError: The name is no string, empty, longer than `NAME_BYTES_MAX`, no valid Unicode, has a zero character, or holds
+            a secret.
     """
     if not isinstance(name, str) or not name:
         raise ValueError("a name has to be a non-empty string")
+    refuse_secret(name)
     encoded = name.encode()
     if len(encoded) > NAME_BYTES_MAX:
         raise ValueError(

@@ -4,7 +4,7 @@ import hmac
 from collections.abc import Callable
 
 from iris_security.key_material import KeyMaterial
-from iris_security.text_form import VALUE_BYTES, decode_text, encode_text
+from iris_security.text_form import SECRET_PREFIX, VALUE_BYTES, decode_text, encode_text
 
 #: A source of that many bytes which nobody can guess: the operating system's in production, a seeded one in a simulation.
 Entropy = Callable[[int], bytes]
@@ -12,7 +12,7 @@ Entropy = Callable[[int], bytes]
 SECRET_BYTES = VALUE_BYTES  # one AES-256 or HMAC-SHA256 key: more would be cut by the derivation, less is guessed sooner
 
 #: How the text of every secret begins.
-TEXT_PREFIX = "iris1."
+TEXT_PREFIX = SECRET_PREFIX
 _CHECKSUM_LABEL = b"iris secret checksum"
 
 

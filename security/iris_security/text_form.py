@@ -3,8 +3,20 @@
 import base64
 import hashlib
 import hmac
+import re
 
 from iris_security.errors import SecretFormatError
+
+#: How the texts begin that nobody but their owner may see: of a secret, an administration key, the private key of a cloud.
+SECRET_PREFIX = "iris1."  # noqa: S105 - how each secret begins, and no secret
+ADMINISTRATION_PREFIX = "irisadmin1."
+CLOUD_PREFIX = "irisidp1."
+
+#: Characters behind such a beginning that make a text a secret, also a damaged one: half of those of a secret. Too small: names
+#: and paths that begin so are refused; too large: an error shows so much of a cut secret that the rest can be guessed.
+SECRET_CHARACTERS_MIN = 24
+# One beginning that the three have in common, so that a text without it costs little.
+_SECRET = re.compile(rf"iris(?:1|admin1|idp1)\.[A-Za-z0-9_-]{{{SECRET_CHARACTERS_MIN},}}")
 
 #: What a text stands for.
 VALUE_BYTES = 32
@@ -14,6 +26,29 @@ _CHARACTERS = 48
 _CHECKSUM_BYTES = 4  # one of 4 thousand million mistyped texts goes unnoticed
 
 _HOW_TO_CORRECT = "copy the whole line as it was printed when the {what} was made"
+
+
+def holds_secret(text: str) -> bool:
+    """Tell whether a text has a secret or a private key in it, whole or damaged."""
+    return _SECRET.search(text) is not None
+
+
+def hide_secrets(text: str) -> str:
+    """Return a text with a mark in place of each secret and private key."""
+    return _SECRET.sub("[secret]", text)
+
+
+def refuse_secret(text: str) -> None:
+    """Refuse a secret in place of a name. Names are shown to people and told to other nodes.
+
+    Raises:
+        ValueError: The text holds a secret or a private key. The error does not repeat it.
+    """
+    if holds_secret(text):
+        raise ValueError(
+            "a secret or a private key stands where a name belongs. Write the name there, and make a new secret if others have "
+            "seen this one"
+        )
 
 
 def encode_text(value: bytes, prefix: str, label: bytes) -> str:

@@ -22,6 +22,7 @@ from iris_py.cli.lines import tell
 from iris_py.cli.outcome import ExitCode, one_line
 from iris_py.cli.output import Line, Output
 from iris_py.errors import ConfigurationError
+from iris_security.text_form import hide_secrets, refuse_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -108,9 +109,10 @@ async def doctor(
         bundle: The bundle to write, too; None for none.
 
     Raises:
-        ConfigurationError: There is no such check, or the bundle cannot be written.
+        ConfigurationError: There is no such check, the name of the cluster is a secret, or the bundle cannot be written.
     """
     try:
+        refuse_secret(cluster or "")
         chosen = choose(_split(only), _split(skip))
     except ValueError as exc:
         raise ConfigurationError(f"{exc}") from None
@@ -204,9 +206,9 @@ def _line_of(examined: Examined) -> CheckLine:
     return CheckLine(
         examined.check.name,
         str(finding.status),
-        finding.cause,
-        finding.advice,
-        finding.hints,
+        hide_secrets(finding.cause),
+        hide_secrets(finding.advice),
+        tuple(map(hide_secrets, finding.hints)),
         examined.because,
         round(examined.seconds, 3),
     )

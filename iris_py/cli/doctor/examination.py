@@ -12,6 +12,7 @@ from iris_py.cli.doctor.check import skipped, warning
 from iris_py.cli.doctor.checks import CHECKS
 from iris_py.logs import EventLogger
 from iris_py.wire.mistyped import nearest_name
+from iris_security.text_form import refuse_secret
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
@@ -43,12 +44,13 @@ def choose(only: Iterable[str], skip: Iterable[str], checks: Sequence[Check] = C
         checks: All that there are.
 
     Raises:
-        ValueError: There is no check of such a name.
+        ValueError: There is no check of such a name. The error does not repeat a secret.
     """
     names = [check.name for check in checks]
     chosen, left_out = list(only), set(skip)
     for name in (*chosen, *left_out):
         if name not in names:
+            refuse_secret(name)
             raise ValueError(f"there is no check {name!r}. {nearest_name(name, names)}")
     return frozenset(name for name in (chosen or names) if name not in left_out)
 

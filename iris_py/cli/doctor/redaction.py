@@ -16,9 +16,7 @@ from iris_py.files.secrets import read_exposed
 from iris_py.settings.keys import CLUSTERS_MAX, read_clusters_directory
 from iris_py.settings.layers import CONFIG_BYTES_MAX, config_directory
 from iris_py.settings.table import FILE_KEYS, VARIABLES
-from iris_security.administration import ADMINISTRATION_PREFIX
-from iris_security.cloud_key import PRIVATE_PREFIX
-from iris_security.secret import TEXT_PREFIX
+from iris_security.text_form import ADMINISTRATION_PREFIX, CLOUD_PREFIX, SECRET_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -36,7 +34,7 @@ SECRET_CHARACTERS_MIN: Final = 6
 _SECRET_KEYS: Final = ("secret", "secret_command", "clusters")
 #: Variables of any program whose names say that they hold a secret: an error of a secret command may show its value.
 _SECRET_VARIABLE: Final = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH", re.IGNORECASE)
-_PREFIXES: Final = "|".join(map(re.escape, (TEXT_PREFIX, ADMINISTRATION_PREFIX, PRIVATE_PREFIX)))
+_PREFIXES: Final = "|".join(map(re.escape, (SECRET_PREFIX, ADMINISTRATION_PREFIX, CLOUD_PREFIX)))
 #: Repetitions are bounded: other nodes choose some of the texts, and a search must not take the square of their length.
 _PATTERNS: Final = (
     (re.compile(rf"(?:{_PREFIXES})[A-Za-z0-9_-]+"), REDACTED),

@@ -16,6 +16,7 @@ from iris_py import Handler, Sealed
 from iris_py.cli.lines import show_traceback
 from iris_py.errors import ConfigurationError
 from iris_py.service import Service
+from iris_py.settings.values import refuse_secret_value
 from iris_py.sync import Handler as SyncHandler
 from iris_py.wire.mistyped import nearest_name
 
@@ -48,6 +49,7 @@ def parse_target(text: str) -> Target:
     Raises:
         ConfigurationError: The text has another form.
     """
+    refuse_secret_value(text, "MODULE:NAME")
     module, separator, handler = text.partition(":")
     names = tuple(handler.split("."))
     if not separator or not all(each.isidentifier() for each in (*module.split("."), *names)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Generic, TypeAlias, TypeVar
 
 from iris_py.wire.names import check_own_name
+from iris_security.text_form import refuse_secret
 
 Value = TypeVar("Value")
 #: The tokens of a name, or those that it begins with.
@@ -74,6 +75,7 @@ def group_name(prefix: Tokens) -> str:
 def _split(name: str, what: str) -> Tokens:
     if not isinstance(name, str) or not name:
         raise ValueError(f"a {what} is a non-empty string, not {name!r}. Give it tokens with dots between them, as 'a.b'.")
+    refuse_secret(name)
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
