@@ -47,7 +47,7 @@ class GatewayCollector:
         yield from self._line_metrics(clouds)
         yield from _rule_metrics(clouds)
         refused = CounterMetricFamily(
-            "iris_federation_refused_handshakes", "Connections that came to nothing, by reason.", labels=("reason",)
+            "iris_federation_refused_handshakes", "Connections whose handshake failed, by reason.", labels=("reason",)
         )
         for reason, count in self._refused_handshakes.items():
             refused.add_metric((reason,), count)
@@ -57,11 +57,11 @@ class GatewayCollector:
         """Return the metrics of each line. Several lines to one address have one value, the best or the sum."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        up = GaugeMetricFamily("iris_federation_line_up", "Whether new uses go over the line to the gateway.", labels=_PER_LINE)
+        up = GaugeMetricFamily("iris_federation_line_up", "Whether the cloud link to the gateway is usable.", labels=_PER_LINE)
         trip = GaugeMetricFamily("iris_federation_line_round_trip_seconds", "The smoothed round trip.", labels=_PER_LINE)
         sent_again = CounterMetricFamily(
             "iris_federation_line_retransmissions",
-            "TCP segments that were sent again since the line was open; 0 where the system does not tell.",
+            "TCP segments sent again since the cloud link opened; 0 if the system does not provide it.",
             labels=_PER_LINE,
         )
         self._gateways = {alias: labels for alias, labels in self._gateways.items() if alias in clouds}
@@ -95,16 +95,19 @@ def _cloud_metrics(clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     gauges: dict[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
-        "up": ("Whether the cloud can be reached.", lambda cloud: cloud["is_up"]),
-        "lines": ("Gateways of it that new uses can go to.", lambda cloud: _sum(cloud, "is_usable")),
-        "suspect": ("Gateways of it of which nothing is heard.", lambda cloud: _sum(cloud, "is_suspect")),
+        "up": ("Whether the cloud is reachable.", lambda cloud: cloud["is_up"]),
+        "lines": ("Usable gateways of the cloud.", lambda cloud: _sum(cloud, "is_usable")),
+        "suspect": ("Silent gateways of the cloud.", lambda cloud: _sum(cloud, "is_suspect")),
         "round_trip_seconds": ("The shortest smoothed round trip.", lambda cloud: cloud["round_trip_s"]),
-        "heard_seconds_ago": ("When something came from it last.", _heard_s_ago),
-        "in_flight": ("Requests under way, in both directions.", lambda cloud: _sum(cloud, "requests_out", "requests_in")),
+        "heard_seconds_ago": ("Seconds since the last data from the cloud.", _heard_s_ago),
+        "in_flight": ("Requests in flight, in both directions.", lambda cloud: _sum(cloud, "requests_out", "requests_in")),
         "flows": ("Channels: tunnels, surveys, subscriptions, publishing.", lambda cloud: _sum(cloud, "channels")),
-        "queue_bytes": ("Bytes that wait for the line.", lambda cloud: cloud["queue_bytes"]),
-        "unmatched_imports": ("Imports for which it exports nothing.", lambda cloud: len(cloud["unmatched_imports"])),
-        "catalogues_differ": ("Whether its gateways export different things.", lambda cloud: cloud["catalogues_differ"]),
+        "queue_bytes": ("Bytes that wait for the cloud link.", lambda cloud: cloud["queue_bytes"]),
+        "unmatched_imports": ("Imports without an export of the cloud.", lambda cloud: len(cloud["unmatched_imports"])),
+        "catalogues_differ": (
+            "Whether the cloud's gateways export different things.",
+            lambda cloud: cloud["catalogues_differ"],
+        ),
     }
     for name, (text, value_of) in gauges.items():
         gauge = GaugeMetricFamily(f"iris_federation_{name}", text, labels=_PER_CLOUD)
@@ -113,9 +116,7 @@ def _cloud_metrics(clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
             if value is not None:
                 gauge.add_metric((alias,), float(value))
         yield gauge
-    line = CounterMetricFamily(
-        "iris_federation_line_bytes", "Bytes on the line, with everything.", labels=("cloud", "direction")
-    )
+    line = CounterMetricFamily("iris_federation_line_bytes", "All bytes on the cloud link.", labels=("cloud", "direction"))
     for alias, cloud in clouds.items():
         line.add_metric((alias, "sent"), cloud["accounts"]["line_bytes_sent"])
         line.add_metric((alias, "received"), cloud["accounts"]["line_bytes_received"])
@@ -127,7 +128,7 @@ def _rule_metrics(clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily
 
     requests = CounterMetricFamily("iris_federation_requests", "Requests, by outcome.", labels=(*_PER_RULE, "outcome"))
-    dropped = CounterMetricFamily("iris_federation_dropped", "Messages that were dropped.", labels=(*_PER_RULE, "reason"))
+    dropped = CounterMetricFamily("iris_federation_dropped", "Dropped messages.", labels=(*_PER_RULE, "reason"))
     messages = CounterMetricFamily("iris_federation_messages", "Messages.", labels=(*_PER_RULE, "way"))
     payload = CounterMetricFamily("iris_federation_payload_bytes", "Bytes of payloads.", labels=(*_PER_RULE, "way"))
     share = CounterMetricFamily(
