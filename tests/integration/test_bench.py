@@ -20,6 +20,7 @@ from iris_py.cli.app import run
 from iris_py.cli.bench import command
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.settings import Settings
+from tests import warm
 from tests.cli_reference import find_lines
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ def test_against_nobody_is_the_error_of_a_request(capsys: pytest.CaptureFixture[
 def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A measurement without an end that has measured something."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("IRIS_", "XDG_"))}
-    process = subprocess.Popen(
+    process: subprocess.Popen[str] = warm.Process(
         [sys.executable, "-m", "iris_py.cli", "bench", "requests", "--seconds", "3600", "--warm-up", "0", "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -16,6 +16,7 @@ import pytest
 from iris_py.cli.app import run
 from iris_py.cli.demo.lexer import Totals
 from iris_py.peers.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
+from tests import warm
 from tests.leaks import find_secrets
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def driver(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
 
 def run_demo(environment: dict[str, str], *arguments: str) -> tuple[int, dict[str, Any]]:
     command = [sys.executable, "-m", "iris_py.cli", "demo", "--json", *arguments]
-    done = subprocess.run(command, capture_output=True, env=environment, timeout=WAIT_S, check=False)
+    done = warm.run(command, env=environment, timeout=WAIT_S)
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     return done.returncode, json.loads(done.stdout)
 
@@ -130,7 +131,7 @@ def test_a_single_file(environment: dict[str, str], tmp_path: Path) -> None:
 
 def test_report_for_people(environment: dict[str, str], source: Path) -> None:
     command = [sys.executable, "-m", "iris_py.cli", "demo", "--input", str(source)]
-    done = subprocess.run(command, capture_output=True, env=environment, timeout=WAIT_S, check=False, text=True)
+    done = warm.run(command, env=environment, timeout=WAIT_S, text=True)
     assert done.returncode == 0
     assert "The totals are equal." in done.stdout
     assert "killed at work" in done.stdout
@@ -247,6 +248,7 @@ def test_gateways_and_a_member_killed_at_work_cost_nothing(environment: dict[str
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.long
 def test_two_clouds_without_a_kill(environment: dict[str, str], source: Path) -> None:
     code, report = run_demo(environment, "--federation", "--input", str(source), "--no-kill", "--members", "1")
     assert (code, report["equal"], report["failures"]) == (0, True, [])
@@ -261,7 +263,7 @@ def test_report_of_two_clouds_for_people(environment: dict[str, str], tmp_path: 
     folder.mkdir()
     (folder / "one.py").write_text("x = 1\n")
     command = [sys.executable, "-m", "iris_py.cli", "demo", "--federation", "--input", str(folder)]
-    done = subprocess.run(command, capture_output=True, env=environment, timeout=WAIT_S, check=False, text=True)
+    done = warm.run(command, env=environment, timeout=WAIT_S, text=True)
     assert done.returncode == 0, done.stderr
     assert "The totals are equal." in done.stdout
     assert "'token-counters' of 'eu' is refused, for it is not exported under that name" in done.stderr
@@ -294,6 +296,7 @@ def test_nothing_shows_the_secrets_of_two_clouds(clouds: Clouds) -> None:
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
 
 
+@pytest.mark.long
 def test_interrupt_leaves_nothing_of_two_clouds(clouds: Clouds) -> None:
     clouds.process.send_signal(signal.SIGINT)
     out, error = clouds.process.communicate(timeout=WAIT_S)

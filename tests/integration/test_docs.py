@@ -206,6 +206,7 @@ def logs_of(folder: Path) -> str:
     return "\n".join(f"{path.relative_to(folder)}:\n{path.read_text()}" for path in sorted(folder.rglob("*.log")))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)  # two dozen commands, each of which starts a Python
 def test_the_tutorial_of_federation_md_prints_what_it_says(home: Path) -> None:
     """Its blocks are typed one after the other; one with an output is typed again until it prints that, as people do."""

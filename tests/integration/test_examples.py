@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT_S = 60
 LINES_MAX = 60
@@ -36,19 +38,17 @@ def run(example: str, environment: dict[str, str], stdin: str = "", complains: s
         stdin: Its standard input.
         complains: What its standard error begins with, before the traceback; None if it is empty.
     """
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / example)],
-        input=stdin,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert bool(done.stderr) is (complains is not None)
-    assert done.stderr.startswith(complains or "")
-    return done.stdout
+    pipe = subprocess.PIPE
+    command = [sys.executable, str(EXAMPLES / example)]
+    with warm.Process(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, text=True) as process:
+        try:
+            out, errors = process.communicate(stdin, timeout=TIMEOUT_S)
+        finally:
+            process.kill()
+    assert process.returncode == 0, errors
+    assert bool(errors) is (complains is not None)
+    assert errors.startswith(complains or "")
+    return str(out)
 
 
 def test_cache_invalidation(environment: dict[str, str]) -> None:

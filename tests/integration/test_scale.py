@@ -12,11 +12,16 @@ import pytest
 pytestmark = pytest.mark.xdist_group("machine")  # what needs all of it does not meet others of the kind
 
 PROCESSES = 15
+#: Starts processes that have imported Iris already.
+QUICK = Path(__file__).with_name("quick_benchmarks.py")
 
 
-def test_processes_that_start_at_once_all_reach_each_other() -> None:
+@pytest.mark.parametrize(
+    "start", [pytest.param(("-m",), marks=pytest.mark.long, id="interpreters"), pytest.param((str(QUICK),), id="forks")]
+)
+def test_processes_that_start_at_once_all_reach_each_other(start: tuple[str, ...]) -> None:
     done = subprocess.run(
-        (sys.executable, "-m", "benchmarks", "scale", "--quick", "--runs", "1", "--json"),
+        (sys.executable, *start, "benchmarks", "scale", "--quick", "--runs", "1", "--json"),
         cwd=Path(__file__).resolve().parents[2],
         capture_output=True,
         text=True,

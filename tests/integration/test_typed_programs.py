@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shutil
+from typing import Final
 
 from tests import typed_programs
-from tests.typed_programs import Program, findings, write
+from tests.typed_programs import FOLDER, Program, findings, write
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+#: The same folder every time, because mypy repeats from its cache the paths of earlier findings.
+MISTAKES: Final = FOLDER.parent / "mistakes"
 RIGHT = """\
 import iris_py as iris
 
@@ -23,13 +23,13 @@ async def ask(node: iris.Node) -> None:
 WRONG = RIGHT.replace(' if reply is not None else ""', "")
 
 
-def test_both_checkers_find_a_mistake_and_say_where_it_is(tmp_path: Path) -> None:
-    folder = tmp_path / "programs"
-    folder.mkdir()
+def test_both_checkers_find_a_mistake_and_say_where_it_is() -> None:
+    shutil.rmtree(MISTAKES, ignore_errors=True)
+    MISTAKES.mkdir(parents=True)
     texts = {"right.md": RIGHT, "wrong.md": WRONG}
-    written = [write(Program(page, 100, text), [], folder / f"{page[:-3]}.py") for page, text in texts.items()]
+    written = [write(Program(page, 100, text), [], MISTAKES / f"{page[:-3]}.py") for page, text in texts.items()]
     for each in written:
         each.path.write_text("\n".join(each.lines) + "\n")
     for check in (typed_programs.mypy, typed_programs.pyright):
-        found = findings(check(folder), written)
+        found = findings(check(MISTAKES), written)
         assert [text.partition(": ")[0] for text in found] == ["wrong.md:107"], found

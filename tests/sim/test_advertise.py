@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iris_py.testing import NodeSimulation, run
+from tests.profiles import first_cases
 
 if TYPE_CHECKING:
     import iris_py as iris
@@ -19,7 +20,7 @@ async def echo(request: iris.Request) -> bytes:
     return request.payload
 
 
-@pytest.mark.parametrize("is_refused", [True, False])
+@pytest.mark.parametrize("is_refused", first_cases(1, [False, True]))
 def test_a_member_at_a_wrong_address_is_not_taken_for_dead_and_is_reached(is_refused: bool) -> None:
     async def scenario() -> None:
         async with NodeSimulation(seed=11) as simulation:

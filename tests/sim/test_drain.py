@@ -10,6 +10,7 @@ import pytest
 
 import iris_py as iris
 from iris_py.testing import NodeSimulation, run
+from tests.profiles import first_cases
 
 if TYPE_CHECKING:
     from iris_py.api.node import Node
@@ -53,7 +54,7 @@ class Load:
             self.errors.append(exc)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", first_cases(1, [1, 2]))
 @pytest.mark.parametrize("ends", ["leave", "close"])
 def test_draining_under_load_fails_nothing_and_repeats_nothing(seed: int, ends: str) -> None:
     async def scenario() -> None:

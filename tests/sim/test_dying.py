@@ -11,6 +11,7 @@ import pytest
 
 from iris_py.testing import NodeSimulation, run
 from iris_py.testing.network import MemoryHost
+from tests.profiles import first_cases
 
 if TYPE_CHECKING:
     import iris_py as iris
@@ -57,7 +58,8 @@ def test_a_member_is_gone_at_once_however_the_first_dial_after_its_end_fails(
 
 
 @pytest.mark.parametrize(
-    ("count", "killed", "after_s", "waiting_max"), [(2, 1, 1.5, 0), (3, 2, 0.0, 0), (3, 1, 0.3, 4), (6, 3, 0.01, 3)]
+    ("count", "killed", "after_s", "waiting_max"),
+    first_cases(3, [(2, 1, 1.5, 0), (3, 2, 0.0, 0), (3, 1, 0.3, 4), (6, 3, 0.01, 3)]),
 )
 def test_closing_does_not_wait_for_the_killed(count: int, killed: int, after_s: float, waiting_max: int) -> None:
     """A node that takes over from a killed root does not wait for watchers that died with that root.

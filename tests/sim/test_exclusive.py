@@ -14,6 +14,7 @@ from iris_py.patterns.request import place
 from iris_py.peers.message import PeerMessage
 from iris_py.testing import NodeSimulation, run
 from iris_py.wire import packets
+from tests.profiles import first_cases
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -129,8 +130,9 @@ def test_two_callers_lose_one_member_together(rows: int, behind_s: float, work_s
     simulate(scenario)
 
 
+@pytest.mark.parametrize("steps", first_cases(1, [[2, 5, 8], [3, 4, 6, 7, 9]]), ids=str)
 @pytest.mark.parametrize("is_exclusive", [False, True])
-def test_who_asks_right_after_a_death_waits_until_others_can_tell_what_it_was(is_exclusive: bool) -> None:
+def test_who_asks_right_after_a_death_waits_until_others_can_tell_what_it_was(is_exclusive: bool, steps: list[int]) -> None:
     """The other caller has not lost the member with the request, and asks before it can have heard who has."""
 
     async def scenario(simulation: NodeSimulation) -> None:
@@ -145,7 +147,7 @@ def test_who_asks_right_after_a_death_waits_until_others_can_tell_what_it_was(is
         asked = [row for member in members for row in member.asked]
         assert asked.count(BAD) == 1, f"{behind_s} s behind"
 
-    for step in range(2, 10):
+    for step in steps:
         behind_s = step * 0.0005
         simulate(scenario, 1 + step)
 

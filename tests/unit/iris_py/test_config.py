@@ -216,7 +216,7 @@ def test_wrong_variables(environ: dict[str, str], variables: dict[str, str], wor
         ("[clusters]\na = 'x'", "clusters.a is not a secret"),
         ("[clusters]\n'' = 'x'", "is empty"),
         ("network = ", "not valid TOML"),
-        ("#" * ((1 << 20) + 1), "larger than"),
+        pytest.param("#" * ((1 << 20) + 1), "larger than", id="more than a MiB"),
     ],
 )
 def test_wrong_files(environ: dict[str, str], text: str, words: str) -> None:

@@ -23,6 +23,7 @@ from iris_py.cli.simulate.run import run_plan
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
 from iris_py.testing.cores.pastry import PastrySimulation
+from tests.profiles import first_cases
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -166,7 +167,7 @@ def test_the_same_seed_gives_the_same_report(capsys: pytest.CaptureFixture[str])
 
 
 def test_churn(capsys: pytest.CaptureFixture[str]) -> None:
-    code, report = run_json(capsys, "--churn", "60", "--minutes", "2", "--loss", "0.01")
+    code, report = run_json(capsys, "--churn", "60", "--minutes", "1", "--loss", "0.01")
     assert code == 0
     assert report["plan"]["session_s"] == 60.0
     assert report["figures"]["churn"]["stopped"] > 10
@@ -232,11 +233,12 @@ def test_whole_overlays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.value("faults", "crash") == 2
 
 
-def test_whole_overlays_survive_a_kill_and_a_cut() -> None:
-    report = run_quietly(Plan(layer="full", nodes=40, kill=0.2, partition=Partition(0.5, 15.0), loss=0.01, seed=5))
+@pytest.mark.parametrize(("nodes", "killed", "cut_off"), first_cases(1, [(20, 4, 8), (40, 8, 16)]))
+def test_whole_overlays_survive_a_kill_and_a_cut(nodes: int, killed: int, cut_off: int) -> None:
+    report = run_quietly(Plan(layer="full", nodes=nodes, kill=0.2, partition=Partition(0.5, 15.0), loss=0.01, seed=5))
     assert report.is_good, report.checks
-    assert report.value("kill", "nodes") == 8
-    assert report.value("partition", "nodes") == 16
+    assert report.value("kill", "nodes") == killed
+    assert report.value("partition", "nodes") == cut_off
     assert 0 < (report.value("kill", "reachable_s") or 0) <= (report.value("kill", "repaired_s") or 0)
     assert (report.value("partition", "repair_s") or 0) > 0
 
