@@ -36,6 +36,9 @@ Result = TypeVar("Result")
 #: For what other processes do: long enough on any machine.
 PATIENCE_S = 100.0
 ROOT = Path(__file__).parents[2]
+#: Settings with which an executor has one Python daemon. Its tasks of SQL have another one otherwise, for their environment has
+#: a variable more: that tracebacks are shortened.
+ONE_DAEMON = {"spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false"}
 
 
 class State:

@@ -17,7 +17,7 @@ import pytest
 import iris_py.sync as iris
 from iris_security import Secret
 from spark_connector import ExecutorCluster, Network, dispatch
-from tests.spark.driving import Driver, DriverFailed, State, start_session, until, work_directory
+from tests.spark.driving import ONE_DAEMON, Driver, DriverFailed, State, start_session, until, work_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,6 +69,7 @@ def driver(home: Path) -> Iterator[Driver]:
             home,
             f"local-cluster[2,{SLOTS // 2},1024]",
             **{
+                **ONE_DAEMON,
                 "spark.eventLog.enabled": "true",
                 "spark.eventLog.compress": "false",  # a test reads it
                 "spark.eventLog.dir": (home / "events").as_uri(),

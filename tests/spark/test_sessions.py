@@ -21,7 +21,7 @@ import iris_py.sync as iris
 from iris_security import Secret
 from spark_connector import ApplicationEnded, ArrowHandler, ExecutorCluster, Network, dispatch, notify, register
 from tests.spark import warm_daemon
-from tests.spark.driving import PATIENCE_S, Driver, State, start_session, until
+from tests.spark.driving import ONE_DAEMON, PATIENCE_S, Driver, State, start_session, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +85,8 @@ def holdings() -> dict[str, Any]:
 
 
 def open_session(state: State) -> None:
-    state.spark = start_session(state.data["home"], "local[2]", **{"spark.python.daemon.module": warm_daemon.MODULE})
+    settings = {"spark.python.daemon.module": warm_daemon.MODULE, **ONE_DAEMON}
+    state.spark = start_session(state.data["home"], "local[2]", **settings)
 
 
 def use_all(state: State, poll: float = NEVER_S) -> None:
