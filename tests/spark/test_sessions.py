@@ -84,14 +84,15 @@ def holdings() -> dict[str, Any]:
     return {"threads": sorted(re.sub(r"\d+", "", thread.name) for thread in threading.enumerate()), "descriptors": kinds}
 
 
-def open_session(state: State) -> None:
-    settings = {"spark.python.daemon.module": warm_daemon.MODULE, **ONE_DAEMON}
+def open_session(state: State, daemon: str = "pyspark.daemon") -> None:
+    """Start a session. The warm daemon costs more than Spark's own, and is worth it where several tasks use what it imports."""
+    settings = {"spark.python.daemon.module": daemon, **ONE_DAEMON}
     state.spark = start_session(state.data["home"], "local[2]", **settings)
 
 
 def use_all(state: State, poll: float = NEVER_S) -> None:
     """Use everything that the connector has, and leave all of it open."""
-    open_session(state)
+    open_session(state, warm_daemon.MODULE)
     spark, network = state.spark, state.data["network"]
     rows = spark.range(0, ROWS, 1, 2).selectExpr("id", "cast(id as string) as text")
     replies = dispatch(rows, "echo", request="text", schema="reply string", network=network)
