@@ -1,4 +1,4 @@
-"""Options for every Java of the tests, and an archive of Spark's classes, with which each of them starts in half the time.
+"""Options for every Java of the tests, and an archive of Spark's classes, which saves each a third of its processor time.
 
 A Java that lives briefly spends most of its time on classes: it reads thousands of them, and verifies each. It can write them
 to a file as they are in memory, and other processes map that file ("application class-data sharing"). ``make unit`` runs this
