@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Unpack
 
-    from iris_overlay.rng import Rng
+    from iris_overlay.environment import Rng
     from iris_py.api.codec import AnyCodec, Codec, CodecFormat
     from iris_py.api.handler import Handler, RequestFunction
     from iris_py.api.options import JoinOptions

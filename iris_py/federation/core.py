@@ -48,7 +48,7 @@ from iris_py.wire import packets
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-    from iris_overlay.rng import Rng
+    from iris_overlay.environment import Rng
     from iris_py.errors import IrisError
     from iris_py.federation.calling import Call
     from iris_py.federation.rules import ImportRule, RuleTable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iris_overlay.rng import Rng
+    from iris_overlay.environment import Rng
     from iris_py.federation.bundle import Bundle
 
 #: The first wait is below this (seconds), and each further one below twice as much. Too small: a cloud that is down is dialled

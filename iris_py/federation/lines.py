@@ -29,7 +29,7 @@ from iris_py.peers.crowd import Crowd
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_overlay.rng import Rng
+    from iris_overlay.environment import Rng
     from iris_py.federation.channels import Channels
     from iris_py.federation.dials import Slot
     from iris_py.link.config import LinkConfig

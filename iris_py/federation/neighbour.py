@@ -14,7 +14,7 @@ from iris_py.federation.rules import USES_OF, RuleTable
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
-    from iris_overlay.rng import Rng
+    from iris_overlay.environment import Rng
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.catalogue import Offer
     from iris_py.federation.frames import Entry

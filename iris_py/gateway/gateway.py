@@ -72,7 +72,7 @@ from iris_security import cloud_id_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iris_overlay.rng import Rng
+    from iris_overlay.environment import Rng
     from iris_py.api.draining import Call
     from iris_py.api.membership import Membership
     from iris_py.api.node import Node

@@ -60,9 +60,9 @@ from iris_py.wire.headers import NO_HEADERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from iris_overlay.environment import Rng
     from iris_overlay.events import Event
     from iris_overlay.ids import GroupId, NodeId
-    from iris_overlay.rng import Rng
     from iris_py.errors import IrisError
     from iris_py.link.link import Link, Packet
     from iris_py.node.events import NodeEvent as NodeEvent

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OverlaySigner:
-    """Implements :class:`iris_overlay.signing.Signer`.
+    """Implements :class:`iris_overlay.environment.Signer`.
 
     Args:
         identity: This node.

@@ -26,7 +26,7 @@ from iris_overlay.ring.table import common_zone_parts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from iris_overlay.rng import Rng
+    from iris_overlay.environment import Rng
 
 #: Weight of the newest service time in the running mean. 0.2 follows a change within about ten requests and is not thrown
 #: by one slow reply.

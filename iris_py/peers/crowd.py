@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
 
-    from iris_overlay.rng import Rng
+    from iris_overlay.environment import Rng
     from iris_py.link.link import Link
 
 #: Connections of a host that are looked at for one that has shown nothing. Too small: where most of them have shown something,

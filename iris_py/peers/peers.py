@@ -41,8 +41,8 @@ from iris_py.wire.hello import decode_hello, encode_hello
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from iris_overlay.environment import Rng
     from iris_overlay.messages import NodeInfo
-    from iris_overlay.rng import Rng
     from iris_py.link.config import LinkConfig
     from iris_py.link.events import LinkEvent
     from iris_security import Identity, Keyring, NetworkKeys

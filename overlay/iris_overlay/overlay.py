@@ -32,8 +32,7 @@ from iris_overlay.messages import NodeInfo, check_info
 from iris_overlay.peers.addresses import parse_address
 from iris_overlay.peers.contacts import ContactFailed, Contacts
 from iris_overlay.peers.dial_back import Reaching
-from iris_overlay.peers.dialling import Dialler
-from iris_overlay.peers.dials import Dials
+from iris_overlay.peers.dialling import Dialler, Dials
 from iris_overlay.peers.discovery import Discovery, Familiarity
 from iris_overlay.peers.hearsay import Hearsay
 from iris_overlay.peers.liveness import Liveness
@@ -60,14 +59,13 @@ if TYPE_CHECKING:
 
     from iris_overlay.config import OverlayConfig
     from iris_overlay.detector.config import DetectorCounters
+    from iris_overlay.environment import Rng, Signer
     from iris_overlay.events import Event
     from iris_overlay.groups.io import GroupOutput
     from iris_overlay.ids import GroupId
     from iris_overlay.peers.contacts import ContactEvent
     from iris_overlay.ring.events import PastryEvent
     from iris_overlay.ring.state import PastryCounters
-    from iris_overlay.rng import Rng
-    from iris_overlay.signing import Signer
 
 #: A node that is in no ring yet dials nobody else while it has so many links: one of them lets it join.
 CONTACTS_ENOUGH: Final = 3

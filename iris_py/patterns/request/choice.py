@@ -19,7 +19,7 @@ from iris_py.peers.keyed import first_of, slot_of
 from iris_py.wire.packets import Rejection
 
 if TYPE_CHECKING:
-    from iris_overlay.rng import Rng
+    from iris_overlay.environment import Rng
     from iris_py.patterns.request.pending import Pending
     from iris_py.patterns.request.retry import Retry
     from iris_py.patterns.request.rooms import Room

@@ -35,7 +35,7 @@ from iris_py.wire.headers import NO_HEADERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
-    from iris_overlay.rng import Rng
+    from iris_overlay.environment import Rng
     from iris_py.observe.histogram import Histogram
     from iris_py.patterns.request.losses import Losses
     from iris_py.patterns.request.rooms import Room

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from iris_overlay.rng import Rng
+    from iris_overlay.environment import Rng
     from iris_py.peers.hedging import Hedging
 
 __all__ = ["HedgeAfter", "Retry", "RetryReason", "retry_of"]

@@ -17,7 +17,7 @@ from iris_overlay.groups.copies import GROUPS_MAX
 from iris_overlay.ids import GroupId, NodeId, is_nearer, position
 from iris_overlay.peers import dial_back
 from iris_overlay.ring import hops, routing, state
-from iris_overlay.ring.departed import DEPARTED_MAX
+from iris_overlay.ring.memory import DEPARTED_MAX
 
 if TYPE_CHECKING:
     from iris_overlay import events

@@ -16,7 +16,7 @@ SignedMessage = TypeVar("SignedMessage", Routed, Returned)
 
 
 class NamedSigner:
-    """Signs with the id of a node and a checksum; implements :class:`iris_overlay.signing.Signer`.
+    """Signs with the id of a node and a checksum; implements :class:`iris_overlay.environment.Signer`.
 
     Anybody could forge that. In a simulation nobody does, but a message that is signed by the wrong node, or not at all, is
     refused as in earnest.

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from iris_overlay.detector.events import Address, Contact, DetectorEvent
+    from iris_overlay.environment import Rng
     from iris_overlay.ids import NodeId
-    from iris_overlay.rng import Rng
 
 _DEFAULT: Final = DetectorConfig()
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iris_overlay.detector.events import Contact
+    from iris_overlay.environment import Rng
     from iris_overlay.ids import NodeId
-    from iris_overlay.rng import Rng
 
 
 class ProbeOrder:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from iris_overlay.detector.events import Address, Contact, DetectorEvent
     from iris_overlay.detector.messages import DetectorMessage
     from iris_overlay.detector.order import ProbeOrder
+    from iris_overlay.environment import Rng
     from iris_overlay.ids import NodeId
-    from iris_overlay.rng import Rng
 
 #: Binary digits of a round trip in microseconds. No probe is answered directly that waits for longer than seconds.
 ROUND_TRIPS_DIGITS: Final = 64

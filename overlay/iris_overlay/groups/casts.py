@@ -23,13 +23,12 @@ from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
     from iris_overlay.counters import Counters
+    from iris_overlay.environment import Signer, WallClock
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox
     from iris_overlay.groups.messages import CastDown, CastTaken, Children, Later
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
-    from iris_overlay.signing import Signer
-    from iris_overlay.wall_clock import WallClock
 
 #: Casts of one group that no root has taken yet. Beyond, the oldest is not repeated any more: as many are put in order.
 OUTGOING_MAX: Final = 64

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iris_overlay.counters import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox, Path, Ring
-    from iris_overlay.groups.roots import Roots
+    from iris_overlay.groups.root_store import Roots
     from iris_overlay.messages import NodeInfo
 
 #: Answers of one root within a second; further questions are dropped, and counted. Too small: several who look at a network at

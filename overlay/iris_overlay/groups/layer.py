@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from iris_overlay.environment import WallClock
 from iris_overlay.errors import InfoError, MessageError, StateError, TooManyGroupsError, UnknownMessageError
 from iris_overlay.events import Departed, ProtocolViolated
 from iris_overlay.groups.casts import Casts
@@ -17,7 +18,6 @@ from iris_overlay.groups.death_reports import REPORTERS, DeathReports
 from iris_overlay.groups.finding import Finding
 from iris_overlay.groups.followers import FollowerKind
 from iris_overlay.groups.io import HandoverDone, Outbox
-from iris_overlay.groups.looks import Looks
 from iris_overlay.groups.memberships import Memberships
 from iris_overlay.groups.messages import (
     CAST_BYTES_MAX,
@@ -52,21 +52,20 @@ from iris_overlay.groups.messages import (
     Watch,
     decode_group_message,
 )
-from iris_overlay.groups.roots import Roots
+from iris_overlay.groups.root_store import Roots
+from iris_overlay.groups.second_opinions import Looks
 from iris_overlay.groups.watches import Watches
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo, check_membership
-from iris_overlay.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_overlay.counters import Counters
+    from iris_overlay.environment import Rng, Signer
     from iris_overlay.events import Event, ViewChanged
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import GroupOutput, Path, Ring
-    from iris_overlay.rng import Rng
-    from iris_overlay.signing import Signer
 
 
 class GroupLayer:

@@ -28,14 +28,12 @@ from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
     from iris_overlay.counters import Counters
+    from iris_overlay.environment import Rng, Signer, WallClock
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox
     from iris_overlay.groups.messages import Applied, Later
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
-    from iris_overlay.rng import Rng
-    from iris_overlay.signing import Signer
-    from iris_overlay.wall_clock import WallClock
 
 #: The last incarnation that a stamp can say. A node that lives there is declared dead and cannot deny it.
 INCARNATION_LAST: Final = SEQUENCE_MAX >> STAMP_SHIFT

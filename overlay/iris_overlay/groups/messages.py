@@ -29,6 +29,7 @@ from typing import Annotated, Final, TypeAlias, get_args
 import msgspec
 from msgspec import Meta
 
+from iris_overlay.environment import SIGNATURE_BYTES_MAX
 from iris_overlay.errors import MessageError, UnknownMessageError
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
 from iris_overlay.messages import (
@@ -40,7 +41,6 @@ from iris_overlay.messages import (
     is_of_unknown_kind,
 )
 from iris_overlay.ring.messages import LEAVES_TOLD_MAX, PATH_LENGTH_MAX, PAYLOAD_BYTES_MAX
-from iris_overlay.signing import SIGNATURE_BYTES_MAX
 
 #: Members in a view: enough for two choices among the live and near, and a copy of everything to all of them is cheap.
 VIEW_MAX: Final = 32

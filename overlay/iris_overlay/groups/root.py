@@ -24,18 +24,17 @@ from iris_overlay.groups.messages import (
     MemberRecord,
     View,
 )
-from iris_overlay.groups.samples import Dealer
-from iris_overlay.groups.tree import Tree
+from iris_overlay.groups.tree import Dealer, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from iris_overlay.environment import Rng
     from iris_overlay.groups.directory import Directory
     from iris_overlay.groups.io import Outbox
     from iris_overlay.groups.messages import GroupMessage
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import NodeInfo
-    from iris_overlay.rng import Rng
 
 #: Watchers of a sample are told a new size at once when it changed by one part in so many, else at the next sweep: each change
 #: would cost up to 256 messages.

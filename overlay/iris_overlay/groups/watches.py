@@ -16,13 +16,12 @@ from iris_overlay.timers import DeadlineTable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from iris_overlay.environment import Rng, Signer
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox
     from iris_overlay.groups.messages import Change, MemberRecord, View
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
-    from iris_overlay.rng import Rng
-    from iris_overlay.signing import Signer
 
 #: How long a member that is dead from here is left out of the view, if the root does not agree: by then the ring knows. Longer
 #: while no root answers. Too small: the dead come back for a moment. Too large: who was only cut off from here is missing,

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from iris_overlay.config import OverlayConfig
     from iris_overlay.counters import Counters
+    from iris_overlay.environment import Rng
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import Beacon, NodeInfo
     from iris_overlay.peers.dialling import Dialler
-    from iris_overlay.rng import Rng
 
 Source: TypeAlias = tuple[str, int]
 

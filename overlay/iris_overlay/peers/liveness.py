@@ -24,6 +24,7 @@ from iris_overlay.timers import DeadlineTable
 if TYPE_CHECKING:
     from iris_overlay.config import OverlayConfig
     from iris_overlay.detector.events import DetectorEvent
+    from iris_overlay.environment import Rng
     from iris_overlay.events import Event
     from iris_overlay.groups.layer import GroupLayer
     from iris_overlay.ids import NodeId
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from iris_overlay.peers.dialling import Dialler
     from iris_overlay.peers.vantage import Vantage
     from iris_overlay.ring.pastry import Pastry
-    from iris_overlay.rng import Rng
 
 #: For how long a death is not reported again. It comes from several sides at once: a link, a refused dial, the detector.
 BURIED_S: Final = 5.0

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from iris_overlay.environment import Rng
     from iris_overlay.ids import NodeId
-    from iris_overlay.rng import Rng
 
 #: Nodes that one search asks: leaf set, some roots, table. Too small: after a cut, watchers believe old roots for longer. Too
 #: large: each search costs that many pings.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from iris_overlay.ring.departed import NEVER
 from iris_overlay.ring.events import Activated, PeerLeft, PeerViolated, Received
-from iris_overlay.ring.joining import Joining
-from iris_overlay.ring.merging import Merging
+from iris_overlay.ring.joining import Joining, Merging
+from iris_overlay.ring.memory import NEVER
 from iris_overlay.ring.messages import (
     Direct,
     Got,
@@ -31,12 +30,11 @@ from iris_overlay.ring.state import Ring, Timer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_overlay.environment import Rng, Signer
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import NodeInfo
     from iris_overlay.ring.config import PastryConfig
     from iris_overlay.ring.messages import RingMessage
-    from iris_overlay.rng import Rng
-    from iris_overlay.signing import Signer
 
 
 class Core:

@@ -12,10 +12,10 @@ from typing import Annotated, Final, TypeAlias, get_args
 import msgspec
 from msgspec import Meta
 
+from iris_overlay.environment import SIGNATURE_BYTES_MAX
 from iris_overlay.errors import MessageError, UnknownMessageError
 from iris_overlay.ids import ID_BYTES, NodeId
 from iris_overlay.messages import MESSAGE_BYTES_MAX, SEQUENCE_MAX, NodeInfo, is_of_unknown_kind
-from iris_overlay.signing import SIGNATURE_BYTES_MAX
 
 #: A leaf set, and some nodes near whoever asked. Twice what a node with `leaf_half` 16 would tell.
 LEAVES_TOLD_MAX: Final = 64

@@ -39,11 +39,10 @@ from iris_overlay.ring.state import DOUBTFUL_MAX, LINKS_MAX, Timer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_overlay.environment import Rng, Signer
     from iris_overlay.ring.config import PastryConfig
     from iris_overlay.ring.events import PastryEvent
     from iris_overlay.ring.state import PastryCounters
-    from iris_overlay.rng import Rng
-    from iris_overlay.signing import Signer
 
 
 #: The largest estimate of the size of a network. Nodes choose their own ids, and whoever crowds around this one would make it

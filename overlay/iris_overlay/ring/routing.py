@@ -18,6 +18,7 @@ from iris_overlay.ids import NodeId, is_nearer, position, shared_digits
 from iris_overlay.messages import SEQUENCE_MAX
 from iris_overlay.ring.events import Delivered, Undeliverable
 from iris_overlay.ring.hops import Hops, Pending
+from iris_overlay.ring.memory import Arrivals
 from iris_overlay.ring.messages import (
     PATH_LENGTH_MAX,
     ROWS_TOLD_MAX,
@@ -30,7 +31,6 @@ from iris_overlay.ring.messages import (
     encode_ring_message,
     signed_part,
 )
-from iris_overlay.ring.seen import Arrivals
 from iris_overlay.ring.state import Timer
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from iris_overlay.ids import position
-from iris_overlay.ring.departed import DepartedNodes
 from iris_overlay.ring.events import LeavesChanged
 from iris_overlay.ring.leafset import LeafSet
+from iris_overlay.ring.memory import DepartedNodes
 from iris_overlay.ring.messages import encode_ring_message
 from iris_overlay.ring.table import RoutingTable
 from iris_overlay.timers import DeadlineTable
@@ -21,13 +21,12 @@ from iris_overlay.timers import DeadlineTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from iris_overlay.environment import Rng, Signer
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import NodeInfo
     from iris_overlay.ring.config import PastryConfig
     from iris_overlay.ring.events import PastryEvent
     from iris_overlay.ring.messages import RingMessage
-    from iris_overlay.rng import Rng
-    from iris_overlay.signing import Signer
 
 #: Open links remembered; beyond that, `leave` does not reach the oldest that is not to a leaf.
 LINKS_MAX: Final = 4096

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from iris_overlay.groups.looks import LOOK_S, LOOKED_S
 from iris_overlay.groups.messages import (
     Change,
     GroupMessage,
@@ -16,6 +15,7 @@ from iris_overlay.groups.messages import (
     decode_group_message,
     encode_group_message,
 )
+from iris_overlay.groups.second_opinions import LOOK_S, LOOKED_S
 from iris_overlay.ring.messages import Direct, Returned, decode_ring_message, encode_ring_message, signed_part
 from iris_py.errors import NoMembers
 from iris_security import Secret

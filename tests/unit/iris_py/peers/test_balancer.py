@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_overlay.groups.samples import Dealer
+from iris_overlay.groups.tree import Dealer
 from iris_overlay.ids import ID_BYTES, NodeId
 from iris_py.peers.balancer import (
     FAILED_FACTOR,
@@ -35,7 +35,7 @@ from iris_py.peers.balancer import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iris_overlay.rng import Rng
+    from iris_overlay.environment import Rng
 
 
 class Linked(MemberLoad):

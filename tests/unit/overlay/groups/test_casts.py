@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from iris_overlay.counters import Counters
+from iris_overlay.environment import WallClock
 from iris_overlay.events import Cast
 from iris_overlay.groups.casts import ATTEMPTS_MAX, OUTGOING_MAX, TARGETS_MAX, Casts
 from iris_overlay.groups.config import GroupConfig
@@ -25,7 +26,6 @@ from iris_overlay.groups.messages import (
 )
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
-from iris_overlay.wall_clock import WallClock
 from iris_py.testing.cores.signer import NamedSigner, TrustingSigner
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))

@@ -12,9 +12,9 @@ from iris_overlay.counters import Counters
 from iris_overlay.errors import InfoError, StateError, TooManyGroupsError
 from iris_overlay.events import Cast, Departed, GroupJoined, GroupLeft, GroupMember, ProtocolViolated, ViewChanged
 from iris_overlay.groups.config import GroupConfig
+from iris_overlay.groups.handover import ANSWER_S
 from iris_overlay.groups.io import AnswerTo, HandoverDone, RouteTo, SendTo
 from iris_overlay.groups.layer import GroupLayer
-from iris_overlay.groups.looks import LOOK_S
 from iris_overlay.groups.memberships import ROUTED_MAX
 from iris_overlay.groups.messages import (
     BATCH_MAX,
@@ -51,15 +51,15 @@ from iris_overlay.groups.messages import (
     member_part,
     user_part,
 )
-from iris_overlay.groups.roots import RECHECK_S, REVIEW_S, WOKEN_S
-from iris_overlay.groups.takeover import ANSWER_S
+from iris_overlay.groups.root_store import RECHECK_S, REVIEW_S, WOKEN_S
+from iris_overlay.groups.second_opinions import LOOK_S
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo
 from iris_py.testing.cores.signer import NamedSigner, TrustingSigner
 from tests.unit.overlay.stub_ring import StubRing
 
 if TYPE_CHECKING:
-    from iris_overlay.signing import Signer
+    from iris_overlay.environment import Signer
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
 PEER = NodeInfo(NodeId(b"peer".ljust(16)), ("192.0.2.2:1",))

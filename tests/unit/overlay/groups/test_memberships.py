@@ -7,6 +7,7 @@ import random
 import pytest
 
 from iris_overlay.counters import Counters
+from iris_overlay.environment import WallClock
 from iris_overlay.events import GroupJoined, GroupLeft
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.directory import INCARNATIONS_BELIEVED
@@ -33,7 +34,6 @@ from iris_overlay.groups.messages import (
 )
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import SEQUENCE_MAX, NodeInfo
-from iris_overlay.wall_clock import WallClock
 from iris_py.testing.cores.signer import TrustingSigner
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))

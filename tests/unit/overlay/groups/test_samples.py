@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iris_overlay.groups.samples import Dealer
+from iris_overlay.groups.tree import Dealer
 from iris_overlay.ids import NodeId
 from tests.profiles import examples
 

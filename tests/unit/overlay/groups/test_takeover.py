@@ -9,10 +9,10 @@ import pytest
 from iris_overlay.groups.copies import HeldCopy
 from iris_overlay.groups.directory import Directory, accusation_of
 from iris_overlay.groups.followers import FollowerKind
+from iris_overlay.groups.handover import knows_better, merge, revive
 from iris_overlay.groups.io import Outbox
 from iris_overlay.groups.messages import VIEW_MAX, Accused, MemberRecord
 from iris_overlay.groups.root import GroupRoot
-from iris_overlay.groups.takeover import knows_better, merge, revive
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
 

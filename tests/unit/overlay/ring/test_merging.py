@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from iris_overlay.ring.merging import CONTACTS_MAX
+from iris_overlay.ring.joining import MERGE_CONTACTS_MAX
 from iris_overlay.ring.messages import (
     HINT_DEPTH_MAX,
     LeafProbe,
@@ -92,13 +92,13 @@ def test_who_is_told_looks_for_its_place_a_little_later_through_a_few_contacts()
     wires = make_ring(10, 100, 200)
     pastry, other = wires.nodes[wires.infos[10].id], wires.infos[200]
     wires.advance(CONFIG.exchange_interval_s)
-    contacts = [make_info(first) for first in range(50, 50 + CONTACTS_MAX + 1)]
+    contacts = [make_info(first) for first in range(50, 50 + MERGE_CONTACTS_MAX + 1)]
     for contact in [contacts[0], *contacts]:
         hear(pastry, other, contact, HINT_DEPTH_MAX, wires.now)
     pastry.handle_timeout(wires.now)
     assert not sought(pastry), "all who were told would seek at once"
     pastry.handle_timeout(wires.now + CONFIG.hint_jitter_s)
-    assert sought(pastry) == contacts[: CONTACTS_MAX - 1]
+    assert sought(pastry) == contacts[: MERGE_CONTACTS_MAX - 1]
     pastry.handle_timeout(wires.now + 2 * CONFIG.hint_jitter_s)
     assert not sought(pastry)
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_overlay.ids import NodeId
-from iris_overlay.ring import seen as seen_module
-from iris_overlay.ring.seen import REMEMBERED_S, Arrivals
+from iris_overlay.ring import memory as seen_module
+from iris_overlay.ring.memory import REMEMBERED_S, Arrivals
 
 if TYPE_CHECKING:
     import pytest

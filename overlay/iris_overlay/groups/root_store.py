@@ -26,7 +26,7 @@ from iris_overlay.groups.directory import (
     is_believable,
 )
 from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, Follower, FollowerKind
-from iris_overlay.groups.handing_on import Passing
+from iris_overlay.groups.handover import ANSWER_S, Passing, knows_better, merge, revive
 from iris_overlay.groups.messages import (
     BATCH_MAX,
     STAMP_SHIFT,
@@ -56,17 +56,15 @@ from iris_overlay.groups.messages import (
 )
 from iris_overlay.groups.root import GroupRoot
 from iris_overlay.groups.sequences import SOURCES_MAX, Sequences
-from iris_overlay.groups.takeover import ANSWER_S, knows_better, merge, revive
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
     from iris_overlay.counters import Counters
+    from iris_overlay.environment import Rng, Signer
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox, Path, Ring
     from iris_overlay.messages import NodeInfo
-    from iris_overlay.rng import Rng
-    from iris_overlay.signing import Signer
 
 #: A member is looked for in the ring at most so often. Less than the ring takes to repair would not help.
 CHECK_S: Final = 0.5

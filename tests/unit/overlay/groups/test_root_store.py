@@ -38,7 +38,7 @@ from iris_overlay.groups.messages import (
     member_part,
     user_part,
 )
-from iris_overlay.groups.roots import ACCUSED_S, RECHECK_S, REVIEW_S, WOKEN_S
+from iris_overlay.groups.root_store import ACCUSED_S, RECHECK_S, REVIEW_S, WOKEN_S
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import SEQUENCE_MAX, NodeInfo
 from iris_py.testing.cores.signer import NamedSigner
@@ -78,7 +78,7 @@ def pass_time(layer: GroupLayer, until: float) -> None:
 
 
 def test_groups_are_bounded_and_each_refusal_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris_overlay.groups.roots.GROUPS_MAX", 1)
+    monkeypatch.setattr("iris_overlay.groups.root_store.GROUPS_MAX", 1)
     fixture = Fixture()
     fixture.receive(register(OTHER), OTHER)
     fixture.receive(register_in(ANOTHER), OTHER)

@@ -23,13 +23,12 @@ from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
     from iris_overlay.counters import Counters
+    from iris_overlay.environment import Rng, Signer
     from iris_overlay.events import ViewChanged
     from iris_overlay.groups.io import Outbox, Ring
     from iris_overlay.groups.messages import MemberRecord, Seen
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
-    from iris_overlay.rng import Rng
-    from iris_overlay.signing import Signer
 
 #: How long another keeper may take to answer. Too small: over long lines the word of the root alone counts. Too large: where
 #: that keeper is silent, it takes as long to know that nobody serves a name.

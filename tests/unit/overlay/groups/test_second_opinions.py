@@ -10,8 +10,8 @@ import pytest
 from iris_overlay.counters import Counters
 from iris_overlay.events import GroupMember, ViewChanged
 from iris_overlay.groups.io import Outbox
-from iris_overlay.groups.looks import LOOK_S, LOOKED_S, SEEN_S, SETTLED_S, Looks
 from iris_overlay.groups.messages import Look, MemberRecord, Seen, member_part, user_part
+from iris_overlay.groups.second_opinions import LOOK_S, LOOKED_S, SEEN_S, SETTLED_S, Looks
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.testing.cores.signer import NamedSigner

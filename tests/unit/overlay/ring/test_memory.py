@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from iris_overlay.ids import NodeId
-from iris_overlay.ring.departed import DEPARTED_MAX, NEVER, DepartedNodes
+from iris_overlay.ring.memory import DEPARTED_MAX, NEVER, DepartedNodes
 
 A, B = NodeId(b"a" * 16), NodeId(b"b" * 16)
 

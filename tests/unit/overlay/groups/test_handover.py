@@ -26,7 +26,7 @@ from iris_overlay.groups.messages import (
     decode_group_message,
     encode_group_message,
 )
-from iris_overlay.groups.roots import UNSURE_S
+from iris_overlay.groups.root_store import UNSURE_S
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.testing.cores.signer import TrustingSigner
@@ -235,7 +235,7 @@ def test_but_not_for_longer_than_the_bound() -> None:
 
 def test_directories_that_come_early_are_acknowledged_later_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that lies hands over one after the other, and takes it back. What there is no room for is not acknowledged."""
-    monkeypatch.setattr("iris_overlay.groups.handing_on.GROUPS_MAX", 2)
+    monkeypatch.setattr("iris_overlay.groups.handover.GROUPS_MAX", 2)
     fixture = Fixture([NEAREST, OLD], is_root=False, is_active=False)
     groups = [GroupId(bytes([40, number]) + bytes(14)) for number in range(5)]
     for group in groups:
