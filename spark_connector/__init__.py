@@ -28,8 +28,8 @@ if typing.TYPE_CHECKING:
     from spark_connector.local.client import LocalAgent, local_agent
     from spark_connector.network import Network
     from spark_connector.settings import configure
-    from spark_connector.topics.message_ids import MessageIds
-    from spark_connector.topics.metrics import SourceMetrics, source_metrics
+    from spark_connector.topics.reader import SourceMetrics, source_metrics
+    from spark_connector.topics.writer import MessageIds
 
 __all__ = [
     "AgentLost",
@@ -73,10 +73,10 @@ _MODULES = {
     "ExecutorsMissing": "errors",
     "JavaNotFound": "errors",
     "LocalAgent": "local.client",
-    "MessageIds": "topics.message_ids",
+    "MessageIds": "topics.writer",
     "Network": "network",
     "Notified": "dataframes.notify",
-    "SourceMetrics": "topics.metrics",
+    "SourceMetrics": "topics.reader",
     "UpdateFailed": "errors",
     "configure": "settings",
     "decode_batch": "dataframes.arrow",
@@ -86,7 +86,7 @@ _MODULES = {
     "local_agent": "local.client",
     "notify": "dataframes.notify",
     "register": "dataframes.sql",
-    "source_metrics": "topics.metrics",
+    "source_metrics": "topics.reader",
 }
 
 #: Names that nothing can be done with where there is no PySpark, although their modules import it later.

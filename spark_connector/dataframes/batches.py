@@ -1,8 +1,24 @@
-"""Dispatch of Arrow batches: some rows make one request, an Arrow IPC stream, and the reply has a row for each."""
+"""Dispatch of Arrow batches: some rows make one request, an Arrow IPC stream, and the reply has a row for each.
+
+One bad row costs itself: the parts of a batch without a reply are asked again, until the bad rows are alone.
+
+A batch whose handler failed is asked again in halves. For each bad row there are about two requests for each time that the
+batch can be halved, and never more than ``REQUESTS_MAX`` for a batch.
+
+A batch whose member was lost is asked again row by row, for each half with the bad row would end a further member. Each row is
+an exclusive request (docs/design.md 6.15): the second death names the row. So a bad row ends two members, one with its batch
+and one alone.
+
+Keys of parts are made of that of the batch, so a task that runs again asks with the same ones. The members that live remember
+the losses of each key, so it ends no further member.
+
+Where the first bad row fails the task, the halves are asked about for that row alone: so its error names it, and not its batch.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,15 +26,132 @@ import pyarrow.compute as pc
 from spark_connector.dataframes.arrow import decode_batch, encode_batch
 from spark_connector.dataframes.casts import fit_rows
 from spark_connector.dataframes.question import Question, RowGroup
+from spark_connector.dataframes.window import ROW_MEMBERS_LOST_MAX
 from spark_connector.errors import DispatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from spark_connector.dataframes.keys import Scope
     from spark_connector.dataframes.plan import Plan
+    from spark_connector.dataframes.window import Window
 
-__all__ = ["ask_batches", "columns_of_reply", "slices"]
+__all__ = ["BAD_ROWS_MAX", "REQUESTS_MAX", "Bisector", "ask_batches", "columns_of_reply", "slices"]
+
+#: How many requests are made about the parts of one batch that failed. Enough for a dozen bad rows among a thousand, which take
+#: twenty each; a handler that fails for every row costs that much for one batch, and then for none (see :class:`Bisector`).
+REQUESTS_MAX: Final = 256
+#: How many rows of one batch may end a member each. The rows behind them are not asked about. Too small: good rows behind
+#: several bad ones have no reply; too large: a handler that ends its process at every row ends so many members for one batch.
+BAD_ROWS_MAX: Final = 8
+#: Likewise while no row of the batch has a reply.
+BAD_ROWS_AT_FIRST_MAX: Final = 2
+
+
+class Bisector:
+    """Divides the batches of a task that have no reply.
+
+    After a batch of which no part has a reply, others are not divided until one has a reply again: that handler fails whatever
+    it is given.
+
+    Args:
+        make_window: Makes what asks about the parts.
+        is_strict: Whether the first bad row fails the task, so that no other has to be found.
+    """
+
+    def __init__(self, make_window: Callable[[], Window[pa.RecordBatch]], *, is_strict: bool) -> None:
+        self._make_window = make_window
+        self._is_strict = is_strict
+        self._is_hopeless = False
+
+    def pieces(self, group: RowGroup[pa.RecordBatch]) -> Iterator[RowGroup[pa.RecordBatch]]:
+        """Yield a group, or the parts that it was divided into, in the order of their rows; each has an outcome."""
+        question = group.questions[0]
+        if self._is_hopeless or not (question.is_refused or question.is_given_up):
+            self._is_hopeless &= not isinstance(question.outcome, bytes)
+            yield group
+            return
+        has_reply = False
+        for half in self._halve(group):
+            for piece in self._ask_alone(half):
+                has_reply |= isinstance(piece.questions[0].outcome, bytes)
+                yield piece
+        self._is_hopeless = not has_reply
+
+    def _halve(self, group: RowGroup[pa.RecordBatch]) -> list[RowGroup[pa.RecordBatch]]:
+        """Return a group, or the parts into which it was halved until no part failed, or the bad rows were alone."""
+        pieces, asked = [group], 0
+        while True:
+            bad = [piece for piece in pieces if piece.questions[0].is_refused]
+            bad = [piece for piece in (bad[:1] if self._is_strict else bad) if _can_split(piece)]
+            if not bad or asked + 2 * len(bad) > REQUESTS_MAX:
+                return pieces
+            asked += 2 * len(bad)
+            halves = {id(piece): _halves(piece) for piece in bad}
+            for _done in self._make_window().run(iter([half for pair in halves.values() for half in pair])):
+                pass  # each has its outcome then
+            pieces = [part for piece in pieces for part in halves.get(id(piece), (piece,))]
+
+    def _ask_alone(self, group: RowGroup[pa.RecordBatch]) -> Iterator[RowGroup[pa.RecordBatch]]:
+        """Yield a group, or its rows if its member was lost; each row was an exclusive request."""
+        question = group.questions[0]
+        if not question.is_given_up or question.rows < 2:  # the window has asked about one row alone
+            yield group
+            return
+        rows, done, bad, replies = group.rows, 0, 0, 0
+        running = self._make_window().run(_rows(group) if _can_split(group) else iter([_whole(group)]))
+        with closing(cast("Generator[RowGroup[pa.RecordBatch]]", running)):
+            for piece in running:
+                yield piece
+                done += piece.rows.num_rows
+                bad += piece.questions[0].is_given_up
+                replies += isinstance(piece.questions[0].outcome, bytes)
+                if bad == (BAD_ROWS_MAX if replies else BAD_ROWS_AT_FIRST_MAX):
+                    break
+        if done < rows.num_rows:
+            left = rows.num_rows - done
+            yield RowGroup(rows.slice(done), [Question(question.key, None, question.outcome, rows=left, is_given_up=True)])
+
+
+def _can_split(group: RowGroup[pa.RecordBatch]) -> bool:
+    """Tell whether a request is about several rows that can be asked about apart."""
+    question = group.questions[0]
+    if question.payload is None or group.rows.num_rows < 2:
+        return False
+    # A function of a batch is to return as many rows. One that does not cannot be split as the rows are.
+    return decode_batch(question.payload).num_rows == group.rows.num_rows
+
+
+def _halves(group: RowGroup[pa.RecordBatch]) -> tuple[RowGroup[pa.RecordBatch], RowGroup[pa.RecordBatch]]:
+    question = group.questions[0]
+    assert question.payload is not None
+    asked, half = decode_batch(question.payload), group.rows.num_rows // 2
+    return _part(group, asked, 0, half, f"{question.key}/0"), _part(group, asked, half, asked.num_rows, f"{question.key}/1")
+
+
+def _rows(group: RowGroup[pa.RecordBatch]) -> Iterator[RowGroup[pa.RecordBatch]]:
+    """Yield each row of a group, to be asked about alone."""
+    question = group.questions[0]
+    assert question.payload is not None
+    asked = decode_batch(question.payload)
+    for row in range(asked.num_rows):
+        part = _part(group, asked, row, row + 1, f"{question.key}/row/{row}")
+        part.questions[0].is_exclusive, part.questions[0].lost = True, question.lost
+        yield part
+
+
+def _whole(group: RowGroup[pa.RecordBatch]) -> RowGroup[pa.RecordBatch]:
+    """Return a group that cannot be divided, to be asked about as it was, but alone."""
+    question = group.questions[0]
+    alone = Question(question.key, question.payload, rows=question.rows, is_part=True, is_exclusive=True, lost=question.lost)
+    alone.members_lost_max = ROW_MEMBERS_LOST_MAX
+    return RowGroup(group.rows, [alone])
+
+
+def _part(group: RowGroup[pa.RecordBatch], asked: pa.RecordBatch, start: int, end: int, key: str) -> RowGroup[pa.RecordBatch]:
+    count = end - start
+    question = Question(key, encode_batch(asked.slice(start, count)), rows=count, is_part=True)
+    return RowGroup(group.rows.slice(start, count), [question])
 
 
 def ask_batches(

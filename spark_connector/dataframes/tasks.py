@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_connector.dataframes.batches import ask_batches, columns_of_reply
-from spark_connector.dataframes.bisecting import Bisector
+from spark_connector.dataframes.batches import Bisector, ask_batches, columns_of_reply
+from spark_connector.dataframes.counts import Tally
 from spark_connector.dataframes.keys import task_scope
 from spark_connector.dataframes.plan import ERROR_COLUMN
-from spark_connector.dataframes.row_names import name_rows
-from spark_connector.dataframes.rows import ask_rows, columns_of_replies
-from spark_connector.dataframes.tally import Tally
+from spark_connector.dataframes.rows import ask_rows, columns_of_replies, name_rows
 from spark_connector.dataframes.window import Window
 from spark_connector.dataframes.worker import end_task, worker_node
 from spark_connector.errors import DispatchError

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from iris_py.connector import Asker
+    from spark_connector.dataframes.counts import Tally
     from spark_connector.dataframes.question import Question, RowGroup
-    from spark_connector.dataframes.tally import Tally
     from spark_connector.dataframes.worker import WorkerNode
 
 __all__ = ["Window"]

@@ -2,11 +2,14 @@
 
 Spark runs a task again when it failed, and a micro-batch when it does not know that it was done. So messages are published at
 least once, and have ids that are the same each time (see ``keys.py``), in the header ``iris-message-id``.
+
+Ids that the sink gives messages, by which subscribers know one that they have had before.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -27,17 +30,63 @@ from iris_py import ConfigurationError, IrisError
 from iris_py.connector import EventLogger
 from spark_connector.dataframes import worker
 from spark_connector.dataframes.keys import Scope, task_scope
+from spark_connector.dataframes.sources import is_whole
 from spark_connector.shipping import reduced
-from spark_connector.topics.message_ids import MESSAGE_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
+    from iris_py import Message
     from spark_connector.topics.options import WriteOptions
 
-__all__ = ["Plan", "Published", "StreamTopicWriter", "TopicWriter", "check_columns", "write_rows"]
+__all__ = ["MESSAGE_ID", "MessageIds", "Plan", "Published", "StreamTopicWriter", "TopicWriter", "check_columns", "write_rows"]
+
+#: The header that holds the id of a message.
+MESSAGE_ID: Final = "iris-message-id"
+#: Ids that are remembered; with them, some 10 MB. It should be more than one micro-batch has messages.
+WINDOW: Final = 65_536
+
+
+class MessageIds:
+    """Remembers the ids of messages, for a subscriber of what Spark writes to a topic: Spark repeats what it is not sure of.
+
+    Usage: ``if ids.is_new(message): ...``. Not for several threads at once.
+
+    Args:
+        window: How many ids it remembers, the latest. A task that runs again repeats what it has sent, and a query that goes on
+            after a failure its last micro-batch. So it should be more than a write, or a micro-batch, has messages.
+
+    Attributes:
+        repeated: How many messages were not new.
+
+    Raises:
+        ConfigurationError: The window is no whole number, or less than 1.
+    """
+
+    def __init__(self, window: int = WINDOW) -> None:
+        if not is_whole(window, 1, 1 << 31):
+            raise ConfigurationError(f"window={window!r} must be a whole number, at least 1.")
+        self.repeated: int = 0
+        self._window = window
+        self._seen: OrderedDict[str, None] = OrderedDict()
+
+    def is_new(self, message: Message) -> bool:
+        """Tell whether a message was not seen before, and remember it. One without an id is always new."""
+        message_id = message.headers.get(MESSAGE_ID)
+        if not isinstance(message_id, str):
+            return True
+        seen = self._seen
+        is_new = message_id not in seen
+        seen[message_id] = None
+        if not is_new:
+            self.repeated += 1
+            seen.move_to_end(message_id)  # who repeats it once may do so again
+        elif len(seen) > self._window:
+            seen.popitem(last=False)
+        return is_new
+
 
 logger = EventLogger("spark_connector")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from spark_connector.dataframes.row_names import ROWS_SHOWN, VALUE_CHARACTERS_MAX, name_rows
+from spark_connector.dataframes.rows import ROWS_SHOWN, VALUE_CHARACTERS_MAX, name_rows
 
 
 def test_a_value_is_cut_only_if_it_is_too_long() -> None:

@@ -18,11 +18,11 @@ from iris_security import Secret
 from spark_connector import ArrowHandler, DispatchError, Network
 from spark_connector.dataframes import tasks, worker
 from spark_connector.dataframes.arrow import decode_batch, encode_batch
-from spark_connector.dataframes.bisecting import BAD_ROWS_AT_FIRST_MAX, BAD_ROWS_MAX, REQUESTS_MAX
+from spark_connector.dataframes.batches import BAD_ROWS_AT_FIRST_MAX, BAD_ROWS_MAX, REQUESTS_MAX
 from spark_connector.dataframes.keys import Scope
 from spark_connector.dataframes.notify import Message, notify_rows
 from spark_connector.dataframes.plan import Plan
-from spark_connector.dataframes.row_names import name_rows
+from spark_connector.dataframes.rows import name_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import iris_py
 from spark_connector import AgentUnavailable, LocalAgent
-from spark_connector.local import frames, handshake, server
+from spark_connector.local import connection, frames, server
 from spark_connector.local.frames import FrameReader, MalformedFrame, encode_frame, header_of
 from tests.spark.agents import Agent
 
@@ -202,7 +202,7 @@ def test_a_task_is_told_what_is_wrong_with_its_agent(
     over = threading.Event()
     if answer == b"":  # it is asked again until the time is over: here each look at the clock takes a while, and nothing waits
         clock = itertools.count(0.0, 20.0)
-        monkeypatch.setattr(handshake, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _seconds: None))
+        monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _seconds: None))
 
     def serve(listener: socket.socket) -> None:
         while not over.is_set():

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from iris_py import Answers, Member, SurveyReply
-from spark_connector.local import server_streams
-from spark_connector.local.server_streams import SurveyStream
+from spark_connector.local import server
+from spark_connector.local.server import SurveyStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -70,12 +70,12 @@ def test_a_part_of_a_survey_has_what_is_there() -> None:
 
 
 def test_a_part_of_a_survey_is_bounded_by_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_streams, "TAKEN_BYTES_MAX", 10)
+    monkeypatch.setattr(server, "TAKEN_BYTES_MAX", 10)
     assert parts_of([10, 1, 1]) == [[10], [1, 1]]
     assert parts_of([4, 6, 1]) == [[4, 6], [1]]
     assert parts_of([4, 5, 20, 1]) == [[4, 5, 20], [1]]
 
 
 def test_a_part_of_a_survey_is_bounded_by_its_replies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_streams, "TAKEN_MESSAGES_MAX", 2)
+    monkeypatch.setattr(server, "TAKEN_MESSAGES_MAX", 2)
     assert parts_of([1, 1, 1, 1, 1]) == [[1, 1], [1, 1], [1]]
