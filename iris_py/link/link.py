@@ -40,6 +40,7 @@ from iris_py.link.events import (
     RankTold,
 )
 from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, Handshaking, ProtocolError
+from iris_py.link.keepalive import CLOCK_BYTES, Lateness, Signs
 from iris_py.link.lanes import (
     BODY,
     BODY_HEADER_BYTES,
@@ -63,12 +64,10 @@ from iris_py.link.lanes import (
     TAKEN,
     TUNNEL,
     Lanes,
+    Reassembler,
 )
-from iris_py.link.lateness import CLOCK_BYTES, Lateness
 from iris_py.link.pacing import Pace
 from iris_py.link.proofs import CLAIM, SHARED, Proofs
-from iris_py.link.reassembly import Reassembler
-from iris_py.link.signs import Signs
 from iris_security import AuthenticationError, RecordOpener, RecordSealer
 from iris_security.administration import RANK_BYTES, Rank
 from iris_security.aead import TAG_BYTES

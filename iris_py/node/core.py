@@ -49,7 +49,7 @@ from iris_py.patterns.survey import Surveyor
 from iris_py.patterns.topic.events import RoomMade
 from iris_py.patterns.topic.pubsub import PubSub
 from iris_py.patterns.tunnel.table import Tunnels
-from iris_py.peers.groups import Groups
+from iris_py.peers.group import Groups
 from iris_py.peers.outbound import Outbound
 from iris_py.peers.peer import Peer
 from iris_py.peers.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers, StrangerRefused

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.survey import Surveyor
     from iris_py.patterns.topic.pubsub import PubSub
     from iris_py.patterns.tunnel.table import Tunnels
-    from iris_py.peers.group import Group
-    from iris_py.peers.groups import Groups
+    from iris_py.peers.group import Group, Groups
     from iris_py.peers.outbound import Outbound
 
 #: A group whose generation is not accepted any more is kept for so long (seconds), for the overlay signs with its keys that the

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from iris_overlay.overlay import Overlay
     from iris_py.patterns.request.registration import Registration
     from iris_py.patterns.request.service import Service
-    from iris_py.peers.group import Group
-    from iris_py.peers.groups import Groups
+    from iris_py.peers.group import Group, Groups
 
 
 class Memberships:

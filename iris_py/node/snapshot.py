@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from iris_py.observe.counts import FarCounts, GroupCounts, ServiceCounts, SurveyCounts
     from iris_py.patterns.request.registration import Registration
     from iris_py.patterns.topic.queue import SubscriptionQueue
-    from iris_py.peers.group import Group
-    from iris_py.peers.groups import Groups
+    from iris_py.peers.group import Group, Groups
     from iris_py.peers.peer import Peer
 
 #: Links that are shown one by one, the busiest of those that are open. Too small: the one that matters may be missing; too

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iris_py.peers import groups
+from iris_py.peers import group
 from iris_py.testing import NodeSimulation, run
 from tests.profiles import first_cases
 
@@ -108,7 +108,7 @@ def test_the_only_subscriber_hears_how_much_it_missed_while_it_was_gone(policy: 
 
 
 def test_it_hears_so_too_when_the_publisher_has_forgotten_the_topic_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "GROUPS_MAX", 8)
+    monkeypatch.setattr(group, "GROUPS_MAX", 8)
 
     async def scenario(simulation: NodeSimulation) -> None:
         publisher, subscriber = await simulation.start_nodes(2)

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import iris_py as iris
 from iris_py.metrics import StatusServer
-from iris_py.peers import groups
+from iris_py.peers import group
 from iris_py.testing.virtual import run_in_network
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Churn:
 
 
 def test_no_scrape_is_large_and_no_counter_falls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "GROUPS_MAX", 40)  # so that names are forgotten, which takes longer with more
+    monkeypatch.setattr(group, "GROUPS_MAX", 40)  # so that names are forgotten, which takes longer with more
 
     async def main(network: VirtualNetwork) -> None:
         scrapes = await Churn(network, Random(1)).live(40.0, every_s=0.2, scrape_s=2.0, peer_lives_s=15.0)

@@ -16,7 +16,7 @@ import iris_py as iris
 from iris_py.link.lanes import UNICAST
 from iris_py.observe.histogram import HistogramStatistics
 from iris_py.observe.statistics import Statistics
-from iris_py.peers import groups as peers_groups
+from iris_py.peers import group as peers_groups
 from iris_py.testing.virtual import run_in_network
 
 if TYPE_CHECKING:

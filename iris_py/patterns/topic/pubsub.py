@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from iris_overlay.overlay import Overlay
     from iris_py.patterns.topic.events import TopicEvent
     from iris_py.patterns.topic.queue import SubscriptionQueue
-    from iris_py.peers.group import Group
-    from iris_py.peers.groups import Groups
+    from iris_py.peers.group import Group, Groups
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer
 

@@ -1,4 +1,4 @@
-"""Tests of iris_py/link/lateness.py: nothing is ever thought younger than it is, nor much older for long."""
+"""Tests of iris_py/link/keepalive.py: nothing is ever thought younger than it is, nor much older for long."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.link.lateness import BELIEVED_S, LATE_S, TELL_S, Lateness
+from iris_py.link.keepalive import BELIEVED_S, LATE_S, TELL_S, Lateness
 
 DELAYS = st.floats(0.0, 10.0)
 

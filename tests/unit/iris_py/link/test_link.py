@@ -19,11 +19,13 @@ from iris_py.link.lanes import (
     CONTROL,
     FRAGMENT,
     FRAGMENT_BYTES,
+    FRAGMENT_BYTES_MIN,
     FRAGMENT_END,
     GENERATION,
     HELLO,
     LAST_KIND,
     MULTICAST,
+    PACKET_BYTES_MAX,
     PING,
     PONG,
     RANK,
@@ -44,7 +46,6 @@ from iris_py.link.link import (
     LinkState,
     Packet,
 )
-from iris_py.link.reassembly import FRAGMENT_BYTES_MIN, PACKET_BYTES_MAX
 from iris_py.testing.cores.pair import End, LinkPair
 from iris_security import SIGNATURE_BYTES, Identity, Keyring, RecordOpener, RecordSealer, Secret, Suite
 

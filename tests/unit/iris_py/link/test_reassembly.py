@@ -1,11 +1,11 @@
-"""Tests of iris_py/link/reassembly.py; tests of links send it what a hostile peer may cut."""
+"""Tests of iris_py/link/lanes.py; tests of links send it what a hostile peer may cut."""
 
 from __future__ import annotations
 
 import pytest
 
 from iris_py.link.handshake import ProtocolError
-from iris_py.link.reassembly import FRAGMENT_BYTES_MIN, PACKET_BYTES_MAX, Reassembler
+from iris_py.link.lanes import FRAGMENT_BYTES_MIN, PACKET_BYTES_MAX, Reassembler
 
 
 def test_a_frame_is_whole_with_its_last_fragment_and_the_next_one_begins_anew() -> None:

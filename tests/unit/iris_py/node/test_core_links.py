@@ -10,8 +10,8 @@ from iris_overlay.events import Cast, ConnectFailed, GroupMember, LinkReleased, 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import MemberLost, NoMembers, RequestTimeout
+from iris_py.link.keepalive import LATE_S, TELL_S
 from iris_py.link.lanes import MULTICAST, TUNNEL, UNICAST
-from iris_py.link.lateness import LATE_S, TELL_S
 from iris_py.link.link import LinkState
 from iris_py.node.spare_links import LINK_IDLE_S
 from iris_py.patterns.request import standing

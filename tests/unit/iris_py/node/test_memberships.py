@@ -12,7 +12,7 @@ from iris_py.node.memberships import Memberships
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.request.service import Service
-from iris_py.peers.groups import Groups
+from iris_py.peers.group import Groups
 from iris_py.peers.member import rank_of
 from iris_security import Keyring, Secret
 from tests.unit.iris_py.identities import node_id

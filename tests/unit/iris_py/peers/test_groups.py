@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_overlay.ids import NodeId
-from iris_py.peers import groups as groups_module
-from iris_py.peers.groups import Groups
+from iris_py.peers import group as groups_module
+from iris_py.peers.group import Groups
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iris_py.link.handshake import ProtocolError
-from iris_py.link.lateness import CLOCK_BYTES, Lateness
-from iris_py.link.signs import Signs
+from iris_py.link.keepalive import CLOCK_BYTES, Lateness, Signs
 from iris_py.observe.histogram import Histogram
 
 
