@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iris_py.api.hooks import HandlerHook
     from iris_py.link.link import Link
     from iris_py.node.core import NodeCore
-    from iris_py.patterns.request.events import BroadcastReceived
+    from iris_py.patterns.request.registration import BroadcastReceived
     from iris_py.tracing import Handling, Tracing
 
 logger = EventLogger("iris_py")

@@ -31,10 +31,10 @@ from iris_py.federation.calling import Call, call_head, decode_outcome
 from iris_py.federation.names import gateway_cluster, split
 from iris_py.node.refusals import refusals
 from iris_py.observe.counts import count_in
+from iris_py.patterns.request.backlog import pause_s
+from iris_py.patterns.request.deduplication import identity_of_key, identity_of_request
 from iris_py.patterns.request.pending import Pending, Ticket, new_request
-from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
 from iris_py.patterns.request.retry import MEMBERS_LOST_MAX, Retry
-from iris_py.patterns.request.rooms import pause_s
 from iris_py.wire.headers import EXCLUSIVE_HEADER, MEMBERS_LOST_HEADER, MEMBERS_WAIT_HEADER, encode_headers
 from iris_py.wire.packets import check_size
 

@@ -29,7 +29,7 @@ from iris_py.federation.calling import decode_outcome
 from iris_py.federation.crossing import NAME_HEADER, OP_HEADER, STOP_HEADER, TIME_HEADER
 from iris_py.federation.names import gateway_cluster, split
 from iris_py.node.refusals import refusals
-from iris_py.patterns.request.rooms import pause_s
+from iris_py.patterns.request.backlog import pause_s
 from iris_py.wire.headers import encode_headers
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 

@@ -65,11 +65,16 @@ from iris_py.node.core import NodeCore
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
 from iris_py.node.questions import NodeAnswered, NodeAsked
 from iris_py.observe.node_name import short_name
-from iris_py.patterns.request.events import BroadcastReceived, RegistrationDrained, RequestCancelled, RequestsStarted
 from iris_py.patterns.request.pending import Ticket
-from iris_py.patterns.request.registration import Registration
+from iris_py.patterns.request.registration import (
+    BroadcastReceived,
+    Registration,
+    RegistrationDrained,
+    RequestCancelled,
+    RequestsStarted,
+)
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
-from iris_py.patterns.topic.events import RoomMade, SubscriptionReady, SubscriptionTold
+from iris_py.patterns.topic.queue import RoomMade, SubscriptionReady, SubscriptionTold
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.peers.group import BODY_BYTES
 from iris_py.peers.peers import StrangerRefused

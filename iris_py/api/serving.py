@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from iris_py.net.busy_poll import BusyPoll
     from iris_py.net.driver import Driver
     from iris_py.node.core import NodeCore
-    from iris_py.patterns.request.events import BroadcastReceived
+    from iris_py.patterns.request.registration import BroadcastReceived
     from iris_py.patterns.tunnel.end import TunnelEnd
     from iris_py.payloads import BytesLike
     from iris_py.tracing import Handling, Tracing

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from iris_py.api.arguments import check_chunks, check_file
 from iris_py.api.stream import MessageStream, view_of
-from iris_py.patterns.tunnel.end import TunnelEnd
-from iris_py.patterns.tunnel.offer import FROM_MEMBER
+from iris_py.patterns.tunnel.end import FROM_MEMBER, TunnelEnd
 from iris_py.wire.headers import cloud_of, visible_headers
 
 if TYPE_CHECKING:

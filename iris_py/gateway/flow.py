@@ -14,8 +14,8 @@ from iris_py.federation.interest import Wanted, reduced
 from iris_py.federation.items import ItemError
 from iris_py.gateway.streams import Refusal
 from iris_py.logs import EventLogger
-from iris_py.patterns.topic.fence import GapBook
 from iris_py.patterns.topic.names import TopicTrie, parse_topic
+from iris_py.patterns.topic.sequence import GapBook
 from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_py.federation.items import ITEM_MESSAGE_BYTES, PUBLICATIONS_MAX, count_fitting
-from iris_py.patterns.topic.fence import GapBook
+from iris_py.patterns.topic.sequence import GapBook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -22,7 +22,7 @@ from iris_py.gateway.meter import wait_for_limits
 from iris_py.gateway.streams import READY, Refusal
 from iris_py.gateway.veil import passed_headers
 from iris_py.logs import EventLogger
-from iris_py.patterns.topic.fence import GapBook
+from iris_py.patterns.topic.sequence import GapBook
 from iris_py.wire.headers import CLOUD_HEADER, NO_HEADERS, NUMBER_HEADER, ORIGIN_HEADER, Headers, decode_headers, encode_headers
 from iris_py.wire.imported import STREAM_BYTES
 

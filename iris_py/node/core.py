@@ -40,14 +40,14 @@ from iris_py.node.spare_links import SpareLinks
 from iris_py.node.views import Views
 from iris_py.observe.journal import Journal
 from iris_py.patterns.broadcast import Broadcaster
+from iris_py.patterns.request.deduplication import identity_of_key, identity_of_request
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import new_opening, new_request
-from iris_py.patterns.request.repetitions import identity_of_key, identity_of_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.service import Service
 from iris_py.patterns.survey import Surveyor
-from iris_py.patterns.topic.events import RoomMade
 from iris_py.patterns.topic.pubsub import PubSub
+from iris_py.patterns.topic.queue import RoomMade
 from iris_py.patterns.tunnel.table import Tunnels
 from iris_py.peers.group import Groups
 from iris_py.peers.outbound import Outbound

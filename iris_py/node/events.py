@@ -8,9 +8,9 @@ import msgspec
 
 from iris_overlay.events import Departed, DialChecked, DialRequested, EchoReturned, GroupJoined, GroupLeft, RootLocated, Settled
 from iris_py.node.questions import NodeAnswered, NodeAsked
-from iris_py.patterns.request.events import ServiceEvent
+from iris_py.patterns.request.registration import ServiceEvent
 from iris_py.patterns.survey import SurveyEvent
-from iris_py.patterns.topic.events import TopicEvent
+from iris_py.patterns.topic.queue import TopicEvent
 from iris_py.patterns.tunnel.table import TunnelEvent
 from iris_py.peers.group import Group
 from iris_py.peers.peers import StrangerRefused

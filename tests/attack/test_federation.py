@@ -24,7 +24,7 @@ from iris_py.federation.openings import OFFERS_MAX
 from iris_py.gateway.publishing import VIOLATIONS_MAX
 from iris_py.link.handshake import FORMAT
 from iris_py.link.lanes import UNICAST
-from iris_py.patterns.request import repetitions
+from iris_py.patterns.request import deduplication
 from iris_py.patterns.tunnel.stream import CREDIT, DONE, END, LAST, MORE, RESET
 from iris_py.wire import packets
 from iris_py.wire.headers import encode_headers
@@ -229,7 +229,7 @@ def test_floods_of_requests_end_at_the_limits(loop: Loops, home: Path) -> None:
 
 
 def test_a_neighbour_does_not_push_out_remembered_replies(loop: Loops, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repetitions, "REMEMBERED_MAX", 16)
+    monkeypatch.setattr(deduplication, "REMEMBERED_MAX", 16)
 
     async def main() -> None:
         async with standing(home) as stand:

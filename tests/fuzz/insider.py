@@ -19,7 +19,7 @@ from iris_py.link.config import LinkConfig
 from iris_py.link.handshake import LinkHandshake
 from iris_py.link.lanes import BODY, CONTROL, MULTICAST, SHARE, TUNNEL, UNICAST
 from iris_py.link.link import NO_LINK, Link, LinkState
-from iris_py.patterns.tunnel.offer import FROM_MEMBER, OPEN, prologue_of
+from iris_py.patterns.tunnel.end import FROM_MEMBER, OPEN, prologue_of
 from iris_py.testing.cores.pair import End
 from iris_py.wire import packets
 from iris_py.wire.headers import decode_headers

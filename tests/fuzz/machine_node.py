@@ -32,8 +32,7 @@ from iris_overlay.ring.messages import Direct, LeafAck, Returned, RingMessage, R
 from iris_py.errors import IrisError
 from iris_py.link.link import LinkState
 from iris_py.node.core import NodeCore
-from iris_py.patterns.request.events import RequestsStarted
-from iris_py.patterns.request.registration import Registration
+from iris_py.patterns.request.registration import Registration, RequestsStarted
 from iris_py.patterns.request.retry import retry_of
 from iris_py.patterns.topic.names import group_name, literal_prefix, parse_pattern
 from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue

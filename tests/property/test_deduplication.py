@@ -10,11 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.patterns.request import repetitions
-from iris_py.patterns.request.events import RequestCancelled, RequestsStarted
+from iris_py.patterns.request import deduplication
+from iris_py.patterns.request.deduplication import ENTRY_BYTES, WINDOW_S
 from iris_py.patterns.request.losses import Losses
-from iris_py.patterns.request.registration import Execution, Registration
-from iris_py.patterns.request.repetitions import ENTRY_BYTES, WINDOW_S
+from iris_py.patterns.request.registration import Execution, Registration, RequestCancelled, RequestsStarted
 from iris_py.patterns.request.service import Service
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
@@ -36,8 +35,8 @@ class DeduplicationMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patches = [
-            patch.object(repetitions, "REMEMBERED_MAX", REMEMBERED_MAX),
-            patch.object(repetitions, "REMEMBERED_BYTES_MAX", REMEMBERED_BYTES_MAX),
+            patch.object(deduplication, "REMEMBERED_MAX", REMEMBERED_MAX),
+            patch.object(deduplication, "REMEMBERED_BYTES_MAX", REMEMBERED_BYTES_MAX),
         ]
         for each in self.patches:
             each.start()

@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from iris_py.patterns.topic import fence
-from iris_py.patterns.topic.fence import Fence, GapBook, MissedTotals
+from iris_py.patterns.topic import sequence
+from iris_py.patterns.topic.sequence import Fence, GapBook, MissedTotals
 from tests.profiles import examples
 
 STREAMS = 3
@@ -54,7 +54,7 @@ class FenceMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.patches = [patch.object(fence, "STREAMS_MAX", self.bound), patch.object(fence, "PATHS_MAX", 2 * self.bound)]
+        self.patches = [patch.object(sequence, "STREAMS_MAX", self.bound), patch.object(sequence, "PATHS_MAX", 2 * self.bound)]
         for each in self.patches:
             each.start()
         self.fence = Fence()
@@ -157,8 +157,8 @@ class FenceMachine(RuleBasedStateMachine):
 
     @invariant()
     def is_bounded(self) -> None:
-        assert len(self.fence._lasts) <= fence.STREAMS_MAX
-        assert len(self.fence._totals) <= fence.PATHS_MAX
+        assert len(self.fence._lasts) <= sequence.STREAMS_MAX
+        assert len(self.fence._totals) <= sequence.PATHS_MAX
 
     def teardown(self) -> None:
         for each in self.patches:

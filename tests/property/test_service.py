@@ -8,9 +8,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.patterns.request.events import RegistrationDrained, RequestCancelled, RequestsStarted
 from iris_py.patterns.request.losses import Losses
-from iris_py.patterns.request.registration import Execution, Registration
+from iris_py.patterns.request.registration import (
+    Execution,
+    Registration,
+    RegistrationDrained,
+    RequestCancelled,
+    RequestsStarted,
+)
 from iris_py.patterns.request.service import Service
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from iris_py.errors import RemoteError
+from iris_py.patterns.request.backlog import Line, Room, RoomKey
 from iris_py.patterns.request.retry import Retry
-from iris_py.patterns.request.rooms import Line, Room, RoomKey
-from iris_py.patterns.tunnel.offer import Offer
+from iris_py.patterns.tunnel.end import Offer
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member, Placement
 from iris_py.wire import packets

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from iris_py.patterns.request.repetitions import Caller
+    from iris_py.patterns.request.deduplication import Caller
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
 

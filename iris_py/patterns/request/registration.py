@@ -1,9 +1,12 @@
-"""The registrations of a member: handlers, and the requests that wait and run at each."""
+"""The registrations of a member: handlers, and the requests that wait and run at each.
+
+The events of :class:`iris_py.patterns.request.service.Service`, for the owner of a member.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -169,3 +172,38 @@ class Execution(msgspec.Struct, eq=False, gc=False):
 def least_loaded(registrations: list[Registration], size: int) -> Registration:
     """Return the registration that a request of so many bytes is best given to."""
     return min(registrations, key=lambda each: (not each.has_room(size), (each.running + len(each.queue)) / each.concurrency))
+
+
+class RequestsStarted(msgspec.Struct):
+    """For each run the handler, then call :meth:`Service.reply`, :meth:`Service.fail` or, of a survey, :meth:`Service.decline`.
+
+    They are of one registration, and have come together.
+    """
+
+    registration: Registration
+    executions: list[Execution]
+
+
+class RequestCancelled(msgspec.Struct):
+    """Nobody waits for the answer of a running request any more."""
+
+    execution: Execution
+
+
+class BroadcastReceived(msgspec.Struct):
+    """Hand the message to the handler; in the order of these events."""
+
+    registration: Registration
+    source: Peer
+    sequence: int
+    payload: bytes
+    headers: Headers = NO_HEADERS
+
+
+class RegistrationDrained(msgspec.Struct):
+    """A closed registration has answered everything."""
+
+    registration: Registration
+
+
+ServiceEvent: TypeAlias = RequestsStarted | RequestCancelled | BroadcastReceived | RegistrationDrained

@@ -19,13 +19,12 @@ from iris_overlay.timers import DeadlineTable
 from iris_py.errors import IrisError, MemberLost, Overloaded, RemoteError
 from iris_py.observe.counts import RequesterCounts, count_in
 from iris_py.observe.histogram import RECENT_MAX
-from iris_py.patterns.request import choice, outcomes
-from iris_py.patterns.request.attempts import ROUTED_RETRY_S, Attempts, stop
-from iris_py.patterns.request.hedges import HedgeTimes
+from iris_py.patterns.request import candidates, outcomes
+from iris_py.patterns.request.attempts import ROUTED_RETRY_S, Attempts, HedgeTimes, stop
+from iris_py.patterns.request.backlog import ROOM_GROWTH, Line, Rooms, pause_s
+from iris_py.patterns.request.deduplication import identities_of_keys
 from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, Ticket, Together, room_key_of
-from iris_py.patterns.request.repetitions import identities_of_keys
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry
-from iris_py.patterns.request.rooms import ROOM_GROWTH, Line, Rooms, pause_s
 from iris_py.peers.balancer import choose_near
 from iris_py.peers.keyed import slot_of
 from iris_py.peers.message import PeerMessage
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
 
     from iris_overlay.environment import Rng
     from iris_py.observe.histogram import Histogram
+    from iris_py.patterns.request.backlog import Room
     from iris_py.patterns.request.losses import Losses
-    from iris_py.patterns.request.rooms import Room
-    from iris_py.patterns.tunnel.offer import Offer
+    from iris_py.patterns.tunnel.end import Offer
     from iris_py.peers.group import Group
     from iris_py.peers.member import Member
     from iris_py.peers.peer import Peer
@@ -147,7 +146,7 @@ class Requester:
         together = Together(ids, len(ids))
         self._deadlines.set(together, deadline)
         kind, pending_by_id, out = packets.REQUEST_ONCE, self._pending, self.out
-        who_has = {} if choice.news_by(group, retry, is_exclusive=False) > now else group.keyed.usual
+        who_has = {} if candidates.news_by(group, retry, is_exclusive=False) > now else group.keyed.usual
         is_sent, has_losses = False, bool(self._losses.entries)
         is_full = self._rooms.requests > 0 and (group, None, Line.KEYED if group.spills else Line.USUAL) in self._rooms
         for request_id, identity, (token, _key, payload) in zip(ids, identities, asked, strict=True):
@@ -318,7 +317,7 @@ class Requester:
             pending.rejected = reason
         member = pending.member
         pending.refused += 1
-        choice.note_rejection(pending, member, reason, now)
+        candidates.note_rejection(pending, member, reason, now)
         has_line = self._rooms.requests and pending.may_wait and room_key_of(pending) in self._rooms
         if has_line and reason in (packets.Rejection.OVERLOADED, packets.Rejection.NOT_A_MEMBER):
             self._take_from_member(request_id, pending)
@@ -410,11 +409,11 @@ class Requester:
         """Give a request that was not sent to another member, if one has a link; returns whether one has."""
         pending = self._pending[request_id]
         assert pending.member is not None
-        if pending.anchor or pending.also or not (others := choice.linked(pending, pending.member)):
+        if pending.anchor or pending.also or not (others := candidates.linked(pending, pending.member)):
             return False
         pending.attempts -= 1
         self._take_from_member(request_id, pending)
-        self._send(request_id, pending, choice.choose(pending, others, self._rng)[0], now)
+        self._send(request_id, pending, candidates.choose(pending, others, self._rng)[0], now)
         return True
 
     def routed(self, request_id: int, now: float) -> None:
@@ -470,8 +469,8 @@ class Requester:
         member, unready = choose_near(levels, self._rng)
         peer = member.peer
         is_congested = peer.is_full or (peer.link is not None and peer.link.congested)  # not Peer.is_congested: it is hot
-        if pending.tried or is_congested or (group.spills and choice.has_full(group, now)):
-            untried = choice.untried(pending, now)
+        if pending.tried or is_congested or (group.spills and candidates.has_full(group, now)):
+            untried = candidates.untried(pending, now)
             uncongested = [other for other in untried if other.peer.has_room_for(len(pending.payload))]
             if not uncongested:
                 self._handle_none_ready(request_id, pending, congested=bool(untried), now=now)
@@ -483,10 +482,10 @@ class Requester:
 
     def _dispatch_anchored(self, request_id: int, pending: Pending, now: float) -> None:
         """Give a request to the member that its key chooses, or let it wait for that one."""
-        news_by = choice.news_by(pending.group, pending.retry, is_exclusive=pending.reservation is not None)
+        news_by = candidates.news_by(pending.group, pending.retry, is_exclusive=pending.reservation is not None)
         if news_by > now:
             return self._pause(request_id, pending, news_by)
-        member = choice.keyed(pending, now, self._rng)
+        member = candidates.keyed(pending, now, self._rng)
         if member is None or not member.peer.has_room_for(len(pending.payload)):
             self._handle_none_ready(request_id, pending, congested=member is not None, now=now)
         else:
@@ -529,7 +528,7 @@ class Requester:
             self._fail(request_id, pending, failure)
             return
         self._take_from_member(request_id, pending, is_tried=True)
-        if not choice.untried(pending, now):
+        if not candidates.untried(pending, now):
             pending.tried = None  # the same members again
         self._pause(request_id, pending, now + pause_s)
 
@@ -631,11 +630,11 @@ class Requester:
 
     def _give_to_second(self, request_id: int, pending: Pending, member: Member, now: float) -> bool:
         """Give a request to another member as well; returns whether there is one, and the budget allows it."""
-        group, others = pending.group, choice.seconds(pending, member)
+        group, others = pending.group, candidates.seconds(pending, member)
         having = 2 + len(pending.also or ())
         if not others or pending.is_spent or not pending.may_lose(having) or not group.hedging.take():
             return False
-        other, _unready = choice.choose(pending, others, self._rng)
+        other, _unready = candidates.choose(pending, others, self._rng)
         self.counts.hedged += 1
         member.observe_silence(now - pending.sent_at)
         pending.also = [*(pending.also or ()), (member, pending.sent_at)]
@@ -656,7 +655,7 @@ class Requester:
 
     def _enter_room(self, request_id: int, pending: Pending, now: float) -> None:
         """Let a request wait for a place, behind those that came before it."""
-        pending.tried_count = max(pending.tried_count, choice.count(pending))
+        pending.tried_count = max(pending.tried_count, candidates.count(pending))
         if not self._rooms.can_take(len(pending.payload)):
             self._finish(request_id, pending, Overloaded(pending.group.name, pending.tried_count))
             return
@@ -702,10 +701,10 @@ class Requester:
                 continue
             if line == Line.TUNNELS:  # whether there is a place for one nobody knows but the member
                 return
-            having = choice.having_place(room, pending)
+            having = candidates.having_place(room, pending)
             if not having:
                 return
-            member, unready = choice.choose(pending, having, self._rng)
+            member, unready = candidates.choose(pending, having, self._rng)
             if unready is not None:
                 self.wanted.append(unready.peer)
             self._unpark(request_id, pending)

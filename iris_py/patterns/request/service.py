@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 
 from iris_py.observe.counts import count_in
 from iris_py.observe.histogram import RECENT_MAX
-from iris_py.patterns.request.events import (
+from iris_py.patterns.request.deduplication import Deduplicator
+from iris_py.patterns.request.place import Asking, Place
+from iris_py.patterns.request.registration import (
     BroadcastReceived,
+    Execution,
+    Registration,
     RegistrationDrained,
     RequestCancelled,
     RequestsStarted,
     ServiceEvent,
+    least_loaded,
 )
-from iris_py.patterns.request.place import Asking, Place
-from iris_py.patterns.request.registration import Execution, Registration, least_loaded
-from iris_py.patterns.request.repetitions import Deduplicator
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, cloud_of
@@ -27,8 +29,8 @@ from iris_py.wire.headers import NO_HEADERS, cloud_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from iris_py.patterns.request.deduplication import Caller
     from iris_py.patterns.request.losses import Losses
-    from iris_py.patterns.request.repetitions import Caller
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers

@@ -12,8 +12,8 @@ import msgspec
 
 from iris_py.observe.histogram import Histogram
 from iris_py.patterns.messages import Message
-from iris_py.patterns.topic.events import RoomMade, SubscriptionReady
 from iris_py.patterns.topic.names import Tokens, TopicTrie, group_name, parse_topic, prefixes
+from iris_py.patterns.topic.queue import RoomMade, SubscriptionReady
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, decode_headers
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iris_overlay.ids import NodeId
-    from iris_py.patterns.topic.events import TopicEvent
-    from iris_py.patterns.topic.queue import SubscriptionQueue
+    from iris_py.patterns.topic.queue import SubscriptionQueue, TopicEvent
     from iris_py.peers.group import Group
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from iris_overlay.timers import DeadlineTable
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.patterns.messages import Message
-from iris_py.patterns.topic.events import RoomMade
-from iris_py.patterns.topic.fence import MissedTotals
 from iris_py.patterns.topic.names import Tokens, parse_topic, prefixes
+from iris_py.patterns.topic.queue import RoomMade
+from iris_py.patterns.topic.sequence import MissedTotals
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
 from iris_py.wire.imported import Imported
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.overlay import Overlay
     from iris_py.patterns.topic.deliveries import Deliveries
-    from iris_py.patterns.topic.events import TopicEvent
-    from iris_py.patterns.topic.queue import SubscriptionQueue
+    from iris_py.patterns.topic.queue import SubscriptionQueue, TopicEvent
     from iris_py.peers.group import Group, Run
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer

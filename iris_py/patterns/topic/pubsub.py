@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING
 from iris_overlay.errors import OverlayError
 from iris_py.patterns.topic.coverage import Coverage
 from iris_py.patterns.topic.deliveries import Deliveries
-from iris_py.patterns.topic.events import SubscriptionReady, SubscriptionTold
 from iris_py.patterns.topic.names import Tokens, group_name, prefixes
 from iris_py.patterns.topic.publisher import Publisher
+from iris_py.patterns.topic.queue import SubscriptionReady, SubscriptionTold
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_overlay.ids import GroupId
     from iris_overlay.overlay import Overlay
-    from iris_py.patterns.topic.events import TopicEvent
-    from iris_py.patterns.topic.queue import SubscriptionQueue
+    from iris_py.patterns.topic.queue import SubscriptionQueue, TopicEvent
     from iris_py.peers.group import Group, Groups
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer

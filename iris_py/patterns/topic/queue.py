@@ -1,4 +1,7 @@
-"""One subscription of a node: its pattern, and the queue of what it has not yet taken (docs/design.md 8.5)."""
+"""One subscription of a node: its pattern, and the queue of what it has not yet taken (docs/design.md 8.5).
+
+The events of publish and subscribe, for the owner of a node.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias, get_args
 
+import msgspec
+
 from iris_py.observe.histogram import Histogram
 from iris_py.patterns.messages import Message
-from iris_py.patterns.topic.fence import Fence
+from iris_py.patterns.topic.sequence import Fence
 from iris_py.peers.group import SENDERS_MAX
 from iris_py.wire.headers import NO_HEADERS, Headers
 
@@ -365,3 +370,22 @@ def size_of(message: Message) -> int:
     """Return how many bytes of payload and headers a message has."""
     headers = message.headers
     return len(message.payload) + (len(headers.encoded) if isinstance(headers, Headers) else 0)
+
+
+class RoomMade(msgspec.Struct):
+    """A link that was congested has room again, or is gone: who waited for room may try again."""
+
+
+class SubscriptionReady(msgspec.Struct):
+    """Something has arrived for a subscription, or it was cut off."""
+
+    queue: SubscriptionQueue
+
+
+class SubscriptionTold(msgspec.Struct):
+    """Every publisher knows of a subscription."""
+
+    queue: SubscriptionQueue
+
+
+TopicEvent: TypeAlias = RoomMade | SubscriptionReady | SubscriptionTold

@@ -6,7 +6,7 @@ the first chunk of the caller shows that the caller has taken the offer; so an o
 executed.
 
 A tunnel lives on the link over which it was opened, and breaks with it; between two nodes that can have no link it goes
-through the ring (:mod:`iris_py.patterns.tunnel.ring_way`). All tunnels of a link take turns, a chunk each, and only while the
+through the ring (:mod:`iris_py.patterns.tunnel.relayed`). All tunnels of a link take turns, a chunk each, and only while the
 link has room: what cannot leave waits at its end, where it costs the credit of its own tunnel and delays nobody else.
 """
 
@@ -20,9 +20,8 @@ import msgspec
 from iris_overlay.timers import DeadlineTable
 from iris_py.link.link import NO_LINK
 from iris_py.observe.counts import count_in
-from iris_py.patterns.tunnel.end import TunnelEnd
-from iris_py.patterns.tunnel.offer import FROM_MEMBER, OPEN, Offer, make_handshake, prologue_of
-from iris_py.patterns.tunnel.ring_way import HEADER, LINGER_S, LINGERING_MAX, RingWay
+from iris_py.patterns.tunnel.end import FROM_MEMBER, OPEN, Offer, TunnelEnd, make_handshake, prologue_of
+from iris_py.patterns.tunnel.relayed import HEADER, LINGER_S, LINGERING_MAX, RingWay
 from iris_py.patterns.tunnel.stream import Failure, Way, bounded_window
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets

@@ -9,8 +9,7 @@ from iris_overlay.events import GroupJoined
 from iris_overlay.messages import NodeInfo
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.node.core import NodeCore
-from iris_py.patterns.request.events import BroadcastReceived, RequestsStarted
-from iris_py.patterns.request.registration import Execution, Registration
+from iris_py.patterns.request.registration import BroadcastReceived, Execution, Registration, RequestsStarted
 from iris_py.patterns.request.retry import retry_of
 from iris_py.testing.cores.pair import NodeCores
 from iris_security import Keyring, Secret

@@ -17,8 +17,7 @@ from iris_py.api.broadcasts import PAUSE_S_MAX, QUEUE_HIGH, BroadcastQueue
 from iris_py.api.failures import FailureLog
 from iris_py.api.hooks import hook_of
 from iris_py.api.threads import DaemonThreads
-from iris_py.patterns.request.events import BroadcastReceived
-from iris_py.patterns.request.registration import Registration
+from iris_py.patterns.request.registration import BroadcastReceived, Registration
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_py.testing.clock import run

@@ -19,9 +19,8 @@ from iris_py.link.lanes import CONTROL, MULTICAST, RECORD_BYTES, UNICAST
 from iris_py.link.link import LinkState
 from iris_py.node.core import NodeCore
 from iris_py.node.events import DialRefused
-from iris_py.patterns.request.events import RegistrationDrained, RequestCancelled
-from iris_py.patterns.request.registration import Registration
-from iris_py.patterns.topic.events import RoomMade
+from iris_py.patterns.request.registration import Registration, RegistrationDrained, RequestCancelled
+from iris_py.patterns.topic.queue import RoomMade
 from iris_py.peers import group as groups_module
 from iris_py.peers.member import WEIGHT, membership_attributes, weight_of
 from iris_py.peers.peers import HANDSHAKES_MAX, Peers

@@ -11,9 +11,8 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.patterns.broadcast import Broadcaster
-from iris_py.patterns.request.events import BroadcastReceived
 from iris_py.patterns.request.losses import Losses
-from iris_py.patterns.request.registration import Registration
+from iris_py.patterns.request.registration import BroadcastReceived, Registration
 from iris_py.patterns.request.service import Service
 from iris_py.peers.group import DIRECT_MEMBERS_MAX, Group
 from iris_py.peers.member import Member

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_py.errors import TooManyMembersLost
+from iris_py.patterns.request.deduplication import identity_of_key
 from iris_py.patterns.request.losses import (
     KNOWING_MAX,
     LOSSES_MAX,
@@ -20,7 +21,6 @@ from iris_py.patterns.request.losses import (
     decode_members,
     encode_losses,
 )
-from iris_py.patterns.request.repetitions import identity_of_key
 from iris_py.patterns.request.retry import Retry
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets

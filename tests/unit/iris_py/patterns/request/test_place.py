@@ -13,7 +13,7 @@ from iris_py.patterns.request.place import Asking, Place
 from iris_py.peers.peer import Peer
 
 if TYPE_CHECKING:
-    from iris_py.patterns.request.repetitions import Caller
+    from iris_py.patterns.request.deduplication import Caller
     from iris_py.peers.group import Group
 
 

@@ -13,9 +13,9 @@ from msgspec.structs import astuple
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
+from iris_py.patterns.request.deduplication import identity_of_key
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, new_request
-from iris_py.patterns.request.repetitions import identity_of_key
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import IDEMPOTENT
 from iris_py.peers.group import Group

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iris_py.errors import IrisError, MemberLost, NoMembers, RemoteError, RequestTimeout, TooManyMembersLost
-from iris_py.patterns.request.choice import NEWS_S
+from iris_py.patterns.request.candidates import NEWS_S
 from iris_py.patterns.request.retry import (
     BACKOFF_S,
     FAILED_ATTEMPTS,

@@ -6,16 +6,17 @@ import pytest
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.patterns.request.events import (
+from iris_py.patterns.request.deduplication import CALLERS_MAX
+from iris_py.patterns.request.losses import Losses
+from iris_py.patterns.request.registration import (
     BroadcastReceived,
+    Execution,
+    Registration,
     RegistrationDrained,
     RequestCancelled,
     RequestsStarted,
     ServiceEvent,
 )
-from iris_py.patterns.request.losses import Losses
-from iris_py.patterns.request.registration import Execution, Registration
-from iris_py.patterns.request.repetitions import CALLERS_MAX
 from iris_py.patterns.request.service import EARLY_CANCELS_MAX, Service
 from iris_py.peers.group import Group
 from iris_py.peers.message import PeerMessage

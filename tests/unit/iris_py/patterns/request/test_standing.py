@@ -1,4 +1,4 @@
-"""Tests of iris_py/patterns/request/standing.py."""
+"""Tests of iris_py/patterns/request/stale.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iris_py.patterns.request.standing import REQUEST_BYTES, STANDING_BYTES_MAX, StandingRequests
+from iris_py.patterns.request.stale import REQUEST_BYTES, STANDING_BYTES_MAX, StandingRequests
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.patterns.topic.deliveries import BLOCKED_MAX, PAUSE_AGAIN_S, Deliveries
-from iris_py.patterns.topic.events import RoomMade, SubscriptionReady
 from iris_py.patterns.topic.export import ExportQueue
-from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
+from iris_py.patterns.topic.queue import POLICIES, RoomMade, SubscriptionQueue, SubscriptionReady
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
@@ -23,7 +22,7 @@ from iris_security import Keyring, Secret
 if TYPE_CHECKING:
     import pytest
 
-    from iris_py.patterns.topic.events import TopicEvent
+    from iris_py.patterns.topic.queue import TopicEvent
     from iris_py.peers.message import PeerMessage
 
 KEYRING = Keyring(Secret(bytes(32)), network="test")

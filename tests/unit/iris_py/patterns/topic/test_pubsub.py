@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from iris_py.patterns.topic.deliveries import PAUSE_AGAIN_S
-from iris_py.patterns.topic.events import SubscriptionReady
 from iris_py.patterns.topic.publisher import PAUSE_S
-from iris_py.patterns.topic.queue import SubscriptionQueue
+from iris_py.patterns.topic.queue import SubscriptionQueue, SubscriptionReady
 from tests.unit.iris_py.patterns.topic.test_publisher import Pair
 
 

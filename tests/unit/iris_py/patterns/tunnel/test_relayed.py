@@ -9,7 +9,7 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.patterns.tunnel.end import TunnelEnd
-from iris_py.patterns.tunnel.ring_way import (
+from iris_py.patterns.tunnel.relayed import (
     CHUNKS_MAX,
     HEADER,
     NONE,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from iris_py.patterns.topic import fence
-from iris_py.patterns.topic.fence import PATHS_MAX, STREAMS_MAX, Fence, GapBook, MissedTotals
+from iris_py.patterns.topic import sequence
+from iris_py.patterns.topic.sequence import PATHS_MAX, STREAMS_MAX, Fence, GapBook, MissedTotals
 
 ORIGIN, STREAM = b"o" * 16, b"s" * 4
 
 
 def take(fence: Fence, path: str, number: int, missed: int = 0, *, count: int = 1, stream: bytes = STREAM) -> tuple[int, int]:
-    return fence.take(ORIGIN, stream, path, number, count, missed)
+    return sequence.take(ORIGIN, stream, path, number, count, missed)
 
 
 def test_only_the_first_path_that_brings_a_number_is_taken() -> None:
@@ -72,14 +72,14 @@ def test_streams_and_origins_count_by_themselves() -> None:
     fence = Fence()
     take(fence, "a", 5)
     assert take(fence, "a", 5, stream=b"t" * 4) == (0, 0)
-    assert fence.take(b"p" * 16, STREAM, "a", 5, 1, 0) == (0, 0)
+    assert sequence.take(b"p" * 16, STREAM, "a", 5, 1, 0) == (0, 0)
     assert take(fence, "a", 5) == (1, 0)
 
 
 def test_the_streams_that_were_silent_for_longest_are_forgotten_and_then_new_ones_begin_with_a_gap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fence, "STREAMS_MAX", 2)
+    monkeypatch.setattr(sequence, "STREAMS_MAX", 2)
     known = Fence()
     streams = [bytes((number,)) * 4 for number in range(4)]
     assert take(known, "a", 5, stream=streams[0]) == (0, 0)
@@ -92,7 +92,7 @@ def test_the_streams_that_were_silent_for_longest_are_forgotten_and_then_new_one
 
 
 def test_a_path_that_is_forgotten_is_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fence, "PATHS_MAX", 2)
+    monkeypatch.setattr(sequence, "PATHS_MAX", 2)
     known = Fence()
     take(known, "a", 5)
     take(known, "b", 5)
@@ -115,7 +115,7 @@ def test_the_bounds_are_kept() -> None:
 
 
 def test_totals_that_were_forgotten_go_on_above(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fence, "STREAMS_MAX", 2)
+    monkeypatch.setattr(sequence, "STREAMS_MAX", 2)
     totals = MissedTotals()
     one, two, three = (bytes((number,)) * 4 for number in range(3))
     assert [totals.add(ORIGIN, one, 3), totals.add(ORIGIN, one, 4), totals.add(ORIGIN, two, 1)] == [3, 7, 1]
@@ -166,7 +166,7 @@ def test_an_older_one_from_a_new_upstream_leaves_what_is_known() -> None:
 
 
 def test_a_hop_that_has_forgotten_a_stream_tells_of_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fence, "STREAMS_MAX", 2)
+    monkeypatch.setattr(sequence, "STREAMS_MAX", 2)
     book = GapBook()
     streams = [bytes((number,)) * 4 for number in range(3)]
     assert [pass_on(book, 5, stream=stream) for stream in streams] == [0, 0, 0]

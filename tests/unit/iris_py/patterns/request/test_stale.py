@@ -9,7 +9,7 @@ import pytest
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.patterns.request.routed import STANDING_BYTES_MAX, STANDING_MAX, STANDING_S_MAX, RoutedRequests
+from iris_py.patterns.request.stale import ROUTED_BYTES_MAX, ROUTED_MAX, ROUTED_S_MAX, RoutedRequests
 from iris_py.peers.clocks import ASKED_AGAIN_S, NONCE_BYTES, Clocks
 from iris_py.peers.message import PeerMessage
 from iris_py.peers.peer import Peer
@@ -153,13 +153,13 @@ def test_a_source_that_does_not_answer_has_its_requests_dropped() -> None:
     receiver.now += 0.001
     receiver.routed.handle_timeout(receiver.now)
     assert len(receiver.routed) == 1
-    receiver.now += STANDING_S_MAX
+    receiver.now += ROUTED_S_MAX
     receiver.routed.handle_timeout(receiver.now)
     assert receiver.drops == ["request_without_caller"] * 2
     receiver.answer(nonce)
     assert not receiver.take()
     receiver.receive(3, 20_000)  # the answer counts nevertheless: what comes next is 6 s old at most
-    assert receiver.take() == [(3, 20_000 - 1000 - round(STANDING_S_MAX * 1000))]
+    assert receiver.take() == [(3, 20_000 - 1000 - round(ROUTED_S_MAX * 1000))]
 
 
 def test_a_caller_that_gives_up_takes_its_request_away() -> None:
@@ -182,7 +182,7 @@ def test_the_same_request_again_stands_once() -> None:
     assert receiver.take() == [(1, 1000)]
 
 
-@pytest.mark.parametrize(("size", "count"), [(8, STANDING_MAX), (1 << 20, STANDING_BYTES_MAX >> 20)])
+@pytest.mark.parametrize(("size", "count"), [(8, ROUTED_MAX), (1 << 20, ROUTED_BYTES_MAX >> 20)])
 def test_what_stands_is_bounded(size: int, count: int) -> None:
     receiver = Receiver()
     for number in range(count + 1):

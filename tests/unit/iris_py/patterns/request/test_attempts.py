@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from iris_py.patterns.request.hedges import HedgeTimes
+from iris_py.patterns.request.attempts import HedgeTimes
 
 if TYPE_CHECKING:
     from iris_py.patterns.request.pending import Pending

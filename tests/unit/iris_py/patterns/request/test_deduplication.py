@@ -1,4 +1,4 @@
-"""Tests of iris_py/patterns/request/repetitions.py."""
+"""Tests of iris_py/patterns/request/deduplication.py."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.patterns.request import repetitions
-from iris_py.patterns.request.repetitions import (
+from iris_py.patterns.request import deduplication
+from iris_py.patterns.request.deduplication import (
     CALLERS_MAX,
     CLOUDS_MAX,
     ENTRY_BYTES,
@@ -108,13 +108,13 @@ def test_callers_are_bounded() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repetitions, "REMEMBERED_MAX", 3)
+    monkeypatch.setattr(deduplication, "REMEMBERED_MAX", 3)
     table: Deduplicator[str] = Deduplicator()
     for number in range(5):
         remember(table, bytes((number,)), b"r", 0.0)
     assert [table.reply_to(bytes((number,)), 0.0) for number in range(5)] == [None, None, b"r", b"r", b"r"]
     assert table.forgotten == 2
-    monkeypatch.setattr(repetitions, "REMEMBERED_BYTES_MAX", 2 * ENTRY_BYTES + 10)
+    monkeypatch.setattr(deduplication, "REMEMBERED_BYTES_MAX", 2 * ENTRY_BYTES + 10)
     remember(table, b"large", bytes(9), 0.0)
     assert (len(table), table.bytes) == (2, 2 * ENTRY_BYTES + 10)
     remember(table, b"larger", bytes(ENTRY_BYTES + 10), 0.0)
@@ -126,9 +126,9 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("bound", ["number", "bytes"])
 def test_other_clouds_do_not_push_out_what_this_cloud_is_owed(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if bound == "number":
-        monkeypatch.setattr(repetitions, "REMEMBERED_MAX", 10)
+        monkeypatch.setattr(deduplication, "REMEMBERED_MAX", 10)
     else:
-        monkeypatch.setattr(repetitions, "REMEMBERED_BYTES_MAX", 10 * (ENTRY_BYTES + 1))
+        monkeypatch.setattr(deduplication, "REMEMBERED_BYTES_MAX", 10 * (ENTRY_BYTES + 1))
     table: Deduplicator[str] = Deduplicator()
     for number in range(8):
         remember(table, b"own %d" % number, b"r", 0.0)
@@ -150,8 +150,8 @@ def test_other_clouds_do_not_push_out_what_this_cloud_is_owed(bound: str, monkey
 def test_shares_of_the_room(steps: list[tuple[str, int, float]]) -> None:
     """Replies are forgotten only for want of room or time, and those of this cloud only where it has more than half."""
     with (
-        patch.object(repetitions, "REMEMBERED_MAX", 8),
-        patch.object(repetitions, "REMEMBERED_BYTES_MAX", 8 * ENTRY_BYTES + 100),
+        patch.object(deduplication, "REMEMBERED_MAX", 8),
+        patch.object(deduplication, "REMEMBERED_BYTES_MAX", 8 * ENTRY_BYTES + 100),
     ):
         table: Deduplicator[str] = Deduplicator()
         now, own = 0.0, list[tuple[float, bytes, int]]()

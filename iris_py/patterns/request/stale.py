@@ -4,6 +4,13 @@ A request says how much time its caller has left, which is true when it is sent.
 by the clock of its source, and the receiver knows how old it is at most once the source has told its clock
 (:mod:`iris_py.peers.clocks`). Until then the request stands; so does one that seems too late, for the question by which the
 clock is known may have been slow. A request whose time is over is dropped, and so is one whose source does not answer in time.
+
+Requests that may have stood in front of this node while it stood still (docs/design.md 6.3).
+
+What a process finds in its sockets when it goes on, after it was stopped or its event loop was blocked, may be from long ago:
+the caller has given up, and heard ``MemberLost``. Nobody knows from the request itself. So it stands until the peer has
+answered a question that was asked since; when the link turns out to have ended, it is forgotten, and was not executed. What
+comes behind it on the link, as its cancellation does, is heard meanwhile.
 """
 
 from __future__ import annotations
@@ -19,17 +26,61 @@ if TYPE_CHECKING:
 
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import NodeInfo
+    from iris_py.link.link import Link
     from iris_py.peers.message import PeerMessage
     from iris_py.peers.peer import Peer
 
+#: Payload that stands, of all peers together. Beyond it the requests of the peer are begun all the same: it sends for longer
+#: than anybody who had given up could. As much as the buffers of a few links hold.
+STANDING_BYTES_MAX = 64 * 1024 * 1024
+#: Counted for each request besides its payload.
+REQUEST_BYTES = 256
+
+
+class StandingRequests:
+    """The requests that may be stale, by link."""
+
+    def __init__(self) -> None:
+        self._by_link: dict[Link, dict[int, tuple[PeerMessage, float]]] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_link.values()))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for more."""
+        return self._bytes >= STANDING_BYTES_MAX
+
+    def add(self, link: Link, message: PeerMessage, now: float) -> None:
+        """Let a message stand that was read now."""
+        self.cancel(link, message.id)  # of two with one id, which only a liar sends, the last stands
+        self._by_link.setdefault(link, {})[message.id] = (message, now)
+        self._bytes += REQUEST_BYTES + len(message.payload)
+
+    def cancel(self, link: Link, message_id: int) -> bool:
+        """The caller gave up; returns whether the message stood, and is forgotten now."""
+        found = self._by_link.get(link, {}).pop(message_id, None)
+        if found is None:
+            return False
+        self._bytes -= REQUEST_BYTES + len(found[0].payload)
+        return True
+
+    def take(self, link: Link) -> list[tuple[PeerMessage, float]]:
+        """Take what stands of a link, in order: the messages, and when each was read (seconds)."""
+        messages = list(self._by_link.pop(link, {}).values())
+        self._bytes -= sum(REQUEST_BYTES + len(message.payload) for message, _arrived_at in messages)
+        return messages
+
+
 #: Requests that stand, of all sources together; further ones are dropped, and counted. Too small: many callers that are new at
 #: once have to ask again. Too large: memory.
-STANDING_MAX = 1024
+ROUTED_MAX = 1024
 #: Their payload and headers.
-STANDING_BYTES_MAX = 16 * 1024 * 1024
+ROUTED_BYTES_MAX = 16 * 1024 * 1024
 #: How long one stands (seconds), if its caller waits for that long. A question takes a round trip, longer while the ring finds
 #: its way around a dead node. Too large: sources that do not answer keep the places of others.
-STANDING_S_MAX = 5.0
+ROUTED_S_MAX = 5.0
 
 _QUESTION = struct.Struct(f">B{NONCE_BYTES}s")
 _ANSWER = struct.Struct(f">B{NONCE_BYTES}sQ")
@@ -132,10 +183,10 @@ class RoutedRequests:
         size = len(message.payload) + len(message.headers.encoded)
         self.handle_timeout(now)
         self._take(message.peer.id, message.id)  # the same again
-        if self._count >= STANDING_MAX or self._bytes + size > STANDING_BYTES_MAX:
+        if self._count >= ROUTED_MAX or self._bytes + size > ROUTED_BYTES_MAX:
             self._count_drop("standing_full")
             return
-        self._keep(message, sent_at, now + min(message.argument / 1000, STANDING_S_MAX))
+        self._keep(message, sent_at, now + min(message.argument / 1000, ROUTED_S_MAX))
 
     def _keep(self, message: PeerMessage, sent_at: int, stands_until: float) -> None:
         self._standing.setdefault(message.peer.id, {})[message.id] = (message, sent_at, stands_until)

@@ -1,4 +1,4 @@
-"""Tests of iris_py/patterns/request/choice.py, and of the requester where some stand in for others (docs/design.md 6.13)."""
+"""Tests of iris_py/patterns/request/candidates.py, and of the requester where some stand in for others (docs/design.md 6.13)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
-from iris_py.patterns.request import choice
-from iris_py.patterns.request.choice import FULL_S
+from iris_py.patterns.request import candidates
+from iris_py.patterns.request.backlog import RETRY_DELAY_S_MAX, Line
+from iris_py.patterns.request.candidates import FULL_S
 from iris_py.patterns.request.pending import new_request
 from iris_py.patterns.request.retry import Retry, retry_of
-from iris_py.patterns.request.rooms import RETRY_DELAY_S_MAX, Line
 from iris_py.peers.member import OWN_ONLY, Placement
 from iris_py.wire import packets
 from iris_py.wire.packets import Rejection
@@ -340,16 +340,16 @@ def test_a_silent_member_is_no_reason_to_go_over() -> None:
     request_id = caller.request(idempotent=True)
     first = caller.all_members()[caller.asked()]
     pending = caller.requester._pending[request_id]
-    (second,) = choice.seconds(pending, first)
+    (second,) = candidates.seconds(pending, first)
     assert second.rank == 0
     pending.tried = [second]
-    assert choice.seconds(pending, first) == []
+    assert candidates.seconds(pending, first) == []
     one, other, last = caller.everybody[2:]
     pending.tried = [member for member in caller.everybody if not member.rank]
-    assert choice.seconds(pending, one) == [other], "two gateways to the same cloud"
+    assert candidates.seconds(pending, one) == [other], "two gateways to the same cloud"
     pending.tried = []
-    assert {member.rank for member in choice.seconds(pending, last)} == {0}, "it comes back"
-    assert all(member.rank == 0 for member in choice.linked(pending, last))
+    assert {member.rank for member in candidates.seconds(pending, last)} == {0}, "it comes back"
+    assert all(member.rank == 0 for member in candidates.linked(pending, last))
 
 
 def test_what_a_tunnel_finds_full_says_nothing_of_places_for_requests() -> None:
@@ -359,10 +359,10 @@ def test_what_a_tunnel_finds_full_says_nothing_of_places_for_requests() -> None:
     assert caller.asked() == 0
     pending = caller.requester._pending[request_id]
     pending.offer = object()  # type: ignore[assignment]
-    choice.note_rejection(pending, member, FULL, 1.0)
+    candidates.note_rejection(pending, member, FULL, 1.0)
     assert not member.is_known_full(1.0)
     pending.offer = None
-    choice.note_rejection(pending, member, GONE, 1.0)
+    candidates.note_rejection(pending, member, GONE, 1.0)
     assert not member.is_known_full(1.0)
-    choice.note_rejection(pending, member, FULL, 1.0)
+    candidates.note_rejection(pending, member, FULL, 1.0)
     assert member.is_known_full(1.0)
