@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from iris_py.federation.toml_lines import KeyPath
-    from iris_py.observe.desk import Observe
+    from iris_py.observe.queries import Observe
     from iris_py.settings.keys import FindSecret, Secrets
     from iris_py.settings.layers import Source
     from iris_py.tracing import TracingSetting

@@ -22,11 +22,9 @@ from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
 from iris_py.errors import ConfigurationError, NodeClosed
 from iris_py.link.handshake import VERSION_MAX, VERSION_MIN
 from iris_py.node.refusals import refusals
-from iris_py.observe.answers import PARTS, Pages, Question, decode_answer, encode_question
-from iris_py.observe.desk import BUSY, Desk
-from iris_py.observe.estimates import Size
 from iris_py.observe.node_name import NodeName
-from iris_py.observe.reports import Hop, NodeReport, NodeReports, Route
+from iris_py.observe.queries import BUSY, PARTS, Desk, Pages, Question, decode_answer, encode_question
+from iris_py.observe.reports import Hop, NodeReport, NodeReports, Route, Size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

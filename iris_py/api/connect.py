@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from iris_py.observe.desk import Observe
+    from iris_py.observe.queries import Observe
     from iris_py.settings.keys import FindSecret, SecretLike
     from iris_py.tracing import TracingSetting
     from iris_security import Keyring

@@ -53,13 +53,13 @@ from iris_py.federation.names import CLOUD_MARK, gateway_cluster
 from iris_py.link.config import LinkConfig
 from iris_py.link.handshake import Offer
 from iris_py.logs import EventLogger
-from iris_py.net import busy_poll, descriptors
+from iris_py.net import busy_poll, process
 from iris_py.net.addresses import parse_address
-from iris_py.net.ciphers import fastest_suite
 from iris_py.net.driver import Driver
 from iris_py.net.holder import Credentials
 from iris_py.net.interfaces import ThisMachine
 from iris_py.net.listening import listen
+from iris_py.net.process import fastest_suite
 from iris_py.net.sockets import SocketNetwork
 from iris_py.node.core import NodeCore
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
@@ -422,7 +422,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
 
     async def _open(self, rng: Rng, entropy: Callable[[int], bytes]) -> None:
         config, self._entropy = self._config, entropy
-        allowed = descriptors.raise_limit()
+        allowed = process.raise_limit()
         self._restore_generations()
         identity = Identity(entropy(IDENTITY_SEED_BYTES))
         machine = None if self._is_simulated else ThisMachine()
@@ -446,8 +446,8 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         self._core.overlay.settle_vantage(place.networks, place.families)
         self._core.journal.started_at = self._started_at
         self._core.journal.on_event = log_event
-        self._core.peers.handshakes_max = descriptors.handshakes_max(allowed)
-        self._core.peers.links_max = descriptors.links_max(allowed)
+        self._core.peers.handshakes_max = process.handshakes_max(allowed)
+        self._core.peers.links_max = process.links_max(allowed)
         self._core.peers.rotation.signed = self._signed
         clocks = (self._loop.time, self._loop.time) if self._is_simulated else (time.time, time.perf_counter)
         self._open_desk(self.statistics, *clocks)

@@ -12,8 +12,8 @@ from iris_py.observe.statistics import ProcessStatistics
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from iris_py.observe.desk import Desk
     from iris_py.observe.journal import EventRecord
+    from iris_py.observe.queries import Desk
     from iris_py.observe.statistics import Statistics
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from iris_overlay.ids import ID_BYTES, RING, clockwise, position
 from iris_overlay.ring.config import PastryConfig
-from iris_py.observe.estimates import Size, size_of
+from iris_py.observe.reports import Size, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -91,7 +91,7 @@ async def _walk_strand(
 
 
 async def draw(locate: Locate, local: NodeInfo, count: int, entropy: Entropy) -> tuple[list[NodeInfo], Size] | None:
-    """Draw other nodes by chance, each as likely as any other (:mod:`iris_py.observe.estimates`).
+    """Draw other nodes by chance, each as likely as any other (:mod:`iris_py.observe.reports`).
 
     Args:
         locate: Asks for a root.

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iris_py import Node, NodeName, NodeReport, NodeReports
-    from iris_py.observe.estimates import Estimate
     from iris_py.observe.histogram import HistogramStatistics
+    from iris_py.observe.reports import Estimate
 
 __all__ = [
     "AskedSummary",

@@ -14,7 +14,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from iris_py.files.replacing import replace_file
+from iris_py.files.secrets import replace_file
 from iris_py.logs import EventLogger
 from iris_security import AuthenticationError, SignedGenerations
 

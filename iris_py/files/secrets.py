@@ -5,6 +5,8 @@ something is wrong. Systems provide an operator's file in their own ways: Docker
 0644, from another owner and behind a symbolic link, and a read-only mount cannot be changed. A file that others may write is
 refused, for they could choose the secret; one that others may read is used, with a warning where somebody can do something
 about it.
+
+Replace a file at once: whoever reads it sees all of the old contents or all of the new ones.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ import re
 import secrets
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from iris_py.errors import ConfigurationError
-from iris_py.files.replacing import replace_file
 from iris_py.logs import EventLogger
 from iris_security import AdministrationKey, CloudKey, Secret
 from iris_security.text_form import holds_secret
@@ -33,6 +35,7 @@ __all__ = [
     "Exposure",
     "check_exposure",
     "check_path",
+    "create_file",
     "expand_home",
     "find_added",
     "is_present",
@@ -42,9 +45,71 @@ __all__ = [
     "read_cloud_key",
     "read_exposed",
     "read_secret_file",
+    "replace_file",
     "user_secret",
     "write_secret_file",
 ]
+
+
+def replace_file(path: Path, content: bytes, like: os.stat_result | None = None) -> None:
+    """Write the contents to a file beside it, and give that its name.
+
+    Args:
+        path: The file.
+        content: The new contents.
+        like: Whose mode and owner it gets; by default only this user can read and write it.
+
+    Raises:
+        OSError: It cannot be replaced; nothing has changed then.
+    """
+    import tempfile  # a megabyte of memory, and most nodes replace nothing
+
+    made, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(made, "wb") as file:
+            file.write(content)
+            file.flush()
+            if like is not None:
+                os.fchmod(made, stat.S_IMODE(like.st_mode))
+                if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
+                    os.fchown(made, like.st_uid, like.st_gid)
+            os.fsync(made)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def create_file(path: Path, content: bytes) -> None:
+    """Write a new file that only this user can read and write: nobody sees a part of it under its name.
+
+    Args:
+        path: The file.
+        content: Its contents.
+
+    Raises:
+        FileExistsError: There is a file of that name; it has not changed.
+        OSError: It cannot be written; there is no such file then.
+    """
+    import tempfile  # as above
+
+    made, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(made, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(made)
+        try:
+            os.link(name, path)  # which fails where a rename would take the place of a file
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links, as on a memory stick
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            os.replace(name, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name)
+
 
 logger = EventLogger("iris_py.config")
 

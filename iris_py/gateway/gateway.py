@@ -62,10 +62,10 @@ from iris_py.gateway.tunnels import Tunnels
 from iris_py.link.events import HANDSHAKE_ENDED
 from iris_py.logs import EventLogger
 from iris_py.metrics.status import StatusServer
-from iris_py.net import descriptors
+from iris_py.net import process
 from iris_py.net.addresses import parse_address
 from iris_py.net.driver import Driver, describe_dial_error
-from iris_py.net.wan import WanNetwork
+from iris_py.net.sockets import WanNetwork
 from iris_py.wire.headers import cloud_of
 from iris_security import cloud_id_of
 
@@ -189,7 +189,7 @@ class Gateway(LoopBound, Closable):
         listen = self.settings.gateway.listen
         if listen:
             host, port = parse_address(listen)
-            self.core.lines.handshakes_max = descriptors.gateway_handshakes_max(descriptors.raise_limit())
+            self.core.lines.handshakes_max = process.gateway_handshakes_max(process.raise_limit())
             try:
                 host, port = await self._driver.listen(host, port, datagrams=False)
             except OSError as exc:

@@ -24,9 +24,8 @@ from iris_py.errors import IrisError
 from iris_py.link.link import RECORD_BYTES_MAX, Link, LinkState
 from iris_py.logs import EventLogger
 from iris_py.net.addresses import parse_address
-from iris_py.net.descriptors import EXHAUSTED, Exhaustion
 from iris_py.net.network import OwnAddressError
-from iris_py.net.process import Lateness
+from iris_py.net.process import EXHAUSTED, Exhaustion, Lateness
 from iris_py.net.tcp_info import retransmissions
 from iris_py.net.watchdog import watchdog
 

@@ -30,14 +30,12 @@ from iris_py.link.config import LinkConfig
 from iris_py.link.events import CloseReason, LinkClosed, LinkVerified, PeerIdentified
 from iris_py.node.datagrams import Datagrams
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused
-from iris_py.node.idle_groups import IdleGroups
+from iris_py.node.groups import IdleGroups, Memberships, Views
 from iris_py.node.inbound import Inbound
-from iris_py.node.memberships import Memberships
 from iris_py.node.questions import Questions
 from iris_py.node.refusals import refusals
 from iris_py.node.signer import OverlaySigner
 from iris_py.node.spare_links import SpareLinks
-from iris_py.node.views import Views
 from iris_py.observe.journal import Journal
 from iris_py.patterns.broadcast import Broadcaster
 from iris_py.patterns.request.deduplication import identity_of_key, identity_of_request
@@ -306,7 +304,7 @@ class NodeCore:
         return self._broadcaster.broadcast(self.group(cluster, now), payload, now, headers)
 
     def join(self, registration: Registration, now: float) -> bool:
-        """Take part in a cluster; see :meth:`~iris_py.node.memberships.Memberships.join`."""
+        """Take part in a cluster; see :meth:`~iris_py.node.groups.Memberships.join`."""
         # Since the registration was made, its group may have been forgotten.
         registration.group = self.group(registration.group.name, now)
         is_first = self._memberships.join(registration, now)
@@ -314,7 +312,7 @@ class NodeCore:
         return is_first
 
     def leave(self, registration: Registration, now: float) -> bool:
-        """Begin to leave; see :meth:`~iris_py.node.memberships.Memberships.leave`."""
+        """Begin to leave; see :meth:`~iris_py.node.groups.Memberships.leave`."""
         is_last = self._memberships.leave(registration, now)
         self._advance(now)
         return is_last

@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from iris_py.api.sealed import SealLike
     from iris_py.api.subscription import Callback
     from iris_py.config import Config
-    from iris_py.observe.desk import Observe
     from iris_py.observe.journal import EventRecord
     from iris_py.observe.node_name import NodeName
+    from iris_py.observe.queries import Observe
     from iris_py.observe.reports import NodeReports, Route, Trace
     from iris_py.observe.statistics import Statistics
     from iris_py.patterns.request.retry import Retry

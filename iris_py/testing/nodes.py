@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
-    from iris_py.observe.desk import Observe
+    from iris_py.observe.queries import Observe
     from iris_py.tracing import TracingSetting
 
 #: How often :meth:`NodeSimulation.until` looks, in virtual seconds: below every latency that matters, so little is missed.

@@ -13,7 +13,9 @@ from iris_py.errors import ConfigurationError, IrisError, NoMembers
 from iris_py.federation.calling import Call, call_head, decode_call, decode_outcome, encode_call, encode_outcome
 from iris_py.link.handshake import LinkHandshake, ProtocolError
 from iris_py.net.addresses import format_address, is_loopback, parse_address
-from iris_py.observe.answers import (
+from iris_py.observe.journal import KINDS, Journal
+from iris_py.observe.node_name import NodeName
+from iris_py.observe.queries import (
     PAGE_BYTES,
     PARTS,
     About,
@@ -28,8 +30,6 @@ from iris_py.observe.answers import (
     lean,
     take_page,
 )
-from iris_py.observe.journal import KINDS, Journal
-from iris_py.observe.node_name import NodeName
 from iris_py.observe.statistics import ClusterStatistics, Statistics
 from iris_py.patterns.topic.names import literal_prefix, parse_pattern, parse_topic
 from iris_py.wire import packets

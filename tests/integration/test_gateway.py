@@ -654,7 +654,7 @@ def test_gateways_in_a_program(loop: Loops, pair: Pair) -> None:
 def test_a_gateway_with_few_descriptors_keeps_few_strangers(
     loop: Loops, pair: Pair, monkeypatch: pytest.MonkeyPatch, allowed: int, strangers: int
 ) -> None:
-    monkeypatch.setattr("iris_py.net.descriptors.raise_limit", lambda: allowed)
+    monkeypatch.setattr("iris_py.net.process.raise_limit", lambda: allowed)
 
     async def main(_us: iris_py.Node, eu: iris_py.Node) -> None:
         pair.eu.write(pair.us, EXPORT)

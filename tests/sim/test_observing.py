@@ -16,9 +16,8 @@ from iris_overlay.groups.messages import FindRoot, RootFound
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.build import build
-from iris_py.observe.answers import PAGE_BYTES, Answer, encode_answer
-from iris_py.observe.desk import ANSWERS_PER_S_MAX, SNAPSHOT_S
-from iris_py.observe.estimates import Estimate
+from iris_py.observe.queries import ANSWERS_PER_S_MAX, PAGE_BYTES, SNAPSHOT_S, Answer, encode_answer
+from iris_py.observe.reports import Estimate
 from iris_py.testing import NodeSimulation, run
 from iris_security import Keyring, Secret
 

@@ -55,8 +55,8 @@ from iris_py.net.interfaces import ThisMachine, find_interfaces
 from iris_py.net.listening import settle_place
 from iris_py.net.names import resolve
 from iris_py.net.soundings import RESOLVE_S, hears_itself, try_port
-from iris_py.observe.answers import PARTS
 from iris_py.observe.node_name import NodeName
+from iris_py.observe.queries import PARTS
 from iris_py.observe.reports import NodeReports
 from iris_security import Keyring, Secret
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from iris_py.errors import ConfigurationError
-from iris_py.files.replacing import create_file, replace_file
+from iris_py.files.secrets import create_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from iris_py.cli.doctor.surroundings import Disk, Limits, Processor, State
 from iris_py.files.remembered import RememberedPeers
 from iris_py.files.room import free_bytes_of
-from iris_py.net.descriptors import DESCRIPTORS_MAX
+from iris_py.net.process import DESCRIPTORS_MAX
 from iris_py.net.soundings import is_refused
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from iris_py.cli.top.saying import say_head, say_place
 from iris_py.cli.top.sheets import TABS, Order, Place, arrange, next_place, parts_of, rows_of, sheet_of
 from iris_py.cli.top.table import LiveTable
 from iris_py.cli.top.terminal import HUNG_UP, TerminalDriver, is_hung_up, let_go_of_terminal, log_to, on_signals
-from iris_py.observe.answers import PARTS
 from iris_py.observe.node_name import NodeName
+from iris_py.observe.queries import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -15,8 +15,8 @@ import msgspec
 
 from iris_py.cli.asking import Pair
 from iris_py.cli.failures import RecentFailures
-from iris_py.observe.desk import ANSWERS_PER_S_MAX, SNAPSHOT_S
-from iris_py.observe.estimates import Size
+from iris_py.observe.queries import ANSWERS_PER_S_MAX, SNAPSHOT_S
+from iris_py.observe.reports import Size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from iris_py.cli.asking import format_estimate, format_seconds, quantile_between, rounded
 from iris_py.cli.failures import met_by
 from iris_py.cli.output import Line
-from iris_py.observe.estimates import Estimate, Size, sum_of
 from iris_py.observe.histogram import add_up
+from iris_py.observe.reports import Estimate, Size, sum_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

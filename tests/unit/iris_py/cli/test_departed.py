@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from iris_py import NodeName, NodeReport, NodeReports
 from iris_py.cli.departed import gone_lines, known_since
-from iris_py.observe.answers import About
 from iris_py.observe.departures import DEPARTURES_MAX, Departure
+from iris_py.observe.queries import About
 from iris_py.observe.statistics import Statistics
 
 NOW = 1_700_000_000.0

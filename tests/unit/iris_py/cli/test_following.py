@@ -11,9 +11,9 @@ import pytest
 from iris_py import ConfigurationError, EventRecord, NodeName, NodeReport, NodeReports
 from iris_py.cli.following import EventLine, Following, GapLine
 from iris_py.cli.monitoring import WatchLine, describe, read_kinds, read_since
-from iris_py.observe.answers import About
-from iris_py.observe.estimates import Size
 from iris_py.observe.journal import EVENTS_MAX, KINDS, Journal
+from iris_py.observe.queries import About
+from iris_py.observe.reports import Size
 from iris_py.observe.statistics import Statistics
 
 NOW = 1_700_000_000.0

@@ -15,8 +15,8 @@ from iris_py import NodeName, NodeReport, NodeReports
 from iris_py.cli.output import Output
 from iris_py.cli.ring_picture import CENTRE, COLOURS, RADIUS, Place, draw_groups, draw_nodes, links_of
 from iris_py.cli.topology import By, TopologyNodeLine, draw, nodes_of, show
-from iris_py.observe.answers import About
-from iris_py.observe.estimates import Size
+from iris_py.observe.queries import About
+from iris_py.observe.reports import Size
 from iris_py.observe.statistics import (
     ClusterStatistics,
     LinksStatistics,

@@ -1,4 +1,4 @@
-"""Tests of iris_py/files/replacing.py."""
+"""Tests of iris_py/files/secrets.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_py.files.replacing import replace_file
+from iris_py.files.secrets import replace_file
 
 if TYPE_CHECKING:
     from pathlib import Path

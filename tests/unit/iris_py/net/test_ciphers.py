@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_py.net import ciphers
+from iris_py.net import process
 from iris_security import Suite
 from iris_security.aead import NONCE_BYTES
 
@@ -28,8 +28,8 @@ def test_chacha_is_preferred_where_aes_is_slow(
     def measure(cipher: Cipher) -> float:
         return aes_s if isinstance(cipher, type(Suite.AES_256_GCM.cipher(bytes(32)))) else chacha_s
 
-    monkeypatch.setattr(ciphers, "_measure", measure)
-    assert ciphers.fastest_suite.__wrapped__() is fastest
+    monkeypatch.setattr(process, "_measure", measure)
+    assert process.fastest_suite.__wrapped__() is fastest
 
 
 def test_what_is_measured_is_the_quickest_of_a_few() -> None:
@@ -42,6 +42,6 @@ def test_what_is_measured_is_the_quickest_of_a_few() -> None:
             sealed.append(nonce)
             return b""
 
-    assert ciphers._measure(Counting()) >= 0.0  # type: ignore[arg-type]
+    assert process._measure(Counting()) >= 0.0  # type: ignore[arg-type]
     assert len(set(sealed)) == len(sealed) > 1
     assert all(len(nonce) == NONCE_BYTES for nonce in sealed)

@@ -18,7 +18,6 @@ import uvloop
 
 from iris_overlay.events import DialRequested
 from iris_py.link.link import RECORD_BYTES_MAX, LinkState
-from iris_py.net.descriptors import EXHAUSTED_TOLD_S
 from iris_py.net.driver import (
     PORT_ATTEMPTS_MAX,
     RECEIVE_BUFFER_BYTES,
@@ -28,6 +27,7 @@ from iris_py.net.driver import (
     Driver,
     describe_dial_error,
 )
+from iris_py.net.process import EXHAUSTED_TOLD_S
 from iris_py.net.sockets import SocketNetwork
 from iris_py.testing.clock import run
 from iris_py.testing.network import PORT_EPHEMERAL_MIN, MemoryHost, MemoryNetwork

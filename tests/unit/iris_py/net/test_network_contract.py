@@ -13,8 +13,7 @@ import pytest
 import uvloop
 
 from iris_py.net.network import DATAGRAM_BYTES_MAX, DATAGRAMS_RECEIVED_MAX
-from iris_py.net.sockets import SocketNetwork
-from iris_py.net.wan import WanNetwork
+from iris_py.net.sockets import SocketNetwork, WanNetwork
 from iris_py.testing import clock
 from iris_py.testing.network import MemoryNetwork
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 import uvloop
 
-from iris_py.net import wan
-from iris_py.net.sockets import SocketNetwork
-from iris_py.net.wan import NOTSENT_BYTES_MAX, USER_TIMEOUT_S, WanNetwork
+from iris_py.net import sockets
+from iris_py.net.sockets import NOTSENT_BYTES_MAX, USER_TIMEOUT_S, SocketNetwork, WanNetwork
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,10 +117,10 @@ def test_a_short_line_keeps_the_congestion_control_of_the_system(
     loop_factory: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = look(WanNetwork(congestion=""), loop_factory, Peer.congestion)
-    monkeypatch.setattr(wan, "CONGESTION", "reno")  # which every Linux has, and nobody need be root for
-    monkeypatch.setattr(wan, "SHORT_S", 3600.0)
+    monkeypatch.setattr(sockets, "CONGESTION", "reno")  # which every Linux has, and nobody need be root for
+    monkeypatch.setattr(sockets, "SHORT_S", 3600.0)
     assert look(WanNetwork(congestion="reno"), loop_factory, Peer.congestion) == usual
-    monkeypatch.setattr(wan, "SHORT_S", 0.0)
+    monkeypatch.setattr(sockets, "SHORT_S", 0.0)
     assert look(WanNetwork(congestion="reno"), loop_factory, Peer.congestion) == [["reno"], ["reno"]]
 
 

@@ -13,9 +13,9 @@ from iris_py.cli.doctor.actual import Actual, member_of, status_of
 from iris_py.cli.doctor.surroundings import ClusterMember, Gateways, NodeStatus
 from iris_py.cli.settings import Settings
 from iris_py.federation.calling import encode_outcome
-from iris_py.observe.answers import About
 from iris_py.observe.histogram import Histogram
 from iris_py.observe.node_name import NodeName
+from iris_py.observe.queries import About
 from iris_py.observe.reports import NodeReport
 from iris_py.observe.statistics import (
     BroadcastStatistics,

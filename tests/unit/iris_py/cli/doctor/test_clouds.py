@@ -28,8 +28,8 @@ from iris_py.cli.doctor.surroundings import (
     WayStep,
 )
 from iris_py.errors import IrisError
-from iris_py.observe.answers import About
 from iris_py.observe.departures import Departure
+from iris_py.observe.queries import About
 from iris_py.observe.statistics import FarStatistics, Statistics
 from tests.unit.iris_py.cli.doctor.made_up import DOWN, EU, GATEWAYS, WAYS, MadeUp
 

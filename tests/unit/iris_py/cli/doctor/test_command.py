@@ -30,10 +30,10 @@ from iris_py.cli.doctor.surroundings import (
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.settings import Settings
 from iris_py.errors import ConfigurationError
-from iris_py.observe.answers import About
 from iris_py.observe.departures import Departure
 from iris_py.observe.journal import EventRecord
 from iris_py.observe.node_name import NodeName
+from iris_py.observe.queries import About
 from iris_py.observe.reports import NodeReport, NodeReports
 from iris_py.observe.statistics import (
     ClusterStatistics,

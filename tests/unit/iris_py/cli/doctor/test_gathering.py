@@ -15,9 +15,9 @@ from iris_py.cli.doctor.gathering import Gathered, encode, gather
 from iris_py.cli.doctor.seen import Seen
 from iris_py.cli.doctor.surroundings import Evidence
 from iris_py.cli.settings import Settings
-from iris_py.observe.answers import About
 from iris_py.observe.journal import EventRecord
 from iris_py.observe.node_name import NodeName
+from iris_py.observe.queries import About
 from iris_py.observe.reports import NodeReport, NodeReports
 from iris_py.observe.statistics import Statistics
 from tests.unit.iris_py.cli.doctor.made_up import IDS, MadeUp

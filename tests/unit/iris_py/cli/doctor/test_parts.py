@@ -10,9 +10,9 @@ from iris_py.cli.doctor.actual import DEATHS_S, deaths_of
 from iris_py.cli.doctor.check import Finding, Status, Subject
 from iris_py.cli.doctor.parts import TOGETHER_S, parts
 from iris_py.cli.doctor.surroundings import Death, Deaths, Peer
-from iris_py.observe.answers import About
 from iris_py.observe.journal import EventRecord
 from iris_py.observe.node_name import NodeName
+from iris_py.observe.queries import About
 from iris_py.observe.reports import NodeReport
 from iris_py.observe.statistics import Statistics
 from tests.unit.iris_py.cli.doctor.made_up import PEERS, SITE, MadeUp

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from iris_py import NodeName, NodeReport, NodeReports, Statistics
-from iris_py.observe.answers import About
-from iris_py.observe.estimates import Size
 from iris_py.observe.histogram import HistogramStatistics
+from iris_py.observe.queries import About
+from iris_py.observe.reports import Size
 from iris_py.observe.statistics import (
     ClusterStatistics,
     FarStatistics,

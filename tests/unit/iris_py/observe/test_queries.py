@@ -5,11 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from iris_py.observe.answers import (
+from iris_py.observe.histogram import HistogramStatistics
+from iris_py.observe.journal import EVENTS_MAX, Journal
+from iris_py.observe.node_name import NodeName
+from iris_py.observe.queries import (
+    ANSWERS_PER_S_MAX,
+    BUSY,
+    CLOSED,
     PAGE_BYTES,
     PAGES_MAX,
     PARTS,
+    SNAPSHOT_S,
     Answer,
+    Desk,
+    Observe,
     Pages,
     Question,
     decode_answer,
@@ -17,10 +26,6 @@ from iris_py.observe.answers import (
     encode_question,
     lean,
 )
-from iris_py.observe.desk import ANSWERS_PER_S_MAX, BUSY, CLOSED, SNAPSHOT_S, Desk, Observe
-from iris_py.observe.histogram import HistogramStatistics
-from iris_py.observe.journal import EVENTS_MAX, Journal
-from iris_py.observe.node_name import NodeName
 from iris_py.observe.statistics import (
     ClusterStatistics,
     LinksStatistics,

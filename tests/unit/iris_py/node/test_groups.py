@@ -8,7 +8,7 @@ import pytest
 
 from iris_overlay.errors import OverlayError
 from iris_py.errors import ConfigurationError
-from iris_py.node.memberships import Memberships
+from iris_py.node.groups import Memberships
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.request.service import Service

@@ -10,7 +10,7 @@ import pytest
 
 from iris_overlay.ids import RING, NodeId, ring_distance
 from iris_overlay.messages import NodeInfo
-from iris_py.observe.estimates import Size, size_of, sum_of
+from iris_py.observe.reports import Size, size_of, sum_of
 
 LEAVES = 16
 

@@ -1,0 +1,302 @@
+"""Views of groups, brought to everybody whom they concern: who is a member now, who is none any more, what waits for one.
+
+Groups that nothing uses are forgotten: the longest unused one where there are too many, and those of retired generations.
+
+The clusters that a node serves: it is a member in every generation of their secrets (docs/design.md 2.9).
+
+Nodes with another primary generation ask in another group. So a member is in the groups of all generations that it accepts, and
+what comes in any of them goes to the same registrations.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iris_overlay.errors import OverlayError
+from iris_py.errors import ConfigurationError
+from iris_py.node.events import ViewKnown
+from iris_py.node.refusals import refusals
+from iris_py.peers.member import membership_attributes
+from iris_py.wire.facts import named
+from iris_py.wire.names import GATEWAYS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from iris_overlay.events import ViewChanged
+    from iris_overlay.ids import GroupId, NodeId
+    from iris_overlay.messages import NodeInfo
+    from iris_overlay.overlay import Overlay
+    from iris_py.observe.journal import Journal
+    from iris_py.patterns.request.losses import Losses
+    from iris_py.patterns.request.registration import Registration
+    from iris_py.patterns.request.requester import Requester
+    from iris_py.patterns.request.service import Service
+    from iris_py.patterns.survey import Surveyor
+    from iris_py.patterns.topic.pubsub import PubSub
+    from iris_py.patterns.tunnel.table import Tunnels
+    from iris_py.peers.group import Group, Groups
+    from iris_py.peers.member import Member
+    from iris_py.peers.outbound import Outbound
+    from iris_py.peers.peer import Peer
+
+
+class Memberships:
+    """The clusters that one node serves.
+
+    Args:
+        local: The node.
+        groups: The groups in use.
+        overlay: Told of memberships.
+        service: Serves.
+        name: What the node calls itself; empty to tell nobody.
+    """
+
+    def __init__(self, local: NodeId, groups: Groups, overlay: Overlay, service: Service, name: str = "") -> None:
+        self._local = local
+        self._groups = groups
+        self._overlay = overlay
+        self._service = service
+        self._facts = named(name)
+        self._joined: set[GroupId] = set()
+
+    def join(self, registration: Registration, now: float) -> bool:
+        """Take part in a cluster; returns whether ``GroupJoined`` will follow (not for a further registration of the same).
+
+        A registration that takes part already says anew with which rank.
+
+        Raises:
+            ConfigurationError: Too many groups, the node is leaving, or it takes part already, with another weight or rank.
+        """
+        group = registration.group
+        standing = self._service.membership_of(group)
+        groups = [group, *self._groups.accepted(group)]
+        if standing is registration:
+            self._joined.difference_update(each.id for each in groups)
+            self._join(groups, registration, now)
+            return True
+        if standing is None:
+            self._join(groups, registration, now)
+        elif standing.weight != registration.weight:
+            raise ConfigurationError(
+                f"this node takes part in {group.name!r} with weight={standing.weight:g} already, and has one weight in a "
+                "cluster. Use the same for all its handlers."
+            )
+        elif (standing.rank, standing.takes_overflow) != (registration.rank, registration.takes_overflow):
+            raise ConfigurationError(
+                f"this node takes part in {group.name!r} with rank {standing.rank} already, and has one rank in a cluster: "
+                "it is a member or stands in for members, not both. Serve the name on another node."
+            )
+        return self._service.register(registration)
+
+    def leave(self, registration: Registration, now: float) -> bool:
+        """Begin to leave; returns whether ``GroupLeft`` will follow, before which requests are still served."""
+        if not self._service.leave(registration):
+            return False
+        for group in (registration.group, *self._groups.accepted(registration.group)):
+            self._leave(group, now)
+        return True
+
+    def rekey(self, left: list[Group], now: float) -> None:
+        """Serve under other secrets: be in the group of each of their generations, and in no other one.
+
+        Args:
+            left: The groups of generations that are not accepted any more.
+            now: The time.
+
+        Raises:
+            ConfigurationError: Too many groups, or the node is leaving.
+        """
+        for group in self._groups.clusters():
+            standing = self._service.membership_of(group)
+            if standing is not None:
+                self._join([group, *self._groups.accepted(group)], standing, now)
+        for group in left:
+            if group.id in self._joined:
+                self._leave(group, now)
+
+    def _join(self, groups: list[Group], registration: Registration, now: float) -> None:
+        """Become a member of those groups where the node is none: of all of them or, if the overlay refuses, of none."""
+        joined = []
+        with refusals:
+            try:
+                for group in groups:
+                    if group.id not in self._joined:
+                        attributes = membership_attributes(
+                            group.keys,
+                            self._local,
+                            registration.weight,
+                            registration.rank,
+                            takes_overflow=registration.takes_overflow,
+                            facts=self._facts,
+                        )
+                        self._overlay.join_group(group.id, attributes, now)
+                        self._joined.add(group.id)
+                        joined.append(group)
+            except OverlayError:
+                for group in joined:
+                    self._leave(group, now)
+                raise
+
+    def _leave(self, group: Group, now: float) -> None:
+        self._joined.discard(group.id)
+        self._overlay.leave_group(group.id, now)
+
+
+#: A group whose generation is not accepted any more is kept for so long (seconds), for the overlay signs with its keys that the
+#: node is no member any more, and tells it again if nobody confirms. Too small: it is shown as a member until that expires; too
+#: large: the keys of a retired secret stay in memory.
+LEFT_LINGER_S: Final = 5.0
+
+
+class IdleGroups:
+    """Finds the groups of one node that nothing uses, and forgets them.
+
+    Args:
+        groups: The groups in use.
+        overlay: Watches them.
+        outbound: May hold broadcasts with numbers in them.
+        pubsub: Whose groups of topics are among them.
+        requester: Asks in them.
+        surveyor: Asks in them.
+        service: Serves in them.
+        tunnels: Have groups, too.
+    """
+
+    def __init__(
+        self,
+        groups: Groups,
+        overlay: Overlay,
+        outbound: Outbound,
+        pubsub: PubSub,
+        requester: Requester,
+        surveyor: Surveyor,
+        service: Service,
+        tunnels: Tunnels,
+    ) -> None:
+        self._groups = groups
+        self._overlay = overlay
+        self._outbound = outbound
+        self._pubsub = pubsub
+        self._requester = requester
+        self._surveyor = surveyor
+        self._service = service
+        self._tunnels = tunnels
+        self._left: dict[Group, float] = {}  # when they may be forgotten
+
+    def forget_one(self, now: float) -> None:
+        """Forget the group that was not used for the longest time, if one is idle."""
+        pending = self._pending() | self._pubsub.groups_joined()
+        oldest = self._groups.oldest(lambda group: not self._service.serves(group) and group not in pending)
+        if oldest is not None:
+            self._forget(oldest, now)
+
+    def leave(self, groups: list[Group], now: float) -> None:
+        """Forget groups of generations that are not accepted any more, when no answer is due in them any more.
+
+        Requests that nobody has answered there go on in the primary group of their cluster.
+        """
+        self._requester.rekey(self._groups.find, now)
+        for group in groups:
+            self._left[group] = now + LEFT_LINGER_S
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due; harmless if early."""
+        if not self._left:
+            return
+        pending = self._pending()
+        for group, until in list(self._left.items()):
+            is_there = self._groups.by_id.get(group.id) is group and group.is_left  # it may have come back
+            if not is_there or (now >= until and group not in pending):
+                del self._left[group]
+                if is_there:
+                    self._forget(group, now)
+
+    def _pending(self) -> set[Group]:
+        return self._requester.groups_pending() | self._surveyor.groups_pending() | self._tunnels.groups()
+
+    def _forget(self, group: Group, now: float) -> None:
+        self._outbound.seal_all_broadcasts(now)  # publications to others may have their numbers in it, too
+        self._groups.forget(group)
+        self._pubsub.forget(group)
+        self._overlay.unwatch_group(group.id, now)
+
+
+class Views:
+    """Bring the views of groups to everybody whom they concern.
+
+    Args:
+        zone: That of the local node: members are ordered by their distance.
+        groups: Those in use, by id; the owner changes it.
+        peer_of: Returns the peer that a member is; the local one for the local node.
+        outbound: Takes what waits for a member that is gone.
+        requester: Who asks members.
+        surveyor: Who asks all members.
+        pubsub: Who publishes to members.
+        journal: Counts what is dropped, and notes who came and went.
+        losses: What new members are told.
+    """
+
+    def __init__(
+        self,
+        zone: str,
+        groups: Mapping[bytes, Group],
+        peer_of: Callable[[NodeInfo], Peer],
+        outbound: Outbound,
+        requester: Requester,
+        surveyor: Surveyor,
+        pubsub: PubSub,
+        journal: Journal,
+        losses: Losses,
+    ) -> None:
+        self._zone = zone
+        self._groups = groups
+        self._peer_of = peer_of
+        self._outbound = outbound
+        self._requester = requester
+        self._surveyor = surveyor
+        self._pubsub = pubsub
+        self._journal = journal
+        self._losses = losses
+
+    def take(self, event: ViewChanged, now: float) -> ViewKnown | None:
+        """Handle a view; returns an event if it is the first one of its group."""
+        group = self._groups.get(event.group)
+        if group is None:
+            return None
+        self._outbound.seal_all_broadcasts(now)  # what was broadcast before the change goes to those who were there
+        known = ViewKnown(group) if group.members is None and event.is_known else None
+        before = None if group.members is None else {member.peer.id for member in group.members}
+        gone, unproven = group.take_view(event.members, self._peer_of, self._zone)
+        if before is not None and self._losses.entries:
+            newcomers = [member.peer for member in group.members or () if member.peer.id not in before]
+            self._requester.out += self._losses.messages_for(group, newcomers)
+        self._journal.now = now
+        if gone:
+            group.lost_at = now
+        if unproven:
+            self._journal.count_drop("unproven_member", unproven)
+        if not group.is_topic and event.is_known:
+            self._note_changes(group, before or set(), gone)
+        group.size, group.is_watched, group.is_doubted = event.size, event.is_watched, event.is_doubted
+        if not event.is_known:
+            group.forget_view()
+        for member in gone:
+            self._outbound.member_removed(group, member.peer)
+            self._surveyor.member_removed(group, member.peer)
+        if group.is_topic:
+            self._pubsub.view_changed(group)
+        self._requester.view_changed(now)
+        self._surveyor.view_changed(now)
+        return known
+
+    def _note_changes(self, group: Group, before: set[NodeId], gone: list[Member]) -> None:
+        """Note who is a member now and was none, and who is none any more. Of a large cluster that is of the sample."""
+        told = f"#{group.id.hex()}" if group.is_own else ""
+        for member in group.members or ():
+            if member.peer.id not in before:
+                if member.rank or group.name.startswith(GATEWAYS):  # only gateways stand in for others
+                    self._journal.departures.note_gateway(member.peer.name)
+                self._journal.note("joined", member.peer.name, node=member.peer.described, name=group.name, told_name=told)
+        for member in gone:
+            self._journal.note("left", member.peer.name, node=member.peer.described, name=group.name, told_name=told)
