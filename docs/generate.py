@@ -20,8 +20,7 @@ import iris_py
 from iris_py.cli.outcome import EXIT_CODES_HELP, ExitCode, exit_code
 from iris_py.cli.settings import Settings
 from iris_py.config import Config
-from iris_py.metrics.families import BUCKETS, Families
-from iris_py.metrics.labels import NAMES_MAX
+from iris_py.metrics.families import BUCKETS, NAMES_MAX, Families
 from iris_py.observe import histogram as histogram_module
 from iris_py.observe import journal as journal_module
 from iris_py.observe import statistics as statistics_module

@@ -193,10 +193,10 @@ def test_third_parties_are_the_declared_ones() -> None:
         "iris_py/service/signature.py": {"annotationlib"},  # of the standard library since Python 3.14
         "iris_py/tracing.py": {"opentelemetry"},  # only who traces imports it
         "iris_py/gateway/metrics.py": {"prometheus_client"},  # only a gateway with metrics does
-        "iris_py/metrics/collector.py": {"prometheus_client"},  # only who registers one does
+        "iris_py/metrics/prometheus.py": {"prometheus_client"},  # only who registers one does
         "iris_py/metrics/otel.py": {"opentelemetry"},  # likewise
-        "iris_py/metrics/endpoint.py": {"prometheus_client"},  # only who serves the status does
-        "iris_py/metrics/program.py": {"prometheus_client"},  # only who serves the status of a program that has it does
+        "iris_py/metrics/status.py": {"prometheus_client"},  # only who serves the status does
+        "iris_py/metrics/prometheus.py": {"prometheus_client"},  # only who serves the status of a program that has it does
         "iris_py/metrics/status.py": {"prometheus_client"},  # only type checkers do
         "iris_py/cli/serve/status.py": {"prometheus_client"},  # likewise
         "iris_py/net/http.py": {"h11"},  # only who serves the status does

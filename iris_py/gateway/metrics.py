@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from iris_py.metrics.labels import Labels
+from iris_py.metrics.families import Labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

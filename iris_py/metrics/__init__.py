@@ -14,14 +14,14 @@ import typing
 from iris_py.lazy import lazily
 
 if typing.TYPE_CHECKING:
-    from iris_py.metrics.collector import NodeCollector
     from iris_py.metrics.otel import observe_node
+    from iris_py.metrics.prometheus import NodeCollector
     from iris_py.metrics.status import StatusServer, serve_status
 
 __all__ = ["NodeCollector", "StatusServer", "observe_node", "serve_status"]
 
 _MODULES = {
-    "NodeCollector": "collector",
+    "NodeCollector": "prometheus",
     "StatusServer": "status",
     "observe_node": "otel",
     "serve_status": "status",

@@ -15,7 +15,7 @@ from iris_py import __version__
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
 from iris_py.metrics.families import BUCKETS, Families, Histogram
-from iris_py.metrics.reading import NodeReader, inner_node
+from iris_py.metrics.prometheus import NodeReader, inner_node
 from iris_py.observe.histogram import upper_s
 from iris_py.observe.statistics import Statistics
 

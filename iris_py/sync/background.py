@@ -10,6 +10,8 @@ a program in the middle of that, and each has its rule:
 * **A fork.** The child has the memory of the loop and not its thread: whoever waits for it would wait for ever. So what
   belongs to it refuses to work there, and the child gets a loop of its own at the next use. The child also has the sockets.
   It lets go of them, for as long as it held them nobody would see the parent die.
+
+Wait for a lock and for signals.
 """
 
 from __future__ import annotations
@@ -23,13 +25,12 @@ import os
 import sys
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
 from iris_py.api.hooks import contain
 from iris_py.api.runner import loop_factory
 from iris_py.api.threads import DaemonThreads
 from iris_py.errors import ConfigurationError, NodeClosed
-from iris_py.sync.locks import acquire
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -37,6 +38,25 @@ if TYPE_CHECKING:
 
     from iris_py.api.node import Node
     from iris_py.api.opening import Closable
+
+#: How often who waits for a lock looks whether a signal has come (seconds). The system wakes the main thread for a signal, but
+#: not where the signal came in the moment before it began to wait, or was given to another thread. Too small: turns for
+#: nothing; too large: Ctrl-C seems to do nothing for so long.
+SIGNALS_LOOK_S: Final = 0.5
+
+
+def acquire(lock: threading.Lock) -> None:
+    """Acquire a lock; in the main thread, run the handlers of signals that come meanwhile.
+
+    Args:
+        lock: The lock.
+
+    Raises:
+        KeyboardInterrupt: It was interrupted, as by any other handler that raises. The lock is not acquired then, as a rule.
+    """
+    while not lock.acquire(timeout=SIGNALS_LOOK_S):
+        pass
+
 
 Argument = TypeVar("Argument")
 Arguments = ParamSpec("Arguments")

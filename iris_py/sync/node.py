@@ -30,11 +30,9 @@ from iris_py.sync.background import background
 from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as
 from iris_py.sync.handlers import adapt
-from iris_py.sync.members import Members
-from iris_py.sync.membership import Membership
 from iris_py.sync.stopping import leave_by
 from iris_py.sync.subscription import Subscription
-from iris_py.sync.survey import Survey
+from iris_py.sync.survey import Members, Membership, Survey
 from iris_py.sync.tunnel import Tunnel
 
 if TYPE_CHECKING:

@@ -1,12 +1,23 @@
-"""Surveys: replies as they arrive, or all of them."""
+"""Surveys: replies as they arrive, or all of them.
+
+The members of a cluster.
+
+One handler under one cluster name.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Generic
 
+from iris_py.api.info import Member
+from iris_py.api.info import Members as AsyncMembers
+from iris_py.api.membership import Membership as AsyncMembership
 from iris_py.api.survey import Survey as AsyncSurvey
 from iris_py.api.unpicklable import Unpicklable
+from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.payloads import Payload
+from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as
 
 if TYPE_CHECKING:
@@ -14,6 +25,75 @@ if TYPE_CHECKING:
 
     from iris_py.api.survey import Answers, SurveyReply
     from iris_py.sync.background import Background
+
+
+class Membership(Closable):
+    """One handler under one cluster name, as :meth:`Node.join` returns it."""
+
+    def __init__(self, inner: AsyncMembership, loop: Background) -> None:
+        self._inner = inner
+        self._background = loop
+
+    @property
+    @documented_as(AsyncMembership.cluster)
+    def cluster(self) -> str:
+        return self._inner.cluster
+
+    @property
+    @documented_as(AsyncMembership.is_leaving)
+    def is_leaving(self) -> bool:
+        return self._inner.is_leaving
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    @documented_as(AsyncMembership.leave)
+    def leave(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
+        if not self._background.is_gone:
+            self._background.wait(self._inner.leave, timeout=timeout)
+
+    _end = leave
+
+
+@documented_as(AsyncMembers)
+class Members(Unpicklable, Collection[Member]):
+    def __init__(self, cluster: str, inner: AsyncMembers, loop: Background) -> None:
+        self._cluster = cluster
+        self._inner = inner
+        self._background = loop
+
+    def wait(self) -> tuple[Member, ...]:
+        """Wait until the first view has surely arrived; return the members.
+
+        Raises:
+            NodeClosed: The node was closed.
+        """
+        return self._background.wait(lambda: self._inner)
+
+    @property
+    @documented_as(AsyncMembers.total)
+    def total(self) -> int:
+        return self._background.call(lambda: self._inner.total)
+
+    @property
+    @documented_as(AsyncMembers.is_sample)
+    def is_sample(self) -> bool:
+        return self._background.call(lambda: self._inner.is_sample)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._look())
+
+    def __len__(self) -> int:
+        return len(self._look())
+
+    def __contains__(self, member: object) -> bool:
+        return member in self._look()
+
+    def __repr__(self) -> str:
+        return f"<Members of {self._cluster!r}>"  # not their number: to find it out may wait
+
+    def _look(self) -> tuple[Member, ...]:
+        return self._background.call(tuple, self._inner)
 
 
 @documented_as(AsyncSurvey)

@@ -8,7 +8,7 @@ import msgspec
 
 from iris_py.api.health import Health
 from iris_py.metrics.families import Family
-from iris_py.metrics.program import ProgramFamily
+from iris_py.metrics.prometheus import ProgramFamily
 
 __all__ = ["LINE_BYTES_MAX", "LINE_VARIABLE", "Ask", "FromSupervisor", "FromWorker", "Go", "Report", "Told"]
 

@@ -54,7 +54,7 @@ class WorkersStatus:
         if listen is None:
             yield ""
             return
-        from iris_py.metrics.endpoint import StatusEndpoint
+        from iris_py.metrics.status import StatusEndpoint
 
         endpoint = StatusEndpoint(None, alive=self.alive, ready=self.ready, refresh=self.refresh)
         endpoint.registry.register(self)
@@ -98,8 +98,7 @@ class WorkersStatus:
 
     def collect(self) -> Iterator[Metric]:
         """Return the metrics of all, each series with the number of its worker."""
-        from iris_py.metrics.collector import make_metric
-        from iris_py.metrics.program import merge_families
+        from iris_py.metrics.prometheus import make_metric, merge_families
 
         up = [((str(slot.number),), float(self._told.get(slot.number) is not None)) for slot in self.slots]
         ends = [((str(slot.number),), float(slot.ends)) for slot in self.slots]

@@ -20,7 +20,7 @@ from iris_py.cli.serve.line import SupervisorLine
 from iris_py.cli.serve.messages import Report
 from iris_py.cli.serving import ReadyLine, address_of, announce, ending_by_signal, reload_on_hangup, serving_status
 from iris_py.errors import ConfigurationError
-from iris_py.metrics.program import ProgramCollector
+from iris_py.metrics.prometheus import ProgramCollector
 from iris_py.service import Service
 
 if TYPE_CHECKING:

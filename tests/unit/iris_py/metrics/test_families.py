@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import iris_py.errors
 from iris_py.metrics import families as families_module
-from iris_py.metrics.collector import make_metric
 from iris_py.metrics.families import OUTCOMES, Families, Family
+from iris_py.metrics.prometheus import make_metric
 from iris_py.observe.histogram import BUCKETS, HistogramStatistics
 from iris_py.observe.statistics import (
     OTHER,

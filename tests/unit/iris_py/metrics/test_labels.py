@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.metrics.labels import Labels, Totals
+from iris_py.metrics.families import Labels, Totals
 from iris_py.observe.statistics import OTHER
 
 NAMES = ["a", "b", "c", "d", OTHER]

@@ -10,7 +10,7 @@ import prometheus_client
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from iris_py.metrics.program import BYTES_MAX, SERIES_MAX, ProgramCollector, ProgramFamily, merge_families, program_families
+from iris_py.metrics.prometheus import BYTES_MAX, SERIES_MAX, ProgramCollector, ProgramFamily, merge_families, program_families
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 import iris_py
 import iris_py.sync
 from iris_py.build import commit
-from iris_py.metrics import NodeCollector, reading
+from iris_py.metrics import NodeCollector, prometheus
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ def nodes_in(registry: CollectorRegistry) -> float | None:
 
 def test_another_thread_asks_the_loop_and_gets_what_was_last_if_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     def wait(seconds: float) -> None:
-        monkeypatch.setattr(reading, "WAIT_S", seconds)
+        monkeypatch.setattr(prometheus, "WAIT_S", seconds)
 
     async def main() -> CollectorRegistry:
         registry = CollectorRegistry(auto_describe=False)
