@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
-from iris_py.federation.toml_lines import find_lines
+from iris_py.federation.toml import find_lines
 from iris_py.files.secret_command import run_secret_command
 from iris_py.files.secrets import is_present, parse_secrets, read_exposed, user_secret
 from iris_py.net.addresses import format_address, is_loopback, parse_address, without_ports
@@ -85,7 +85,7 @@ from iris_security.secret import Secret
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from iris_py.federation.toml_lines import KeyPath
+    from iris_py.federation.toml import KeyPath
     from iris_py.observe.queries import Observe
     from iris_py.settings.keys import FindSecret, Secrets
     from iris_py.settings.layers import Source

@@ -27,7 +27,7 @@ from iris_py.errors import (
     RequestTimeout,
     TooManyMembersLost,
 )
-from iris_py.federation.calling import Call, call_head, decode_outcome
+from iris_py.federation.calls import Call, call_head, decode_outcome
 from iris_py.federation.names import gateway_cluster, split
 from iris_py.node.refusals import refusals
 from iris_py.observe.counts import count_in

@@ -16,18 +16,17 @@ from iris_py.api.info import Member
 from iris_py.api.tunnel import Tunnel
 from iris_py.defaults import TUNNEL_WINDOW_BYTES
 from iris_py.errors import IrisError, MemberLost, NodeClosed, RequestTimeout, TunnelBroken, TunnelClosed
-from iris_py.federation.answers import (
+from iris_py.federation.calls import (
     DROPPED,
     OVERHEAD_BYTES,
     Answer,
     Asked,
     Place,
+    decode_outcome,
     decode_said,
     encode_question,
 )
-from iris_py.federation.calling import decode_outcome
-from iris_py.federation.crossing import NAME_HEADER, OP_HEADER, STOP_HEADER, TIME_HEADER
-from iris_py.federation.names import gateway_cluster, split
+from iris_py.federation.names import NAME_HEADER, OP_HEADER, STOP_HEADER, TIME_HEADER, gateway_cluster, split
 from iris_py.node.refusals import refusals
 from iris_py.patterns.request.backlog import pause_s
 from iris_py.wire.headers import encode_headers
@@ -35,7 +34,7 @@ from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 
 if TYPE_CHECKING:
     from iris_py.api.survey import Survey
-    from iris_py.federation.answers import Said
+    from iris_py.federation.calls import Said
     from iris_py.patterns.tunnel.table import TunnelOpened
     from iris_py.peers.member import Placement
     from iris_py.wire.headers import Headers, HeaderValue

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final
 from iris_py.api.clouds import translate
 from iris_py.defaults import TUNNEL_TIMEOUT_S, TUNNEL_WINDOW_BYTES
 from iris_py.errors import ConfigurationError, IrisError, RemoteError, TunnelBroken, TunnelClosed
-from iris_py.federation.calling import decode_outcome
-from iris_py.federation.crossing import OP_HEADER
-from iris_py.federation.names import gateway_cluster
+from iris_py.federation.calls import decode_outcome
+from iris_py.federation.names import OP_HEADER, gateway_cluster
 from iris_py.patterns.request.pending import new_opening
 from iris_py.wire.headers import encode_headers
 

@@ -48,7 +48,7 @@ from iris_py.defaults import (
     TUNNELS,
 )
 from iris_py.errors import ConfigurationError, IrisError, NodeClosed, NoMembers, NotConnected
-from iris_py.federation.calling import Call, Op, encode_call
+from iris_py.federation.calls import Call, Op, encode_call
 from iris_py.federation.names import CLOUD_MARK, gateway_cluster
 from iris_py.link.config import LinkConfig
 from iris_py.link.handshake import Offer

@@ -10,7 +10,7 @@ from iris_py.api.opening import Opening
 from iris_py.api.request import check_on_full, check_timeout
 from iris_py.defaults import TUNNEL_TIMEOUT_S, TUNNEL_WINDOW_BYTES
 from iris_py.errors import IrisError
-from iris_py.federation.crossing import WAITS_HEADER
+from iris_py.federation.names import WAITS_HEADER
 from iris_py.observe.counts import count_in
 from iris_py.wire.headers import encode_headers
 

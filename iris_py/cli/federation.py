@@ -12,7 +12,7 @@ from iris_py.cli.output import Line, Lines, Output
 from iris_py.cli.visiting import visit
 from iris_py.defaults import SURVEY_TIMEOUT_S
 from iris_py.errors import IrisError, NoMembers
-from iris_py.federation.calling import Call, Op, decode_outcome, encode_call
+from iris_py.federation.calls import Call, Op, decode_outcome, encode_call
 from iris_py.federation.names import gateway_cluster, split
 from iris_py.wire.headers import NO_HEADERS
 

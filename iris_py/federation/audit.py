@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
 
-    from iris_py.federation.accounts import Account
+    from iris_py.federation.limits import Account
 
 #: The same refusal is told once in this time (seconds). Too small: a scanner fills the disk; too large: counts come late.
 PERIOD_S: Final = 10.0

@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING, Any
 from iris_overlay.timers import DeadlineTable
 from iris_py.errors import CloudUnavailable, MemberLost, MessageTooLarge, NotExported, Overloaded, RequestTimeout
 from iris_py.federation import frames
-from iris_py.federation.bundle import INCOMING_MAX, QUEUED_BYTES_MAX, Bundle, Incoming, Outgoing
-from iris_py.federation.calling import UNEXECUTED, Status, encode_outcome
-from iris_py.federation.catalogue import KINDS, Offer, make_catalogue
+from iris_py.federation.bundle import BROKEN_S, INCOMING_MAX, QUEUED_BYTES_MAX, Bundle, Incoming, Outgoing
+from iris_py.federation.calls import UNEXECUTED, Status, encode_outcome
+from iris_py.federation.connections import (
+    BundleClosed,
+    BundleOpened,
+    ConnectionClosed,
+    ConnectionOpened,
+    HandshakeRefused,
+    Introduction,
+    Lines,
+)
 from iris_py.federation.events import (
     BundleChanged,
     BundleSuspected,
@@ -29,18 +37,9 @@ from iris_py.federation.events import (
     WatchChanged,
 )
 from iris_py.federation.frames import CLUSTER, LINE_GROUP, LineError, decode_control, decode_messages, decode_request
-from iris_py.federation.health import BROKEN_S
-from iris_py.federation.lines import (
-    BundleClosed,
-    BundleOpened,
-    ConnectionClosed,
-    ConnectionOpened,
-    HandshakeRefused,
-    Introduction,
-    Lines,
-)
 from iris_py.federation.neighbour import Neighbour
 from iris_py.federation.openings import Openings
+from iris_py.federation.rules import KINDS, Offer, make_catalogue
 from iris_py.link.config import LinkConfig
 from iris_py.link.lanes import BODY, CONTROL, TUNNEL
 from iris_py.wire import packets
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.environment import Rng
     from iris_py.errors import IrisError
-    from iris_py.federation.calling import Call
+    from iris_py.federation.calls import Call
     from iris_py.federation.rules import ImportRule, RuleTable
     from iris_py.federation.settings import FederationSettings
     from iris_py.link.link import Link, Packet
@@ -189,7 +188,7 @@ class FederationCore:
 
         Args:
             incoming: The request.
-            outcome: As :mod:`iris_py.federation.calling` has it; ids of members in it are pseudonyms.
+            outcome: As :mod:`iris_py.federation.calls` has it; ids of members in it are pseudonyms.
             now: The time.
         """
         bundle = incoming.bundle
@@ -403,7 +402,7 @@ class FederationCore:
         return bool(self._outcomes or self._events or self.lines.dials or self.openings.has_events)
 
     def outcomes_received(self) -> list[tuple[object, bytes]]:
-        """Take the outcomes of requests: the token, and what became of it as :mod:`iris_py.federation.calling` has it."""
+        """Take the outcomes of requests: the token, and what became of it as :mod:`iris_py.federation.calls` has it."""
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 

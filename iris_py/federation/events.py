@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_overlay.events import DialRequested
-from iris_py.federation.lines import HandshakeRefused
+from iris_py.federation.connections import HandshakeRefused
 
 if TYPE_CHECKING:
     from iris_py.federation.bundle import Bundle, Incoming
@@ -109,7 +109,7 @@ class ChannelRefused:
 
     token: object
     outcome: bytes
-    """As :mod:`iris_py.federation.calling` has it."""
+    """As :mod:`iris_py.federation.calls` has it."""
 
 
 @dataclass(slots=True)

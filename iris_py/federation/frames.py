@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
-from iris_py.federation.calling import Call, Op, decode_call
+from iris_py.federation.calls import Call, Op, decode_call
 from iris_py.wire import packets
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Refused(msgspec.Struct, frozen=True, array_like=True):
 
     channel: int
     outcome: Options
-    """Why, as :mod:`iris_py.federation.calling` has outcomes."""
+    """Why, as :mod:`iris_py.federation.calls` has outcomes."""
 
 
 class Withdrawn(msgspec.Struct, frozen=True, array_like=True):

@@ -209,7 +209,7 @@ def encode_added(request: int, outcome: bytes) -> bytes:
 
     Args:
         request: The number of what it answers.
-        outcome: As :mod:`iris_py.federation.calling` has it: an empty reply, or the error why they are not added.
+        outcome: As :mod:`iris_py.federation.calls` has it: an empty reply, or the error why they are not added.
     """
     return bytes((ADDED,)) + _REQUEST.pack(request) + outcome
 
@@ -270,7 +270,7 @@ def encode_said(number: int, outcome: bytes, origin: bytes = bytes(ORIGIN_BYTES)
 
     Args:
         number: The number of that, within its origin and stream.
-        outcome: The count of those that it went to, or an error, as :mod:`iris_py.federation.calling` has it.
+        outcome: The count of those that it went to, or an error, as :mod:`iris_py.federation.calls` has it.
         origin: That; zeros for a node of the own cloud.
         stream: That, likewise.
     """

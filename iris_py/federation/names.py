@@ -1,4 +1,7 @@
-"""Names of what other clouds have: ``databases@eu`` (docs/design.md 15.21)."""
+"""Names of what other clouds have: ``databases@eu`` (docs/design.md 15.21).
+
+The headers by which a node tells a gateway what a tunnel to it is for (docs/design.md 15.81).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,21 @@ from iris_security.keyring import encode_name
 from iris_security.text_form import refuse_secret
 
 __all__ = ["CLOUD_MARK", "GATEWAYS", "RESERVED_NAMES", "check_alias", "check_own_name", "gateway_cluster", "split"]
+
+#: The use: "subscribe", "publish", "survey" or "tunnel".
+OP_HEADER: Final = "iris-op"
+#: The name of the cluster in the other cloud.
+NAME_HEADER: Final = "iris-name"
+#: How long its caller waits for it to open, in seconds; of a survey, how long for everything.
+TIME_HEADER: Final = "iris-time"
+#: Whether it waits for a place where all members are full.
+WAITS_HEADER: Final = "iris-waits"
+#: How many replies are enough for a survey; 0: all.
+STOP_HEADER: Final = "iris-stop"
+
+#: The options with which a channel for a tunnel is opened: one byte, in which this bit says that it waits for a place.
+WAITS: Final = 1
+
 
 #: What a cloud is called by its neighbour.
 _ALIAS: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?", re.ASCII)

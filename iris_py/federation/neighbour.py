@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from iris_py.federation.accounts import Accounts
 from iris_py.federation.dials import Dials
-from iris_py.federation.limits import ByteLimits, RuleLimits
+from iris_py.federation.limits import Accounts, ByteLimits, RuleLimits
 from iris_py.federation.lost import LostLines
 from iris_py.federation.rules import USES_OF, RuleTable
 
@@ -16,9 +15,8 @@ if TYPE_CHECKING:
 
     from iris_overlay.environment import Rng
     from iris_py.federation.bundle import Bundle
-    from iris_py.federation.catalogue import Offer
     from iris_py.federation.frames import Entry
-    from iris_py.federation.rules import ExportRule, Kind
+    from iris_py.federation.rules import ExportRule, Kind, Offer
     from iris_py.federation.settings import CloudSettings
 
 #: Rules of a neighbour whose limits are kept here: as many as its gateways together can have. Beyond, all begin anew.

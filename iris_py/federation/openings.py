@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 from iris_overlay.timers import DeadlineTable
 from iris_py.errors import MemberLost, NotExported, Overloaded, RequestTimeout
 from iris_py.federation import frames
-from iris_py.federation.calling import encode_outcome
-from iris_py.federation.channels import FAR_SIDE, Channels
+from iris_py.federation.calls import encode_outcome
+from iris_py.federation.channels import CHANNELS_MAX, FAR_SIDE, NEIGHBOUR_CHANNEL_BYTES, Channels, WindowBudget
 from iris_py.federation.events import ChannelChanged, ChannelOffer, ChannelOpened, ChannelRefused, ChannelWithdrawn, UseRefused
 from iris_py.federation.frames import LineError, Open, Opened, Refused, Withdrawn
-from iris_py.federation.windows import CHANNELS_MAX, NEIGHBOUR_CHANNEL_BYTES, WindowBudget
 from iris_py.patterns.tunnel.stream import Failure
 from iris_py.wire.headers import NO_HEADERS, decode_headers
 from iris_py.wire.packets import encode_time_left
@@ -187,7 +186,7 @@ class Openings:
 
         Args:
             offer: The question.
-            outcome: Why, as :mod:`iris_py.federation.calling` has it.
+            outcome: Why, as :mod:`iris_py.federation.calls` has it.
             now: The time.
         """
         if self._offers.pop((offer.bundle, offer.open.channel), None) is not None:

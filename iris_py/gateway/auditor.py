@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from iris_py.federation.audit import Audit
+from iris_py.federation.connections import HandshakeRefused
 from iris_py.federation.events import BundleChanged, OffersChanged, UseRefused
-from iris_py.federation.lines import HandshakeRefused
 from iris_py.logs import EventLogger
 
 if TYPE_CHECKING:

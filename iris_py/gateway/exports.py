@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_py.errors import ConfigurationError, IrisError, NotExported, Overloaded, TunnelBroken, TunnelClosed
 from iris_py.federation import frames, items
-from iris_py.federation.calling import encode_outcome
+from iris_py.federation.calls import encode_outcome
 from iris_py.federation.items import Item, ItemError
 from iris_py.gateway.flow import BLOCKING, PLAIN
 from iris_py.gateway.item_queue import ItemQueue, Memory

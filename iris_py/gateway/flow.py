@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from iris_py.api.failures import is_cancelled
 from iris_py.errors import ConfigurationError, IrisError, NotExported, Overloaded, RemoteError, TunnelBroken, TunnelClosed
 from iris_py.federation import frames, items
-from iris_py.federation.calling import decode_outcome
+from iris_py.federation.calls import decode_outcome
 from iris_py.federation.interest import Wanted, reduced
 from iris_py.federation.items import ItemError
 from iris_py.gateway.streams import Refusal

@@ -19,9 +19,10 @@ from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable, Opening
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.federation.audit import Once
-from iris_py.federation.calling import Op, decode_call, encode_outcome
-from iris_py.federation.changes import diff
+from iris_py.federation.calls import Op, decode_call, encode_outcome
+from iris_py.federation.connections import HandshakeRefused
 from iris_py.federation.core import FederationCore
+from iris_py.federation.description import diff, explain
 from iris_py.federation.events import (
     BundleChanged,
     BundleSuspected,
@@ -38,8 +39,6 @@ from iris_py.federation.events import (
     UseRefused,
     WatchChanged,
 )
-from iris_py.federation.explanation import explain
-from iris_py.federation.lines import HandshakeRefused
 from iris_py.federation.names import gateway_cluster
 from iris_py.federation.settings import check_identity
 from iris_py.files.audit import AuditFile

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.federation.accounts import Account
-    from iris_py.federation.limits import RuleLimits
+    from iris_py.federation.limits import Account, RuleLimits
 
 
 class Meter:

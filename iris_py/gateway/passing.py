@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from iris_py.api.failures import is_cancelled
 from iris_py.errors import NotExported, Overloaded
 from iris_py.federation import frames
-from iris_py.federation.crossing import NAME_HEADER, TIME_HEADER
+from iris_py.federation.names import NAME_HEADER, TIME_HEADER
 from iris_py.gateway.meter import Meter
 from iris_py.gateway.splice import splice
 from iris_py.gateway.streams import READY, Refusal

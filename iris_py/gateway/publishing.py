@@ -16,7 +16,7 @@ from iris_py.api.failures import is_cancelled
 from iris_py.api.far_publishing import PUBLISH_OP, RESUMES_HEADER
 from iris_py.errors import CloudUnavailable, IrisError, MemberLost, NotExported, Overloaded, TunnelBroken, TunnelClosed
 from iris_py.federation import frames, items
-from iris_py.federation.calling import encode_outcome
+from iris_py.federation.calls import encode_outcome
 from iris_py.federation.items import Item, ItemError
 from iris_py.gateway.meter import wait_for_limits
 from iris_py.gateway.streams import READY, Refusal

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from iris_py.api.serving import Server
 from iris_py.errors import RemoteError, TooManyMembersLost
-from iris_py.federation.calling import Status, decode_outcome, is_given_up
+from iris_py.federation.calls import Status, decode_outcome, is_given_up
 from iris_py.wire.packets import Rejection
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class StandInServer(RelayServer):
         """Answer requests that were handed on.
 
         Args:
-            answers: What became of each, as :mod:`iris_py.federation.calling` has it.
+            answers: What became of each, as :mod:`iris_py.federation.calls` has it.
         """
         service, now = self._core.service, self._loop.time()
         done = []

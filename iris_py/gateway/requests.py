@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from iris_py.errors import IrisError, RemoteError
-from iris_py.federation.calling import Op, Status, decode_call, encode_outcome
+from iris_py.federation.calls import Op, Status, decode_call, encode_outcome
 from iris_py.gateway.veil import headers_for_members, hide_members, wishes_of
 from iris_py.patterns.request.pending import Ticket, new_request
 from iris_py.patterns.request.retry import retry_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.node import Node
     from iris_py.federation.bundle import Bundle, Incoming, Outgoing
-    from iris_py.federation.calling import Call
+    from iris_py.federation.calls import Call
     from iris_py.federation.core import FederationCore
     from iris_py.gateway.relay import RelayServer
     from iris_py.net.driver import Driver
@@ -40,7 +40,7 @@ class Answerer(Protocol):
     """Whoever asks for nodes, and tells these what became of it."""
 
     def answer(self, answers: Sequence[tuple[Execution, bytes]]) -> None:
-        """Take outcomes, as :mod:`iris_py.federation.calling` has them."""
+        """Take outcomes, as :mod:`iris_py.federation.calls` has them."""
 
 
 class Requests:

@@ -18,7 +18,7 @@ from iris_py.api.handler import Handler
 from iris_py.defaults import TUNNEL_TIMEOUT_S
 from iris_py.errors import CloudUnavailable, IrisError, MemberLost
 from iris_py.federation import frames
-from iris_py.federation.calling import UNEXECUTED, Call, Status, decode_outcome, encode_outcome
+from iris_py.federation.calls import UNEXECUTED, Call, Status, decode_outcome, encode_outcome
 from iris_py.gateway.passing import splice_on
 from iris_py.gateway.relay import CONCURRENCY, TUNNELS_MAX, StandInServer
 from iris_py.gateway.streams import Refusal
@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from iris_py.api.node import Node
     from iris_py.api.tunnel import Tunnel
     from iris_py.federation.bundle import Bundle
-    from iris_py.federation.catalogue import Offer
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import CountTold
-    from iris_py.federation.rules import ImportRule
+    from iris_py.federation.rules import ImportRule, Offer
     from iris_py.federation.settings import FederationSettings
     from iris_py.gateway.relay import RelayServer
     from iris_py.gateway.requests import Requests

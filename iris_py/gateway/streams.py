@@ -1,7 +1,7 @@
 """Streams on their way through a gateway: subscriptions, publishing, surveys and tunnels of nodes, and those of neighbours.
 
 *Out*: a node opens a tunnel to the cluster of gateways, whose header ``iris-op`` says what it is for. The first message of the
-gateway is an outcome (:mod:`iris_py.federation.calling`): an empty reply if the rest follows, or the error that it ends with.
+gateway is an outcome (:mod:`iris_py.federation.calls`): an empty reply if the rest follows, or the error that it ends with.
 *In*: a neighbour offers a channel, which is accepted or refused with such an outcome.
 """
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from iris_py.api.failures import is_cancelled
 from iris_py.errors import CloudUnavailable, IrisError, NotExported, RequestTimeout, TunnelBroken, TunnelClosed
 from iris_py.federation import frames
-from iris_py.federation.calling import encode_outcome
-from iris_py.federation.crossing import OP_HEADER
+from iris_py.federation.calls import encode_outcome
 from iris_py.federation.events import ChannelOpened, ChannelRefused, ChannelWithdrawn
+from iris_py.federation.names import OP_HEADER
 from iris_py.gateway.channel import Channel
 from iris_py.logs import EventLogger
 from iris_py.patterns.tunnel.stream import Failure
@@ -46,7 +46,7 @@ class Refusal(Exception):
     """A stream that cannot be.
 
     Args:
-        outcome: Why, as :mod:`iris_py.federation.calling` has it.
+        outcome: Why, as :mod:`iris_py.federation.calls` has it.
     """
 
     def __init__(self, outcome: bytes | IrisError) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from iris_py.api.survey import SurveyTaker
 from iris_py.errors import CloudUnavailable, IrisError, MessageTooLarge, Overloaded, RemoteError
 from iris_py.federation import frames
-from iris_py.federation.answers import (
+from iris_py.federation.calls import (
     DROPPED,
     OVERHEAD_BYTES,
     Answer,
@@ -23,11 +23,11 @@ from iris_py.federation.answers import (
     Place,
     decode_question,
     decode_stop_after,
+    encode_outcome,
     encode_said,
     encode_stop_after,
 )
-from iris_py.federation.calling import encode_outcome
-from iris_py.federation.crossing import STOP_HEADER
+from iris_py.federation.names import STOP_HEADER
 from iris_py.gateway.meter import Meter
 from iris_py.gateway.passing import pass_on, while_wanted
 from iris_py.gateway.streams import Refusal
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.node import Node
     from iris_py.api.tunnel import Tunnel
-    from iris_py.federation.answers import Said
+    from iris_py.federation.calls import Said
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import ChannelOffer
     from iris_py.gateway.channel import Channel

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from iris_py.defaults import TUNNEL_WINDOW_BYTES
 from iris_py.errors import CloudUnavailable, IrisError, Overloaded
 from iris_py.federation import frames
-from iris_py.federation.calling import encode_outcome
-from iris_py.federation.crossing import WAITS, WAITS_HEADER
+from iris_py.federation.calls import encode_outcome
 from iris_py.federation.limits import PLACE_WAIT_S
+from iris_py.federation.names import WAITS, WAITS_HEADER
 from iris_py.gateway.meter import Meter
 from iris_py.gateway.passing import pass_on
 from iris_py.gateway.splice import splice

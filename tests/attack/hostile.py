@@ -22,7 +22,7 @@ import msgspec
 import iris_py as iris
 from iris_py.cli.federation import ask_gateways
 from iris_py.federation import frames
-from iris_py.federation.calling import Call, Op, call_head
+from iris_py.federation.calls import Call, Op, call_head
 from iris_py.federation.core import LINE_CONFIG
 from iris_py.federation.frames import LINE_GROUP, encode_control, encode_message
 from iris_py.federation.handshake import FederationHandshake

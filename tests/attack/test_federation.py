@@ -16,9 +16,9 @@ import pytest
 
 import iris_py as iris
 from iris_py.federation import frames, items
-from iris_py.federation.calling import Status
+from iris_py.federation.calls import Status
+from iris_py.federation.connections import HANDSHAKES_MAX
 from iris_py.federation.handshake import DEFAULT_OFFER, MAGIC, VERSION_MAX, VERSION_MIN
-from iris_py.federation.lines import HANDSHAKES_MAX
 from iris_py.federation.neighbour import REFUSALS_BURST, REFUSALS_PER_S
 from iris_py.federation.openings import OFFERS_MAX
 from iris_py.gateway.publishing import VIOLATIONS_MAX

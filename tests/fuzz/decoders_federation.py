@@ -6,9 +6,7 @@ import struct
 from contextlib import suppress
 
 from iris_py.federation import items
-from iris_py.federation.answers import Answer, Asked, Ended, Place, decode_said, encode_said
-from iris_py.federation.calling import Call, call_head, encode_outcome
-from iris_py.federation.catalogue import Offer
+from iris_py.federation.calls import Answer, Asked, Call, Ended, Place, call_head, decode_said, encode_outcome, encode_said
 from iris_py.federation.frames import (
     CLUSTER,
     Catalogue,
@@ -23,8 +21,16 @@ from iris_py.federation.frames import (
     encode_control,
     encode_message,
 )
-from iris_py.federation.handshake import FederationHandshake, pairs_of
-from iris_py.federation.hello import HELLO_BYTES_MAX, HelloError, LineHello, decode_hello, encode_hello
+from iris_py.federation.handshake import (
+    HELLO_BYTES_MAX,
+    FederationHandshake,
+    HelloError,
+    LineHello,
+    decode_hello,
+    encode_hello,
+    pairs_of,
+)
+from iris_py.federation.rules import Offer
 from iris_py.link.handshake import ProtocolError
 from iris_py.peers.group import DIRECT_MEMBERS_MAX
 from iris_py.wire import packets

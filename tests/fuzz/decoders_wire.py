@@ -10,7 +10,7 @@ import msgspec
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import ConfigurationError, IrisError, NoMembers
-from iris_py.federation.calling import Call, call_head, decode_call, decode_outcome, encode_call, encode_outcome
+from iris_py.federation.calls import Call, call_head, decode_call, decode_outcome, encode_call, encode_outcome
 from iris_py.link.handshake import LinkHandshake, ProtocolError
 from iris_py.net.addresses import format_address, is_loopback, parse_address
 from iris_py.observe.journal import KINDS, Journal

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from iris_py.federation import frames
-from iris_py.federation.calling import Call, call_head, encode_outcome
+from iris_py.federation.calls import Call, call_head, encode_outcome
 from iris_py.federation.events import ChannelOffer, ChannelOpened
 from iris_py.federation.frames import LINE_GROUP, encode_message
 from iris_py.patterns.tunnel.stream import Failure

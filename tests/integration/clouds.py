@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import iris_py
 from iris_py.cli.federation import ask_gateways
-from iris_py.federation.calling import Call, Op
+from iris_py.federation.calls import Call, Op
 from iris_py.federation.names import gateway_cluster
 from iris_py.files.secrets import write_secret_file
 from iris_security import CloudKey, Secret

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import iris_py
 from iris_py.cli import federation as command
 from iris_py.errors import NotExported
-from iris_py.federation.calling import Call, Op
+from iris_py.federation.calls import Call, Op
 from iris_py.federation.settings import parse_settings
 from iris_py.gateway import auditor
 from iris_py.gateway.gateway import Gateway, start_gateway

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_overlay.messages import ZONE_LENGTH_MAX
-from iris_py.federation.answers import (
+from iris_py.federation.calls import (
     ANSWER,
     ASKED,
     DROPPED,

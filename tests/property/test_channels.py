@@ -15,8 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from iris_py.federation.channels import FAR_SIDE, QUEUED_BYTES_MAX, ChannelEnd, Channels
-from iris_py.federation.windows import WindowBudget
+from iris_py.federation.channels import FAR_SIDE, QUEUED_BYTES_MAX, ChannelEnd, Channels, WindowBudget
 from iris_py.patterns.tunnel.stream import FRAME, PIECE_CHARGE, Failure
 
 DATA = random.Random(1).randbytes(1 << 20)

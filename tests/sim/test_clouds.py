@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import iris_py as iris
 from iris_py.api.bulk import Asker, providers
 from iris_py.defaults import MAX_MESSAGE_BYTES
-from iris_py.federation.calling import Call, Op, decode_call, encode_outcome
+from iris_py.federation.calls import Call, Op, decode_call, encode_outcome
 from iris_py.federation.names import gateway_cluster
 from iris_py.testing import NodeSimulation, run
 from iris_py.wire.headers import encode_headers

@@ -13,7 +13,7 @@ import msgspec
 
 import iris_py.testing
 from iris_py.errors import IrisError, Overloaded
-from iris_py.federation.calling import Op
+from iris_py.federation.calls import Op
 from iris_py.federation.settings import parse_settings
 from iris_py.testing.federation import VirtualFederation
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ALLOWED = ["request", "survey", "tunnel"]
 #: A dead process is noticed so soon at most (docs/design.md 3.6), by each of those that pass a stream on.
 LOST_WITHIN_S = 6.2
-#: And a line that carries nothing any more (iris_py.federation.health), with a look at it and the way of the news.
+#: And a line that carries nothing any more (iris_py.federation.bundle), with a look at it and the way of the news.
 BROKEN_WITHIN_S = 11.5
 MIB = 1024 * 1024
 LARGE = random.Random(1).randbytes(1_000_000)

@@ -28,14 +28,12 @@ from iris_overlay.messages import (
 )
 from iris_overlay.peers.dial_back import DIAL_BACK, PACKET
 from iris_overlay.ring.messages import RingMessage, RoutedKind
-from iris_py.federation import answers, crossing, items
+from iris_py.federation import calls, items, names
 from iris_py.federation import frames as line
-from iris_py.federation.bundle import SMALL_BYTES
-from iris_py.federation.calling import Call, encode_call
+from iris_py.federation.bundle import PROBE_BUSY_S, PROBE_IDLE_S, SMALL_BYTES
+from iris_py.federation.calls import Call, encode_call
 from iris_py.federation.channels import FAR_SIDE, NUMBER
-from iris_py.federation.handshake import FederationHandshake, pairs_of
-from iris_py.federation.health import PROBE_BUSY_S, PROBE_IDLE_S
-from iris_py.federation.hello import HELLO_BYTES_MAX, decode_hello
+from iris_py.federation.handshake import HELLO_BYTES_MAX, FederationHandshake, decode_hello, pairs_of
 from iris_py.federation.rules import USES
 from iris_py.link import lanes
 from iris_py.link.events import CloseReason
@@ -250,18 +248,18 @@ def test_the_control_messages_between_gateways_are_those_of_the_code() -> None:
 def test_the_messages_of_surveys_between_clouds_are_those_of_the_code() -> None:
     section = section_of("Federation: surveys and tunnels")
     said = re.findall(r"^\| (\w+) \| (\d+) \| (.+?) \|$", section, re.MULTILINE)
-    assert [(int(number), getattr(answers, name)) for name, number, _bytes in said] == [(each, each) for each in range(1, 5)]
-    place = answers.Place(bytes(16), "eu")
+    assert [(int(number), getattr(calls, name)) for name, number, _bytes in said] == [(each, each) for each in range(1, 5)]
+    place = calls.Place(bytes(16), "eu")
     member = bytes(16) + b"\x02eu"
-    assert answers.encode_question(b"payload") == b"\x01payload"
-    assert answers.encode_said(answers.Asked(3, (place,))) == b"\x02\0\0\0\x03\x01" + member
-    reply = answers.encode_said(answers.Answer(place, packets.REPLY, True, b"payload"))
+    assert calls.encode_question(b"payload") == b"\x01payload"
+    assert calls.encode_said(calls.Asked(3, (place,))) == b"\x02\0\0\0\x03\x01" + member
+    reply = calls.encode_said(calls.Answer(place, packets.REPLY, True, b"payload"))
     assert reply == bytes((3, packets.REPLY, 1)) + member + b"payload"
-    assert answers.encode_said(answers.Ended(b"\0")) == b"\x04\0"
-    assert answers.encode_stop_after(7) == b"\0\0\0\x07"
-    assert answers.DROPPED == 0
+    assert calls.encode_said(calls.Ended(b"\0")) == b"\x04\0"
+    assert calls.encode_stop_after(7) == b"\0\0\0\x07"
+    assert calls.DROPPED == 0
     headers = set(re.findall(r"`(iris-\w+)`", section))
-    assert headers == {value for name, value in vars(crossing).items() if name.endswith("_HEADER")}
+    assert headers == {value for name, value in vars(names).items() if name.endswith("_HEADER")}
 
 
 def test_the_messages_of_subscriptions_are_those_of_the_code() -> None:

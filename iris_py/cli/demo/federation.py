@@ -36,7 +36,7 @@ from iris_py.cli.demo.progress import make_progress
 from iris_py.cli.federation import ask_gateways
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Output
-from iris_py.federation.calling import Call, Op
+from iris_py.federation.calls import Call, Op
 
 if TYPE_CHECKING:
     from pathlib import Path

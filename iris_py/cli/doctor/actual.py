@@ -48,7 +48,7 @@ from iris_py.cli.federation import survey_gateways
 from iris_py.cli.slowness import handler_s
 from iris_py.config import Config, load_config, make_keyring, secret_paths
 from iris_py.errors import ConfigurationError
-from iris_py.federation.calling import Call, Op
+from iris_py.federation.calls import Call, Op
 from iris_py.files.secrets import is_present, read_exposed
 from iris_py.net.addresses import format_address, is_loopback, parse_address
 from iris_py.net.interfaces import ThisMachine, find_interfaces

@@ -11,7 +11,7 @@ from iris_py.cli.federation import survey_gateways
 from iris_py.cli.lines import one_line
 from iris_py.cli.output import Line
 from iris_py.errors import IrisError
-from iris_py.federation.calling import Call, Op
+from iris_py.federation.calls import Call, Op
 from iris_py.federation.names import GATEWAYS
 
 if TYPE_CHECKING:

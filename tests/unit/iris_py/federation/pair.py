@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from iris_overlay.events import DialRequested
-from iris_py.federation.calling import Call
+from iris_py.federation.calls import Call
 from iris_py.federation.core import FederationCore
 from iris_py.federation.events import IncomingCancelled, RequestsReceived
 from iris_py.federation.settings import parse_settings

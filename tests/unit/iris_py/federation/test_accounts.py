@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from iris_py.federation.accounts import ACCOUNTS_MAX, BUCKETS_S, REASONS_MAX, Account, Accounts
-from iris_py.federation.calling import Status
+from iris_py.federation.calls import Status
+from iris_py.federation.limits import ACCOUNTS_MAX, BUCKETS_S, REASONS_MAX, Account, Accounts
 from iris_py.federation.rules import ExportRule
 
 EXPORT = ExportRule(3, "cluster", "scorers", "scorers-v2", ("eu",))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from iris_py.federation.accounts import Account
 from iris_py.federation.audit import BURST_S, PERIOD_S, SUBJECTS_MAX, TEXT_CHARACTERS_MAX, WAITING_MAX, Audit
-from iris_py.federation.calling import Status
+from iris_py.federation.calls import Status
+from iris_py.federation.limits import Account
 
 
 def make() -> Audit:

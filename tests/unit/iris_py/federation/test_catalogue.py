@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.federation.catalogue import Offer, make_catalogue
 from iris_py.federation.frames import (
     ALLOW_BLOCK,
     ALLOW_REQUEST,
@@ -22,6 +21,7 @@ from iris_py.federation.frames import (
     decode_control,
     encode_control,
 )
+from iris_py.federation.rules import Offer, make_catalogue
 from tests.unit.iris_py.federation.pair import settings_of
 
 

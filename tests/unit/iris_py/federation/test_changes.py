@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_py.federation.changes import Changes, diff
+from iris_py.federation.description import Changes, diff
 from iris_py.federation.settings import FederationSettings, parse_settings
 from iris_security.cloud_key import CloudKey
 

@@ -6,8 +6,15 @@ from collections import deque
 
 import pytest
 
-from iris_py.federation.channels import FAR_SIDE, NUMBER, QUEUED_BYTES_MAX, ChannelEnd, Channels
-from iris_py.federation.windows import FIRST_WINDOW_BYTES, WindowBudget
+from iris_py.federation.channels import (
+    FAR_SIDE,
+    FIRST_WINDOW_BYTES,
+    NUMBER,
+    QUEUED_BYTES_MAX,
+    ChannelEnd,
+    Channels,
+    WindowBudget,
+)
 from iris_py.patterns.tunnel.stream import CREDIT, DONE, END, FRAME, LAST, MORE, PIECE_CHARGE, RESET, WINDOW_BYTES_MAX, Failure
 from iris_py.wire import packets
 

@@ -12,7 +12,8 @@ from iris_py.errors import CloudUnavailable, IrisError, NoMembers, NotExported, 
 from iris_py.federation import bundle as bundles
 from iris_py.federation import core as cores
 from iris_py.federation import frames
-from iris_py.federation.calling import Call, Status, call_head, decode_outcome, encode_outcome
+from iris_py.federation.bundle import BROKEN_S, PROBE_BUSY_S, PROBE_IDLE_S, SUSPECT_S
+from iris_py.federation.calls import Call, Status, call_head, decode_outcome, encode_outcome
 from iris_py.federation.events import (
     BundleChanged,
     CloudChanged,
@@ -23,7 +24,6 @@ from iris_py.federation.events import (
     WatchChanged,
 )
 from iris_py.federation.frames import LINE_GROUP, encode_control, encode_message
-from iris_py.federation.health import BROKEN_S, PROBE_BUSY_S, PROBE_IDLE_S, SUSPECT_S
 from iris_py.wire import packets
 from tests.unit.iris_py.federation.pair import KEYS, Gateway, Hall, one_each, settings_of, two_clouds
 

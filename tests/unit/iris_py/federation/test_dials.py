@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iris_py.federation.connections import CONNECTION_TRIES_MAX
 from iris_py.federation.dials import (
     BACK_OFF_S_MAX,
     BACK_OFF_S_MIN,
@@ -21,7 +22,6 @@ from iris_py.federation.dials import (
     Dials,
     draw_pause,
 )
-from iris_py.federation.lines import CONNECTION_TRIES_MAX
 
 if TYPE_CHECKING:
     from iris_py.federation.bundle import Bundle

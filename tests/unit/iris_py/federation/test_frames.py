@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_py.federation import frames
-from iris_py.federation.calling import Call, call_head
+from iris_py.federation.calls import Call, call_head
 from iris_py.federation.frames import (
     ALLOW_BLOCK,
     CHANNEL_NUMBERS,

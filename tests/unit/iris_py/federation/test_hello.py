@@ -1,4 +1,4 @@
-"""Tests of iris_py/federation/hello.py."""
+"""Tests of iris_py/federation/handshake.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.federation.hello import (
+from iris_py.federation.handshake import (
     CONNECTIONS_MAX,
     HELLO_BYTES_MAX,
     NAME_LENGTH_MAX,

@@ -9,12 +9,12 @@ import pytest
 
 from iris_py.errors import NoMembers
 from iris_py.federation import frames, openings
-from iris_py.federation.calling import Status, encode_outcome
+from iris_py.federation.calls import Status, encode_outcome
 from iris_py.federation.channels import FAR_SIDE
+from iris_py.federation.connections import CONNECTION_RETRY_S
 from iris_py.federation.dials import PAUSES_MAX
 from iris_py.federation.events import ChannelChanged, ChannelOffer, ChannelOpened, ChannelRefused, ChannelWithdrawn, UseRefused
 from iris_py.federation.frames import encode_control
-from iris_py.federation.lines import CONNECTION_RETRY_S
 from iris_py.patterns.tunnel.stream import Failure
 from iris_py.wire.headers import encode_headers
 from tests.unit.iris_py.federation.pair import Gateway, Hall, one_each, settings_of

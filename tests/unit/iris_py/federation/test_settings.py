@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_py.errors import ConfigurationError
-from iris_py.federation import rule_tables
+from iris_py.federation import settings
 from iris_py.federation import settings as module
 from iris_py.federation.settings import CloudSettings, GatewaySettings, check_identity, check_secrets, parse_settings
-from iris_py.federation.tables import PROBLEMS_MAX, SHOWN_CHARACTERS_MAX
+from iris_py.federation.toml import PROBLEMS_MAX, SHOWN_CHARACTERS_MAX
 from iris_security import Secret
 from iris_security.cloud_key import CloudKey
 
@@ -559,8 +559,8 @@ def test_the_page_explains_every_key_and_no_other() -> None:
     assert explained == {
         "[gateway]": set(module._GATEWAY_KEYS),
         "[cloud.<alias>]": set(module._CLOUD_KEYS),
-        "[[export]]": set(rule_tables._EXPORT_KEYS),
-        "[[import]]": set(rule_tables._IMPORT_KEYS),
+        "[[export]]": set(settings._EXPORT_KEYS),
+        "[[import]]": set(settings._IMPORT_KEYS),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_py.federation.windows import (
+from iris_py.federation.channels import (
     FIRST_WINDOW_BYTES,
     FIRST_WINDOW_BYTES_MIN,
     FIRST_WINDOW_SHARE,

@@ -6,8 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
-from iris_py.federation.channels import FAR_SIDE, Channels
-from iris_py.federation.windows import WindowBudget
+from iris_py.federation.channels import FAR_SIDE, Channels, WindowBudget
 from iris_py.gateway.channel import Channel
 
 if TYPE_CHECKING:

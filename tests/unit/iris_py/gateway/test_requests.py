@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from iris_py.errors import MemberLost, NoMembers
-from iris_py.federation.calling import Call, Op, encode_call, encode_outcome
+from iris_py.federation.calls import Call, Op, encode_call, encode_outcome
 from iris_py.gateway.requests import MALFORMED, Requests
 from iris_py.patterns.request.pending import Ticket
 from iris_py.testing import run

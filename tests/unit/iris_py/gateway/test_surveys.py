@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import NoMembers
-from iris_py.federation.answers import DROPPED, Answer, Asked, Ended, Place
-from iris_py.federation.calling import encode_outcome
+from iris_py.federation.calls import DROPPED, Answer, Asked, Ended, Place, encode_outcome
 from iris_py.gateway import surveys
 from iris_py.gateway.surveys import Room, Taker
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded

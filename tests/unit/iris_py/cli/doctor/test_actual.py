@@ -12,7 +12,7 @@ from msgspec import structs
 from iris_py.cli.doctor.actual import Actual, member_of, status_of
 from iris_py.cli.doctor.surroundings import ClusterMember, Gateways, NodeStatus
 from iris_py.cli.settings import Settings
-from iris_py.federation.calling import encode_outcome
+from iris_py.federation.calls import encode_outcome
 from iris_py.observe.histogram import Histogram
 from iris_py.observe.node_name import NodeName
 from iris_py.observe.queries import About

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from iris_py.federation.health import (
+from iris_py.federation.bundle import (
     BROKEN_S,
     FORGIVEN_S,
     PROBE_BUSY_S,

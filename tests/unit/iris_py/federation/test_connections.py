@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from iris_py.federation import lines
-from iris_py.federation.calling import encode_outcome
-from iris_py.federation.dials import PAUSES_MAX
-from iris_py.federation.events import BundleChanged
-from iris_py.federation.health import SUSPECT_S
-from iris_py.federation.lines import (
+from iris_py.federation import connections
+from iris_py.federation.bundle import SUSPECT_S
+from iris_py.federation.calls import encode_outcome
+from iris_py.federation.connections import (
     CONNECTION_REST_S,
     CONNECTION_RETRY_S,
     CONNECTION_TRIES_MAX,
     HandshakeRefused,
 )
+from iris_py.federation.dials import PAUSES_MAX
+from iris_py.federation.events import BundleChanged
 from iris_py.link.events import HANDSHAKE_LATE
 from iris_security import CloudKey
 from tests.unit.iris_py.federation.pair import FIRST, KEYS, SECOND, Gateway, Hall, one_each, settings_of, two_clouds
@@ -360,7 +360,7 @@ def test_a_key_that_is_removed_while_it_is_dialled_is_not_let_in(moment_s: float
 
 def test_strangers_make_room_for_others() -> None:
     hall, (us,), (eu,) = two_clouds()
-    assert eu.core.lines.handshakes_max == lines.HANDSHAKES_MAX
+    assert eu.core.lines.handshakes_max == connections.HANDSHAKES_MAX
     eu.core.lines.handshakes_max = 8
     for number in range(50):
         link = eu.core.accepted(f"10.9.0.{number % 2}", hall.now)
@@ -378,7 +378,7 @@ def test_strangers_make_room_for_others() -> None:
 
 
 def test_a_neighbour_has_so_many_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "BUNDLES_MAX", 2)
+    monkeypatch.setattr(connections, "BUNDLES_MAX", 2)
     hall, near, (eu,) = two_clouds(us=3)
     hall.advance(10.0)
     assert len(eu.bundles("us")) == 2

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from iris_py import errors
-from iris_py.federation.calling import (
+from iris_py.federation.calls import (
     ANCHORED,
     CALL_OVERHEAD_BYTES,
     IDENTIFIED,

@@ -19,8 +19,15 @@ from iris_overlay.timers import DeadlineTable
 from iris_py.federation.bundle import Bundle
 from iris_py.federation.dials import draw_pause
 from iris_py.federation.frames import LINE_GROUP
-from iris_py.federation.handshake import FederationHandshake, pairs_of
-from iris_py.federation.hello import BUNDLE_ID_BYTES, HelloError, LineHello, decode_hello, encode_hello
+from iris_py.federation.handshake import (
+    BUNDLE_ID_BYTES,
+    FederationHandshake,
+    HelloError,
+    LineHello,
+    decode_hello,
+    encode_hello,
+    pairs_of,
+)
 from iris_py.federation.neighbour import BUNDLES_MAX, Neighbour
 from iris_py.link.events import HANDSHAKE_LATE, CloseReason, LinkClosed, LinkOpened, LinkState, PeerIdentified
 from iris_py.link.link import Link
