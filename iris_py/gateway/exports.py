@@ -17,11 +17,9 @@ from iris_py.errors import ConfigurationError, IrisError, NotExported, Overloade
 from iris_py.federation import frames, items
 from iris_py.federation.calls import encode_outcome
 from iris_py.federation.items import Item, ItemError
-from iris_py.gateway.flow import BLOCKING, PLAIN
-from iris_py.gateway.item_queue import ItemQueue, Memory
-from iris_py.gateway.meter import wait_for_limits
-from iris_py.gateway.streams import READY, Refusal
-from iris_py.gateway.veil import passed_headers
+from iris_py.gateway.imports import BLOCKING, PLAIN, ItemQueue, Memory
+from iris_py.gateway.privacy import passed_headers
+from iris_py.gateway.streams import READY, Refusal, wait_for_limits
 from iris_py.patterns.topic.names import TopicTrie, literal_prefix, parse_pattern, parse_topic
 from iris_py.wire.headers import Headers
 from iris_py.wire.imported import STREAM_BYTES
@@ -36,8 +34,7 @@ if TYPE_CHECKING:
     from iris_py.federation.limits import RuleLimits
     from iris_py.federation.rules import ExportRule, RuleTable
     from iris_py.federation.settings import FederationSettings
-    from iris_py.gateway.channel import Channel
-    from iris_py.gateway.streams import Streams
+    from iris_py.gateway.streams import Channel, Streams
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.names import Tokens
 

@@ -41,18 +41,16 @@ from iris_py.federation.events import (
 )
 from iris_py.federation.names import gateway_cluster
 from iris_py.federation.settings import check_identity
-from iris_py.files.audit import AuditFile
 from iris_py.files.secrets import expand_home
-from iris_py.gateway.auditor import Auditor
+from iris_py.gateway.audit import AuditFile, Auditor
 from iris_py.gateway.cloud_events import CloudEvents
 from iris_py.gateway.counts import Counts
 from iris_py.gateway.exports import Exports, Pseudonyms
 from iris_py.gateway.metrics import GatewayCollector
 from iris_py.gateway.probing import Probing
-from iris_py.gateway.publishing import Publishing
-from iris_py.gateway.relay import CONCURRENCY, TUNNELS_MAX, RelayServer
+from iris_py.gateway.publications import Publishing
 from iris_py.gateway.republishing import Republishing
-from iris_py.gateway.requests import Requests
+from iris_py.gateway.requests import CONCURRENCY, TUNNELS_MAX, RelayServer, Requests
 from iris_py.gateway.stand_ins import StandIns
 from iris_py.gateway.streams import Streams
 from iris_py.gateway.subscriptions import Subscriptions

@@ -1,4 +1,7 @@
-"""Gateways by the file that their operator writes: for `iris gateway`, and for programs that have one in them."""
+"""Gateways by the file that their operator writes: for `iris gateway`, and for programs that have one in them.
+
+The files of a gateway: its settings, and the private key of its cloud.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from iris_py.api.opening import Opening
 from iris_py.errors import ConfigurationError
-from iris_py.federation.settings import check_identity, check_secrets
-from iris_py.files.federation import read_identity, read_settings
+from iris_py.federation.settings import FILE_BYTES_MAX, check_identity, check_secrets, parse_settings
+from iris_py.files.secrets import Exposure, check_path, expand_home, read_cloud_key, read_exposed
 from iris_py.gateway.gateway import Gateway, start_gateway
 from iris_security import CloudKey
 
@@ -19,7 +22,42 @@ if TYPE_CHECKING:
     from iris_py.api.node import Node
     from iris_py.federation.settings import FederationSettings
 
-__all__ = ["CloudKey", "load", "open_gateway", "reload_gateway"]
+__all__ = ["CloudKey", "load", "open_gateway", "read_identity", "read_settings", "reload_gateway"]
+
+
+def read_settings(path: Path) -> FederationSettings:
+    """Read the settings of a gateway from its file.
+
+    Raises:
+        ConfigurationError: It cannot be read, others may write it, or something in it is wrong; then the text has a line for
+            each mistake.
+    """
+    check_path(path, "FILE")
+    try:
+        content, exposure = read_exposed(path, FILE_BYTES_MAX)
+    except OSError as exc:
+        raise ConfigurationError(f"{path} cannot be read: {exc.strerror}. Correct the path or its permissions.") from exc
+    if exposure is Exposure.WRITABLE:
+        raise ConfigurationError(f"other users can write {path}, and so export what they like. Run: chmod go-w {path}")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as exc:
+        line = content.count(b"\n", 0, exc.start) + 1
+        raise ConfigurationError(f"{path.name}:{line}: this is not UTF-8. Save the file as UTF-8.") from None
+    return parse_settings(text, path.name)
+
+
+def read_identity(settings: FederationSettings, path: Path) -> CloudKey:
+    """Read the private key of the cloud from the file that the settings name; a relative path starts where they are.
+
+    Args:
+        settings: Those of the gateway.
+        path: The file that they come from.
+
+    Raises:
+        ConfigurationError: The file is missing, can be written by others, or holds no such key.
+    """
+    return read_cloud_key(path.parent / expand_home(Path(settings.gateway.identity_file), "identity_file"), "identity_file")
 
 
 def open_gateway(node: Node, file: str | Path) -> Opening[Gateway]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from iris_py.api.failures import is_cancelled
 from iris_py.errors import ConfigurationError, IrisError, MessageTooLarge
 from iris_py.federation.names import gateway_cluster
-from iris_py.gateway.feed import Feed
+from iris_py.gateway.imports import Feed
 from iris_py.logs import EventLogger
 from iris_py.peers.keyed import first_of, slot_of
 from iris_py.wire.headers import decode_headers, visible_headers
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iris_py.federation.items import Item
     from iris_py.federation.rules import ImportRule
     from iris_py.federation.settings import FederationSettings
-    from iris_py.gateway.item_queue import ItemQueue
+    from iris_py.gateway.imports import ItemQueue
     from iris_py.gateway.subscriptions import Subscriptions
 
 logger = EventLogger("iris_py.federation")

@@ -19,8 +19,8 @@ from iris_py.defaults import TUNNEL_TIMEOUT_S
 from iris_py.errors import CloudUnavailable, IrisError, MemberLost
 from iris_py.federation import frames
 from iris_py.federation.calls import UNEXECUTED, Call, Status, decode_outcome, encode_outcome
-from iris_py.gateway.passing import splice_on
-from iris_py.gateway.relay import CONCURRENCY, TUNNELS_MAX, StandInServer
+from iris_py.gateway.requests import CONCURRENCY, TUNNELS_MAX, StandInServer
+from iris_py.gateway.splice import splice_on
 from iris_py.gateway.streams import Refusal
 from iris_py.logs import EventLogger
 from iris_py.peers.group import SUBJECT_BYTES
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from iris_py.federation.events import CountTold
     from iris_py.federation.rules import ImportRule, Offer
     from iris_py.federation.settings import FederationSettings
-    from iris_py.gateway.relay import RelayServer
-    from iris_py.gateway.requests import Requests
+    from iris_py.gateway.requests import RelayServer, Requests
     from iris_py.gateway.streams import Streams
     from iris_py.patterns.request.registration import Execution
 

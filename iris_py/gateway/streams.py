@@ -3,20 +3,26 @@
 *Out*: a node opens a tunnel to the cluster of gateways, whose header ``iris-op`` says what it is for. The first message of the
 gateway is an outcome (:mod:`iris_py.federation.calls`): an empty reply if the rest follows, or the error that it ends with.
 *In*: a neighbour offers a channel, which is accepted or refused with such an outcome.
+
+Channels as a gateway holds them: streams of messages to a gateway of another cloud.
+
+Meters: the bytes of one stream to another cloud, counted and slowed as its rule says (docs/design.md 15.82).
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.api.failures import is_cancelled
+from iris_py.api.stream import MessageStream
 from iris_py.errors import CloudUnavailable, IrisError, NotExported, RequestTimeout, TunnelBroken, TunnelClosed
 from iris_py.federation import frames
 from iris_py.federation.calls import encode_outcome
+from iris_py.federation.channels import FAR_SIDE, ChannelEnd
 from iris_py.federation.events import ChannelOpened, ChannelRefused, ChannelWithdrawn
 from iris_py.federation.names import OP_HEADER
-from iris_py.gateway.channel import Channel
 from iris_py.logs import EventLogger
 from iris_py.patterns.tunnel.stream import Failure
 
@@ -26,12 +32,111 @@ if TYPE_CHECKING:
     from iris_py.api.node import Node
     from iris_py.api.tunnel import Tunnel
     from iris_py.federation.bundle import Bundle
-    from iris_py.federation.channels import ChannelEnd
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import ChannelOffer
     from iris_py.federation.frames import Entry
+    from iris_py.federation.limits import Account, RuleLimits
     from iris_py.net.driver import Driver
     from iris_py.wire.headers import Headers
+
+
+class Meter:
+    """The meter of one stream.
+
+    Args:
+        limits: Those of its rule.
+        account: That of its rule.
+    """
+
+    def __init__(self, limits: RuleLimits, account: Account) -> None:
+        self._limits = limits
+        self._account = account
+        self._loop = asyncio.get_running_loop()
+
+    def send(self, size: int, *, is_last: bool) -> float:
+        """Count bytes that are to go to the neighbour, if the limits allow them.
+
+        Args:
+            size: How many.
+            is_last: Whether a message ends with them.
+
+        Returns:
+            0 if they may go; otherwise in how many seconds they may, and nothing was counted.
+        """
+        wait_s = self._limits.pass_stream(size, self._loop.time(), is_out=True)
+        if not wait_s:
+            self._account.sent(is_last, size)
+        return wait_s
+
+    def receive(self, size: int, *, is_last: bool) -> float:
+        """Count bytes that came from the neighbour, if the limits allow them, as :meth:`send`."""
+        wait_s = self._limits.pass_stream(size, self._loop.time(), is_out=False)
+        if not wait_s:
+            self._account.received(is_last, size)
+        return wait_s
+
+    async def wait_to_send(self, size: int) -> None:
+        """Count a message that is to go to the neighbour, as soon as the limits allow it."""
+        await _sleep(partial(self.send, size, is_last=True))
+
+    async def wait_to_receive(self, size: int) -> None:
+        """Count a message that came from the neighbour, as soon as the limits allow it."""
+        await _sleep(partial(self.receive, size, is_last=True))
+
+
+async def _sleep(wait_s: Callable[[], float]) -> None:
+    """Sleep as long as it says, until it says 0."""
+    left = wait_s()
+    while left:
+        await asyncio.sleep(left)
+        left = wait_s()
+
+
+async def wait_for_limits(limits: RuleLimits, size: int, *, is_out: bool) -> None:
+    """Wait until so many bytes may pass, and count them.
+
+    Args:
+        limits: Those of the rule.
+        size: How many.
+        is_out: Whether they go out of this cloud.
+    """
+    now = asyncio.get_running_loop().time
+    await _sleep(lambda: limits.pass_stream(size, now(), is_out=is_out))
+
+
+class Channel(MessageStream[ChannelEnd]):
+    """An ordered two-way stream of messages between two gateways. It ends as tunnels do, and raises what they raise.
+
+    Args:
+        end: The end of it that is here.
+        name: The name that it is for, as users of this cloud write it, for errors: ``databases@eu``.
+        cloud: The alias of the other cloud.
+        wake: Is called when there is something to send.
+    """
+
+    def __init__(self, end: ChannelEnd, name: str, cloud: str, wake: Callable[[], None]) -> None:
+        super().__init__(end, wake)
+        self._name = name
+        self._cloud = cloud
+
+    @property
+    def cluster(self) -> str:
+        """The name that it is for."""
+        return self._name
+
+    @property
+    def cloud(self) -> str:
+        """The alias of the other cloud."""
+        return self._cloud
+
+    @property
+    def _other_side(self) -> str:
+        return self._cloud
+
+    def __repr__(self) -> str:
+        side = "from" if self._core.id & FAR_SIDE else "to"
+        return f"<Channel {self._core.id & ~FAR_SIDE} for {self._name!r} {side} {self._cloud}>"
+
 
 logger = EventLogger("iris_py.federation")
 

@@ -18,9 +18,7 @@ from iris_py.federation import frames, items
 from iris_py.federation.interest import covers, intersection
 from iris_py.federation.items import ItemError
 from iris_py.federation.rules import specificity
-from iris_py.gateway.feed import Feed, TunnelFeed
-from iris_py.gateway.flow import Flow
-from iris_py.gateway.item_queue import ItemQueue
+from iris_py.gateway.imports import Feed, Flow, ItemQueue, TunnelFeed
 from iris_py.gateway.streams import READY, Refusal
 from iris_py.logs import EventLogger
 from iris_py.patterns.topic.names import parse_pattern

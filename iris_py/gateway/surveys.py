@@ -28,10 +28,9 @@ from iris_py.federation.calls import (
     encode_stop_after,
 )
 from iris_py.federation.names import STOP_HEADER
-from iris_py.gateway.meter import Meter
-from iris_py.gateway.passing import pass_on, while_wanted
-from iris_py.gateway.streams import Refusal
-from iris_py.gateway.veil import headers_for_members, hide_members
+from iris_py.gateway.privacy import headers_for_members, hide_members
+from iris_py.gateway.splice import pass_on, while_wanted
+from iris_py.gateway.streams import Meter, Refusal
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked
 from iris_py.wire import packets
 
@@ -43,8 +42,7 @@ if TYPE_CHECKING:
     from iris_py.federation.calls import Said
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import ChannelOffer
-    from iris_py.gateway.channel import Channel
-    from iris_py.gateway.streams import Streams
+    from iris_py.gateway.streams import Channel, Streams
     from iris_py.patterns.survey import SurveyEvent
     from iris_py.wire.headers import Headers
 

@@ -15,11 +15,9 @@ from iris_py.federation import frames
 from iris_py.federation.calls import encode_outcome
 from iris_py.federation.limits import PLACE_WAIT_S
 from iris_py.federation.names import WAITS, WAITS_HEADER
-from iris_py.gateway.meter import Meter
-from iris_py.gateway.passing import pass_on
-from iris_py.gateway.splice import splice
-from iris_py.gateway.streams import Refusal
-from iris_py.gateway.veil import headers_for_members, hide_members
+from iris_py.gateway.privacy import headers_for_members, hide_members
+from iris_py.gateway.splice import pass_on, splice
+from iris_py.gateway.streams import Meter, Refusal
 from iris_py.peers.member import OWN_ONLY
 
 if TYPE_CHECKING:

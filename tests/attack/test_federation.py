@@ -21,7 +21,7 @@ from iris_py.federation.connections import HANDSHAKES_MAX
 from iris_py.federation.handshake import DEFAULT_OFFER, MAGIC, VERSION_MAX, VERSION_MIN
 from iris_py.federation.neighbour import REFUSALS_BURST, REFUSALS_PER_S
 from iris_py.federation.openings import OFFERS_MAX
-from iris_py.gateway.publishing import VIOLATIONS_MAX
+from iris_py.gateway.publications import VIOLATIONS_MAX
 from iris_py.link.handshake import FORMAT
 from iris_py.link.lanes import UNICAST
 from iris_py.patterns.request import deduplication

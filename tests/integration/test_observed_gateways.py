@@ -19,7 +19,7 @@ from iris_py.cli import federation as command
 from iris_py.errors import NotExported
 from iris_py.federation.calls import Call, Op
 from iris_py.federation.settings import parse_settings
-from iris_py.gateway import auditor
+from iris_py.gateway import audit
 from iris_py.gateway.gateway import Gateway, start_gateway
 from iris_security import CloudKey, Secret
 
@@ -189,7 +189,7 @@ def test_the_same_place_says_whether_the_gateway_is_ready(tmp_path: Path) -> Non
 
 
 def test_the_audit_has_what_happened_and_no_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditor, "TOTALS_S", 0.3)
+    monkeypatch.setattr(audit, "TOTALS_S", 0.3)
     path = tmp_path / "audit.jsonl"
 
     async def main() -> None:
@@ -229,7 +229,7 @@ def test_a_full_disk_stops_no_gateway(
     async def main() -> None:
         async with joined(tmp_path) as pair:
             await pair.caller.request("databases@eu", b"before", timeout=PATIENCE_S)
-            monkeypatch.setattr("iris_py.files.audit.os.write", refuse)
+            monkeypatch.setattr("iris_py.gateway.audit.os.write", refuse)
             for _ in range(2):
                 lost = pair.eu.auditor.unwritten
                 await pair.caller.request("databases@eu", b"while it is full", timeout=PATIENCE_S)

@@ -203,7 +203,7 @@ def test_each_line_about_an_object_of_the_program_counts_for_it_alone() -> None:
 def test_only_what_reports_events_logs() -> None:
     allowed = {
         "iris_py/logs.py",
-        "iris_py/gateway/auditor.py",
+        "iris_py/gateway/audit.py",
         "iris_py/cli/lines.py",
         "iris_py/cli/outcome.py",
         "iris_py/cli/doctor/actual.py",

@@ -18,7 +18,7 @@ from tests.unit.iris_py.gateway.joined import JoinedChannels
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from iris_py.gateway.channel import Channel
+    from iris_py.gateway.streams import Channel
 
 WINDOW_BYTES = 100_000
 LARGE = bytes(range(250)) * 8000

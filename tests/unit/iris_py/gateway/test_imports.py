@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_py.federation.items import ITEM_MESSAGE_BYTES, PUBLICATIONS_MAX, Item
-from iris_py.gateway.item_queue import ItemQueue, Memory
+from iris_py.gateway.imports import ItemQueue, Memory
 
 ORIGIN, STREAM = b"o" * 16, b"s" * 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from iris_py.files.audit import AuditFile
+from iris_py.gateway.audit import AuditFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,9 +18,8 @@ from iris_py.errors import CloudUnavailable, IrisError, MemberLost, NotExported,
 from iris_py.federation import frames, items
 from iris_py.federation.calls import encode_outcome
 from iris_py.federation.items import Item, ItemError
-from iris_py.gateway.meter import wait_for_limits
-from iris_py.gateway.streams import READY, Refusal
-from iris_py.gateway.veil import passed_headers
+from iris_py.gateway.privacy import passed_headers
+from iris_py.gateway.streams import READY, Refusal, wait_for_limits
 from iris_py.logs import EventLogger
 from iris_py.patterns.topic.sequence import GapBook
 from iris_py.wire.headers import CLOUD_HEADER, NO_HEADERS, NUMBER_HEADER, ORIGIN_HEADER, Headers, decode_headers, encode_headers
@@ -36,9 +35,8 @@ if TYPE_CHECKING:
     from iris_py.federation.events import ChannelOffer
     from iris_py.federation.frames import Entry
     from iris_py.federation.rules import ExportRule
-    from iris_py.gateway.channel import Channel
     from iris_py.gateway.exports import Pseudonyms
-    from iris_py.gateway.streams import Streams
+    from iris_py.gateway.streams import Channel, Streams
     from iris_py.wire.headers import HeaderValue
 
 logger = EventLogger("iris_py.federation")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iris_py.errors import ConfigurationError
-from iris_py.files.federation import read_identity, read_settings
+from iris_py.gateway.opening import read_identity, read_settings
 from iris_security import CloudKey
 
 if TYPE_CHECKING:
