@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 import iris_py
 from benchmarks.harness import MEASURE_TIMEOUT_S, START_TIMEOUT_S, BenchmarkFailed, Sample, Section, Stage, Trial
 from benchmarks.worker import Parameters, end_with_parent, find_role, name_of, tell
-from iris_py.api.runner import loop_factory
+from iris_py.api.run import loop_factory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -14,15 +14,14 @@ if typing.TYPE_CHECKING:
     from iris_py.api.codec import Codec, CodecFormat
     from iris_py.api.connect import connect
     from iris_py.api.handler import Handler
-    from iris_py.api.health import Health
     from iris_py.api.info import Cloud, Member, Members
+    from iris_py.api.keys import RotationStatus
     from iris_py.api.membership import Membership
     from iris_py.api.node import Node
     from iris_py.api.options import OnFull
-    from iris_py.api.rekeying import RotationStatus
-    from iris_py.api.runner import run
-    from iris_py.api.sealed import Seal, Sealed
-    from iris_py.api.stopping import until_stopped
+    from iris_py.api.run import run, until_stopped
+    from iris_py.api.seal import Seal, Sealed
+    from iris_py.api.status import Health
     from iris_py.api.subscription import Subscription
     from iris_py.api.survey import Answers, Survey, SurveyFailure, SurveyReply
     from iris_py.api.tunnel import Tunnel
@@ -125,7 +124,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULES = {
-    "AdministrationKey": "api.rekeying",
+    "AdministrationKey": "api.keys",
     "Answers": "api.survey",
     "Cloud": "api.info",
     "CloudUnavailable": "errors",
@@ -138,7 +137,7 @@ _MODULES = {
     "EventRecord": "observe.journal",
     "Handler": "api.handler",
     "HandshakeError": "errors",
-    "Health": "api.health",
+    "Health": "api.status",
     "HedgeAfter": "patterns.request.retry",
     "IrisError": "errors",
     "Keyring": "config",
@@ -165,11 +164,11 @@ _MODULES = {
     "Retry": "patterns.request.retry",
     "RetryReason": "patterns.request.retry",
     "RotationIncomplete": "errors",
-    "RotationStatus": "api.rekeying",
+    "RotationStatus": "api.keys",
     "Route": "observe.reports",
-    "Seal": "api.sealed",
+    "Seal": "api.seal",
     "SealError": "errors",
-    "Sealed": "api.sealed",
+    "Sealed": "api.seal",
     "Secret": "config",
     "SlowSubscriber": "errors",
     "Statistics": "observe.statistics",
@@ -183,8 +182,8 @@ _MODULES = {
     "TunnelBroken": "errors",
     "TunnelClosed": "errors",
     "connect": "api.connect",
-    "run": "api.runner",
-    "until_stopped": "api.stopping",
+    "run": "api.run",
+    "until_stopped": "api.run",
 }
 
 if not typing.TYPE_CHECKING:

@@ -34,7 +34,7 @@ if typing.TYPE_CHECKING:
     from iris_py.api.hooks import HandlerHook, HandlerHooks, hooks_of
     from iris_py.api.opening import Opening
     from iris_py.api.options import OnFull, PublishOptions, RequestOptions, SubscribeOptions, SurveyOptions
-    from iris_py.api.sealed import SealLike, seal_parts
+    from iris_py.api.seal import SealLike, seal_parts
     from iris_py.api.threads import DaemonThreads
     from iris_py.api.unpicklable import Unpicklable
     from iris_py.defaults import (
@@ -145,7 +145,7 @@ _MODULES = {
     "PublishOptions": "api.options",
     "Question": "payloads",
     "RequestOptions": "api.options",
-    "SealLike": "api.sealed",
+    "SealLike": "api.seal",
     "SubscribeOptions": "api.options",
     "SurveyOptions": "api.options",
     "TypeForm": "payloads",
@@ -167,7 +167,7 @@ _MODULES = {
     "providers": "api.bulk",
     "read_secret_file": "files.secrets",
     "requirements": "extras",
-    "seal_parts": "api.sealed",
+    "seal_parts": "api.seal",
 }
 
 if not typing.TYPE_CHECKING:

@@ -10,7 +10,7 @@ from iris_py.api.base import SENT_PER_TURN_MAX
 from iris_py.api.failures import FailureLog
 from iris_py.api.hooks import HandlerHooks, hooks_of
 from iris_py.api.opening import Opening
-from iris_py.api.serving import Server, ServerType
+from iris_py.api.server import Server, ServerType
 from iris_py.api.subscription import Subscription
 from iris_py.api.topic import RUN_COST, Publishing
 from iris_py.defaults import HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS

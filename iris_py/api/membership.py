@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Coroutine
 
-    from iris_py.api.serving import Server
+    from iris_py.api.server import Server
     from iris_py.patterns.request.registration import Registration
 
 

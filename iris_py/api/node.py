@@ -15,28 +15,26 @@ from iris_overlay.groups.config import GroupConfig
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.api.arguments import check_flag, check_join_options, check_time
-from iris_py.api.broadcasting import Broadcasting
-from iris_py.api.clouds import clouds_of
+from iris_py.api.broadcast import Broadcasting
+from iris_py.api.cloud.requests import clouds_of
 from iris_py.api.codec import as_codec
 from iris_py.api.coded import coded_hooks
 from iris_py.api.crossing import Crossing
 from iris_py.api.draining import LAST_WORDS_S, wait_until_ended, wait_until_settled
 from iris_py.api.event_log import log_event
-from iris_py.api.explaining import Explaining
-from iris_py.api.health import Health, health_of
 from iris_py.api.hooks import HandlerHooks, hooks_of
 from iris_py.api.info import Cloud, Member, Members, describe
-from iris_py.api.keys import open_keyring
+from iris_py.api.keys import Rekeying, open_keyring
 from iris_py.api.membership import Membership
-from iris_py.api.observing import Observing
 from iris_py.api.opening import Opening
-from iris_py.api.rekeying import Rekeying
 from iris_py.api.request import Requesting, check_timeout
-from iris_py.api.sealed import Sealed
+from iris_py.api.seal import Sealed
 from iris_py.api.seeds import Seeds
-from iris_py.api.serving import Server, ServerType
+from iris_py.api.server import Server, ServerType
+from iris_py.api.status import Health, Observing, health_of
 from iris_py.api.survey import SurveyTaker
 from iris_py.api.surveying import Surveying
+from iris_py.api.trace import Explaining
 from iris_py.api.tunneling import Tunneling
 from iris_py.build import build
 from iris_py.defaults import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iris_py.api.sealed import SealLike
+    from iris_py.api.seal import SealLike
     from iris_py.patterns.request.retry import Retry
     from iris_py.patterns.topic.queue import OverflowPolicy
     from iris_py.wire.headers import HeaderValue

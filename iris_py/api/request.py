@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, get_args, overload
 
 from iris_py.api.arguments import check_flag
 from iris_py.api.base import NodeBase
-from iris_py.api.clouds import Crossings
+from iris_py.api.cloud.requests import Crossings
 from iris_py.api.codec import Codec, as_codec, decode, encode
 from iris_py.api.handler import handled_cluster
 from iris_py.api.options import OnFull
-from iris_py.api.sealed import SealedCall, as_seal
+from iris_py.api.seal import SealedCall, as_seal
 from iris_py.defaults import REQUEST_TIMEOUT_S
 from iris_py.errors import ConfigurationError, IrisError, MemberLost, Overloaded, RequestTimeout
 from iris_py.federation.names import CLOUD_MARK
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Unpack
 
-    from iris_py.api.clouds import Crossing
+    from iris_py.api.cloud.requests import Crossing
     from iris_py.api.codec import AnyCodec, CallerCodec, CodecFormat
     from iris_py.api.options import RequestOptions
-    from iris_py.api.sealed import SealLike
+    from iris_py.api.seal import SealLike
     from iris_py.payloads import Answer, BytesLike, Question, TypeForm
     from iris_py.wire.headers import HeaderValue
 

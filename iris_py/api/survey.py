@@ -22,7 +22,7 @@ from iris_py.wire import packets
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from iris_py.api.sealed import SealedCall
+    from iris_py.api.seal import SealedCall
     from iris_py.errors import IrisError
     from iris_py.patterns.survey import SurveyEvent
     from iris_py.tracing import Call

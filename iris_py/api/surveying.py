@@ -6,9 +6,9 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
+from iris_py.api.cloud.duplex import FarStreams
 from iris_py.api.codec import as_codec, decode, encode
-from iris_py.api.far_streams import FarStreams
-from iris_py.api.sealed import SealedCall, as_seal
+from iris_py.api.seal import SealedCall, as_seal
 from iris_py.api.survey import Survey
 from iris_py.defaults import SURVEY_TIMEOUT_S
 from iris_py.errors import ConfigurationError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.codec import AnyCodec, CallerCodec, CodecFormat
     from iris_py.api.options import SurveyOptions
-    from iris_py.api.sealed import Seal, SealLike
+    from iris_py.api.seal import Seal, SealLike
     from iris_py.payloads import Answer, BytesLike, Question, TypeForm
     from iris_py.wire.headers import Headers, HeaderValue
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 from iris_py.api.arguments import check_count, check_flag, check_name
 from iris_py.api.base import SENT_PER_TURN_MAX, NodeBase
+from iris_py.api.cloud.publications import FarPublishing
+from iris_py.api.cloud.topics import FarTopics, split_pattern
 from iris_py.api.codec import as_codec, encode, encode_some
 from iris_py.api.coded import CodedSubscription
-from iris_py.api.far_publishing import FarPublishing
-from iris_py.api.far_topics import FarTopics, split_pattern
 from iris_py.api.hooks import hook_of
 from iris_py.api.opening import Opening
 from iris_py.api.subscription import Subscription

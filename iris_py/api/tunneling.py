@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_py.api.arguments import check_window
-from iris_py.api.far_streams import FarStreams
+from iris_py.api.cloud.duplex import FarStreams
 from iris_py.api.opening import Opening
 from iris_py.api.request import check_on_full, check_timeout
 from iris_py.defaults import TUNNEL_TIMEOUT_S, TUNNEL_WINDOW_BYTES

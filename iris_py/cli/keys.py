@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, UnsetType, field
 
-from iris_py.api.keys import open_keyring
-from iris_py.api.rekeying import next_generations
+from iris_py.api.keys import next_generations, open_keyring
 from iris_py.cli.asking import complain_of
 from iris_py.cli.generations import Holder, describe_holdings, holdings_of
 from iris_py.cli.output import Line, Lines, Output, short_id
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from iris_py.api.rekeying import RotationStatus, RotationStep
+    from iris_py.api.keys import RotationStatus, RotationStep
     from iris_py.cli.settings import Settings
     from iris_py.config import Config
 

@@ -113,7 +113,7 @@ def execute(
     levels = (logging.ERROR if is_short else logging.WARNING, logging.INFO, logging.DEBUG)
     log_to_stderr(levels[min(verbosity, 2)], is_gateway=is_gateway)
     try:
-        from iris_py.api.runner import run
+        from iris_py.api.run import run
 
         code = run(command(), leave_on_sigterm=False)  # what is to leave says so itself: see serving
         sys.stdout.flush()  # what is buffered may still meet a closed pipe, and must do so in here

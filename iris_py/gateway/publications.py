@@ -12,8 +12,8 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from iris_py.api.cloud.publications import PUBLISH_OP, RESUMES_HEADER
 from iris_py.api.failures import is_cancelled
-from iris_py.api.far_publishing import PUBLISH_OP, RESUMES_HEADER
 from iris_py.errors import CloudUnavailable, IrisError, MemberLost, NotExported, Overloaded, TunnelBroken, TunnelClosed
 from iris_py.federation import frames, items
 from iris_py.federation.calls import encode_outcome

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from iris_py.api.serving import Server
+from iris_py.api.server import Server
 from iris_py.errors import IrisError, RemoteError, TooManyMembersLost
 from iris_py.federation.calls import Op, Status, decode_call, decode_outcome, encode_outcome, is_given_up
 from iris_py.gateway.privacy import headers_for_members, hide_members, wishes_of

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from iris_py.api.cloud.topics import BLOCK_HEADER, SUBSCRIBE_OP
 from iris_py.api.failures import is_cancelled
-from iris_py.api.far_topics import BLOCK_HEADER, SUBSCRIBE_OP
 from iris_py.errors import CloudUnavailable, ConfigurationError, NotExported, Overloaded, TunnelBroken, TunnelClosed
 from iris_py.federation import frames, items
 from iris_py.federation.interest import covers, intersection

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_py.api.health import Health
 from iris_py.api.opening import Closable, Opening
+from iris_py.api.status import Health
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
 from iris_py.metrics.prometheus import NodeCollector

@@ -7,11 +7,11 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
+from iris_py.api.cloud.topics import split_pattern
 from iris_py.api.codec import as_codec
-from iris_py.api.far_topics import split_pattern
 from iris_py.api.handler import Handler
 from iris_py.api.node import Node
-from iris_py.api.sealed import Sealed, as_seal
+from iris_py.api.seal import Sealed, as_seal
 from iris_py.errors import ConfigurationError
 from iris_py.node.refusals import refusals
 from iris_py.patterns.topic.names import parse_pattern
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from iris_py.api.codec import AnyCodec, Codec, CodecFormat
     from iris_py.api.membership import Membership
     from iris_py.api.options import JoinOptions, SubscribeOptions
-    from iris_py.api.sealed import Seal, SealLike
+    from iris_py.api.seal import Seal, SealLike
     from iris_py.api.subscription import Subscription
     from iris_py.service.hooks import HookPlan
 

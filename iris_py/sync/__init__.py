@@ -13,11 +13,11 @@ loop in a thread of its own. Everything may be used from every thread; an interr
 """
 
 from iris_py.api.codec import Codec, CodecFormat
-from iris_py.api.health import Health
 from iris_py.api.info import Cloud, Member
+from iris_py.api.keys import RotationStatus
 from iris_py.api.options import OnFull
-from iris_py.api.rekeying import RotationStatus
-from iris_py.api.sealed import Seal, Sealed
+from iris_py.api.seal import Seal, Sealed
+from iris_py.api.status import Health
 from iris_py.api.survey import Answers, SurveyFailure, SurveyReply
 from iris_py.config import Config
 from iris_py.errors import (

@@ -28,7 +28,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
 from iris_py.api.hooks import contain
-from iris_py.api.runner import loop_factory
+from iris_py.api.run import loop_factory
 from iris_py.api.threads import DaemonThreads
 from iris_py.errors import ConfigurationError, NodeClosed
 

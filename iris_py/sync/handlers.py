@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from iris_py.api import handler as inner
-from iris_py.api.sealed import Sealed
+from iris_py.api.seal import Sealed
 from iris_py.payloads import Question, Reply
 from iris_py.sync.documented import documented_as
 from iris_py.sync.tunnel import Tunnel

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from iris_py.api.codec import AnyCodec, CallerCodec, Codec, CodecFormat
-    from iris_py.api.health import Health
     from iris_py.api.info import Cloud, Member
+    from iris_py.api.keys import RotationStatus, RotationStep
     from iris_py.api.options import (
         JoinOptions,
         OnFull,
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
         SubscribeOptions,
         SurveyOptions,
     )
-    from iris_py.api.rekeying import RotationStatus, RotationStep
-    from iris_py.api.sealed import SealLike
+    from iris_py.api.seal import SealLike
+    from iris_py.api.status import Health
     from iris_py.api.subscription import Callback
     from iris_py.config import Config
     from iris_py.observe.journal import EventRecord

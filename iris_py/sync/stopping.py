@@ -1,4 +1,4 @@
-"""Stop a program of plain functions: see :mod:`iris_py.api.stopping`.
+"""Stop a program of plain functions: see :mod:`iris_py.api.run`.
 
 Signals are handled in the main thread, in the middle of whatever it does. So what handles them waits for nothing, and logs
 nothing. Only when the program is over, and the main thread waits for others or runs exit functions, the nodes are closed there.
@@ -12,8 +12,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from iris_py.api import stopping
-from iris_py.api.stopping import REPEATED_S, SIGNALS, check_main_thread, check_signals, end_at_once
+from iris_py.api import run
+from iris_py.api.run import REPEATED_S, SIGNALS, check_main_thread, check_signals, end_at_once
 from iris_py.logs import EventLogger
 from iris_py.net.service_manager import service_manager
 from iris_py.sync.background import acquire, background, is_program_over, is_shutting_down, refuse_event_loops, shut_down
@@ -29,7 +29,7 @@ _came_at = 0.0
 _waiter: threading.Lock | None = None
 
 
-@documented_as(stopping.until_stopped)
+@documented_as(run.until_stopped)
 def until_stopped(*, signals: Sequence[signal.Signals] = SIGNALS) -> signal.Signals:
     global _waiter
     check_main_thread()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import iris_py as iris
 import iris_py.sync
-from iris_py.api import stopping
+from iris_py.api import run
 from iris_py.sync import stopping as sync_stopping
 
 for module in (stopping, sync_stopping):
@@ -27,7 +27,7 @@ NAME, LOOP, RELEASED = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 def is_waiting() -> bool:
     """Tell whether the program waits for a signal."""
     handler = signal.getsignal(signal.SIGINT)  # set a few steps after there is a waiter
-    return handler is sync_stopping._handle or any(each._waiting for each in list(stopping._stoppings.values()))
+    return handler is sync_stopping._handle or any(each._waiting for each in list(run._stoppings.values()))
 
 
 def answer(_request: iris.Request) -> bytes:

@@ -16,7 +16,7 @@ import pytest
 
 import iris_py as iris
 import iris_py.sync
-from iris_py.api.stopping import REPEATED_S
+from iris_py.api.run import REPEATED_S
 from tests import warm
 from tests.integration.conftest import PATIENCE_S, Loops
 
@@ -168,7 +168,7 @@ def test_waiting_that_is_given_up_leaves_signals_as_they_were(loops: Loops) -> N
 def test_signals_do_afterwards_what_they_did_before(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program goes on when run() has returned, and Ctrl-C is to end it then."""
     if how == "asyncio":
-        monkeypatch.setattr("iris_py.api.runner.loop_factory", lambda: None)
+        monkeypatch.setattr("iris_py.api.run.loop_factory", lambda: None)
 
     def own(_number: int, _frame: object) -> None: ...
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
-from iris_py.api.far_publishing import ASK_TIMEOUT_S, REST_S
+from iris_py.api.cloud.publications import ASK_TIMEOUT_S, REST_S
 from iris_py.testing import run
 from iris_py.testing.federation import VirtualFederation
 

@@ -14,7 +14,7 @@ import pytest
 
 import iris_py as iris
 from iris_py.api.base import SENT_PER_TURN_MAX
-from iris_py.api.broadcasts import QUEUE_BYTES_MAX
+from iris_py.api.broadcast import QUEUE_BYTES_MAX
 from iris_py.link.config import LinkConfig
 from iris_py.testing import NodeSimulation, VirtualLoop, VirtualNetwork, run
 from iris_py.testing.virtual import run_in_network

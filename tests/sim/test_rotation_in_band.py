@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
-from iris_py.api.rekeying import next_number
+from iris_py.api.keys import next_number
 from iris_py.errors import MemberLost, NoMembers, RequestTimeout
 from iris_py.testing import NodeSimulation, run
 from iris_security import AdministrationKey, Keyring, Secret
@@ -18,7 +18,7 @@ from iris_security.administration import Rank
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from iris_py.api.rekeying import RotationStep
+    from iris_py.api.keys import RotationStep
     from iris_py.link.link import Link
     from iris_security import SignedGenerations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
-from iris_py.api import sealed as sealing
+from iris_py.api import seal as sealing
 from iris_py.testing import NodeSimulation, run
 from iris_py.wire import packets
 from iris_security.sealed import REQUEST_OVERHEAD_BYTES, WINDOW_MS

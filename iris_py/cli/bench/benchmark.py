@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from iris_py.api.stopping import SIGNALS, stopping_of
+from iris_py.api.run import SIGNALS, stopping_of
 from iris_py.cli.bench.against import Onlooker
 from iris_py.cli.bench.caveats import find_warnings
 from iris_py.cli.bench.crew import Crew

@@ -11,7 +11,7 @@ from iris_py.cli.settings import Settings, with_settings
 from iris_py.defaults import ROTATION_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from iris_py.api.rekeying import RotationStep
+    from iris_py.api.keys import RotationStep
 
 app = make_group("keys", "Make secrets and keys, rotate secrets in files or in a running network, and find your own.")
 

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from iris_py.api.health import Health
+from iris_py.api.status import Health
 from iris_py.metrics.families import Family
 from iris_py.metrics.prometheus import ProgramFamily
 

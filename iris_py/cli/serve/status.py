@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from iris_py.api.health import Health
+from iris_py.api.status import Health
 from iris_py.metrics.families import Family
 
 if TYPE_CHECKING:

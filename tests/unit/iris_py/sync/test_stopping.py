@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_py.api.stopping import SIGNALS
+from iris_py.api.run import SIGNALS
 from iris_py.sync import stopping
 
 if TYPE_CHECKING:

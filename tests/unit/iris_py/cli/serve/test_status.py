@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from iris_py.api.health import Health
+from iris_py.api.status import Health
 from iris_py.cli.serve.messages import Told
 from iris_py.cli.serve.status import REASONS_MAX, WorkersStatus, merge
 from iris_py.metrics.families import Family, Histogram

@@ -12,7 +12,7 @@ import contextlib
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from iris_py.api.gateway_tunnels import open_gateway_tunnel, read_outcome
+from iris_py.api.cloud.duplex import open_gateway_tunnel, read_outcome
 from iris_py.errors import IrisError, MemberLost, NodeClosed, Overloaded, RequestTimeout, TunnelBroken, TunnelClosed
 from iris_py.federation import items
 from iris_py.federation.items import Item, ItemError

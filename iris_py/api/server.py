@@ -11,7 +11,7 @@ from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from iris_py.api.broadcasts import BroadcastQueue
+from iris_py.api.broadcast import BroadcastQueue
 from iris_py.api.draining import Call, running_call
 from iris_py.api.failures import FailureLog, is_cancelled, is_interrupt
 from iris_py.api.handler import check_answers, context_of_calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from iris_py.api.asking import Asking
+from iris_py.api.introspection import Asking
 from iris_py.api.request import check_timeout
 from iris_py.defaults import ASK_TIMEOUT_S
 from iris_py.observe.reports import Candidate, Trace

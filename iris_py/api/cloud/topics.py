@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from iris_py.api.cloud.duplex import open_gateway_tunnel, read_outcome
 from iris_py.api.failures import is_cancelled
-from iris_py.api.gateway_tunnels import open_gateway_tunnel, read_outcome
 from iris_py.api.subscription import Subscription
 from iris_py.errors import (
     CloudUnavailable,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_py.api import stopping
-from iris_py.api.stopping import Stopping, until_stopped, use_stopping
+from iris_py.api import run
+from iris_py.api.run import Stopping, until_stopped, use_stopping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ def handler() -> Iterator[object]:
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The signals that would have ended the process at once."""
     numbers: list[int] = []
-    monkeypatch.setattr(stopping, "end_at_once", numbers.append)
+    monkeypatch.setattr(run, "end_at_once", numbers.append)
     return numbers
 
 
@@ -66,7 +66,7 @@ def test_everybody_who_waits_goes_on_also_who_comes_later() -> None:
 def test_a_second_signal_is_the_same_wish_or_ends_the_process(
     monkeypatch: pytest.MonkeyPatch, ended: list[int], repeated_s: float, ends: list[int]
 ) -> None:
-    monkeypatch.setattr(stopping, "REPEATED_S", repeated_s)
+    monkeypatch.setattr(run, "REPEATED_S", repeated_s)
 
     async def main() -> None:
         waiting = await begin(WISH)
@@ -112,7 +112,7 @@ def test_a_signal_cancels_the_main_task_when_nobody_waits_for_it() -> None:
         signal.signal(WISH, signal.SIG_DFL)
         stopping = Stopping()
         use_stopping(stopping)
-        stopping.cancel_by(WISH)
+        run.cancel_by(WISH)
         await come(WISH)
         raise AssertionError("it was not cancelled")
 
@@ -133,7 +133,7 @@ def test_who_waits_no_more_gives_back_what_was_not_the_main_tasks(handler: objec
         signal.signal(WISH, signal.SIG_DFL)
         stopping = Stopping()
         use_stopping(stopping)
-        stopping.cancel_by(WISH)
+        run.cancel_by(WISH)
         waiting = await begin(WISH, OTHER)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)

@@ -12,7 +12,7 @@ import pytest
 import iris_py as iris
 import iris_py.sync
 from iris_py.api.hooks import HandlerHook, hooks_of
-from iris_py.api.sealed import SealedCall, SealedFailure, as_seal
+from iris_py.api.seal import SealedCall, SealedFailure, as_seal
 from iris_py.patterns.messages import Request
 from iris_security.keyring import GENERATIONS_MAX
 
