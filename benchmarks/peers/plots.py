@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks.peers.figures import OURS
 from benchmarks.peers.system import Kind
 from benchmarks.peers.systems import find_system
-from iris_py.cli.simulate.plots import prepare, save_svg
+from iris_py.cli.simulate.report import prepare, save_svg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -84,7 +84,7 @@ def _explain_usage(error: BaseException) -> int:
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        from iris_py.cli.versions import print_version
+        from iris_py.cli.version import print_version
 
         print_version()
         raise typer.Exit

@@ -6,8 +6,8 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from iris_py.cli.asking import complain_of, exit_code_of, summary_of
-from iris_py.cli.monitoring import read_duration
+from iris_py.cli.monitor import read_duration
+from iris_py.cli.network import complain_of, exit_code_of, summary_of
 from iris_py.cli.outcome import complain
 from iris_py.cli.output import Column, Line, Output, short_id
 from iris_py.cli.visiting import visit

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from iris_py.cli.asking import format_seconds
+from iris_py.cli.network import format_seconds
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Line, Lines, Output
 from iris_py.cli.visiting import visit

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import iris_py
+from iris_py.cli.join import describe_service, ending_by_signal, run_on_hangup, serving_status
 from iris_py.cli.lines import begin_timed_log, complain, tell
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Line, Lines, Output
-from iris_py.cli.serving import describe_service, ending_by_signal, run_on_hangup, serving_status
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.federation.description import RuleRow, describe
 from iris_py.gateway.gateway import start_gateway

@@ -7,7 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import iris_py
-from iris_py.cli.asking import (
+from iris_py.cli.failures import FailureLine, failure_lines, unserved_clusters
+from iris_py.cli.generations import Holder, describe_holdings, holdings_of, short_generations
+from iris_py.cli.network import (
     AskedSummary,
     Pair,
     complain_of,
@@ -18,11 +20,9 @@ from iris_py.cli.asking import (
     quantile_between,
     summary_of,
 )
-from iris_py.cli.calling import MembersSummary
-from iris_py.cli.failures import FailureLine, failure_lines, unserved_clusters
-from iris_py.cli.generations import Holder, describe_holdings, holdings_of, short_generations
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import AnyLine, Column, Line, Output, short_id
+from iris_py.cli.request import MembersSummary
 from iris_py.cli.visiting import visit
 from iris_py.federation.names import CLOUD_MARK
 from iris_py.observe.histogram import add_up

@@ -32,7 +32,7 @@ __all__ = [
 
 def complete_cluster(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of clusters that begin so, as far as this machine knows them."""
-    from iris_py.cli.completing import complete_cluster as find
+    from iris_py.cli.completion import complete_cluster as find
 
     return find(context.params, incomplete)
 

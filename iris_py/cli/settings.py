@@ -35,7 +35,7 @@ class ConnectArguments(TypedDict):
 
 
 def _complete_context(incomplete: str) -> list[str]:
-    from iris_py.cli.completing import complete_context
+    from iris_py.cli.completion import complete_context
 
     return complete_context(incomplete)
 

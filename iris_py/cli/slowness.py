@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from iris_py.cli.asking import format_seconds, rounded
 from iris_py.cli.lines import one_line
+from iris_py.cli.network import format_seconds, rounded
 from iris_py.cli.output import Line
 from iris_py.wire.names import GATEWAYS, RESERVED_NAMES
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from iris_py import NodeName
-    from iris_py.cli.asking import Pair
+    from iris_py.cli.network import Pair
     from iris_py.observe.statistics import ServiceStatistics
 
 __all__ = ["SLOW_TIMES", "SlowLine", "SlowMember", "find_slow", "handler_s", "say_slow", "slow_lines"]

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import iris_py
-from iris_py.cli import lists, monitoring, pinging, topology, tracing
+from iris_py.cli import lists, monitor, ping, topology, trace
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.settings import Settings
 from iris_py.cli.top import command as top
@@ -123,35 +123,35 @@ async def draw_topology(looking: Looking, path: Path, first: iris_py.Node) -> No
 async def compare_ways(looking: Looking, first: iris_py.Node) -> None:
     often: dict[str, Any] = {"count": 2, "interval_s": 0.0, "timeout_s": 5.0, "has_udp": True}
     for target in ("echo", first.id):
-        *pings, summary = await looking.lines("ping", pinging.ping, target, **often)
+        *pings, summary = await looking.lines("ping", ping.ping, target, **often)
         assert all(line[name] > 0 for line in pings for name in ("round_trip_s", "udp_s", "ring_s"))
         ways = {line["way"]: (line["sent"], line["lost"]) for line in summary["ways"]}
         assert ways["udp"] == ways["ring"] == (2, 0)
     once = {**often, "count": 1}
-    code, text = await looking.run(pinging.ping, first.id, **once, as_json=False)
+    code, text = await looking.run(ping.ping, first.id, **once, as_json=False)
     assert code == ExitCode.OK
     assert "\nudp   1 sent, 0 lost (0%), min " in text
     with patch.object(first._core.overlay, "receive_datagram"):
-        code, text = await looking.run(pinging.ping, first.id, **{**once, "timeout_s": 0.3}, as_json=False)
+        code, text = await looking.run(ping.ping, first.id, **{**once, "timeout_s": 0.3}, as_json=False)
     assert code == ExitCode.FAULT
     assert "  udp no answer  " in text
     assert "udp   1 sent, 1 lost (100%)" in text
 
 
 async def show_ways(looking: Looking, first: iris_py.Node, second: iris_py.Node) -> None:
-    *pings, summary = await looking.lines("ping", pinging.ping, "echo", count=3, interval_s=0.0, timeout_s=5.0)
+    *pings, summary = await looking.lines("ping", ping.ping, "echo", count=3, interval_s=0.0, timeout_s=5.0)
     assert {line["id"] for line in pings} == {first.id, second.id}
     assert (summary["sent"], summary["lost"]) == (3, 0)
     for target in (first.id, first.id[:10], first.address):
-        (ping, _summary) = await looking.lines("ping", pinging.ping, target, count=1, interval_s=0.0, timeout_s=5.0)
+        (ping, _summary) = await looking.lines("ping", ping.ping, target, count=1, interval_s=0.0, timeout_s=5.0)
         assert ping["id"] == first.id
     await compare_ways(looking, first)
-    code, text = await looking.run(pinging.ping, "f" * 32, count=1, interval_s=0.0, timeout_s=0.3, as_json=False)
+    code, text = await looking.run(ping.ping, "f" * 32, count=1, interval_s=0.0, timeout_s=0.3, as_json=False)
     assert (code, text.splitlines()[-1]) == (ExitCode.FAULT, "1 sent, 1 lost (100%)")
     with pytest.raises(iris_py.ConfigurationError, match="iris nodes"):
-        await looking.run(pinging.ping, "127.0.0.1:1", count=1, interval_s=0.0, timeout_s=1.0, as_json=False)
+        await looking.run(ping.ping, "127.0.0.1:1", count=1, interval_s=0.0, timeout_s=1.0, as_json=False)
     usual: dict[str, Any] = {"key": None, "prefer": None, "require": None, "timeout_s": 5.0}
-    traced = await looking.lines("trace", tracing.trace, "echo", text="hello", **usual)
+    traced = await looking.lines("trace", trace.trace, "echo", text="hello", **usual)
     by_kind = {line["kind"]: line for line in traced}
     assert by_kind["route"]["route"]["members"] == 2
     assert by_kind["way"]["member"] in {first.id, second.id}
@@ -163,11 +163,11 @@ async def show_ways(looking: Looking, first: iris_py.Node, second: iris_py.Node)
     assert by_kind["execution"]["queue_s"] < by_kind["execution"]["seconds"]
     assert 0 < by_kind["execution"]["run_s"] < by_kind["execution"]["seconds"]
     assert by_kind["summary"]["ends"]
-    code, text = await looking.run(tracing.trace, "echo", text=None, as_json=False, **{**usual, "require": "eu/b"})
+    code, text = await looking.run(trace.trace, "echo", text=None, as_json=False, **{**usual, "require": "eu/b"})
     assert code == 0
     assert f"member-> {second.id[:8]}" in text
     assert "not in the zone eu/b" in text
-    code, _text = await looking.run(tracing.trace, "nobody", text=None, as_json=False, **usual)
+    code, _text = await looking.run(trace.trace, "nobody", text=None, as_json=False, **usual)
     assert (code, "nobody serves 'nobody'" in looking.errors) == (ExitCode.NO_MEMBERS, True)
 
 
@@ -180,29 +180,29 @@ async def show_events(looking: Looking, first: iris_py.Node, second: iris_py.Nod
         "is_raw": False,
     }
     every: dict[str, Any] = {**watched, "kinds": [], "target": None, "since": "0", "count": 3}
-    watching, *events, summary = await looking.lines("monitor", monitoring.monitor, **every)
+    watching, *events, summary = await looking.lines("monitor", monitor.monitor, **every)
     assert (watching["kind"], watching["watched"]) == ("watching", 2)
     assert [event["kind"] for event in events] == ["event"] * 3
     assert [event["time"] for event in events] == sorted(event["time"] for event in events)
     assert (summary["events"], summary["watched"], summary["is_sample"]) == (3, 2, False)
     one = {**every, "target": first.id, "kinds": ["link_o"], "count": 1, "since": "0"}
-    code, text = await looking.run(monitoring.monitor, as_json=False, **one)
+    code, text = await looking.run(monitor.monitor, as_json=False, **one)
     opened = next(event for event in first.recent_events() if event.kind == "link_opened")
     assert re.fullmatch(
         rf"[\d:.]{{12}}  {first.id[:8]}  link_opened +{opened.node[:8]}    1  -  {re.escape(opened.node_name)}\n", text
     )
     assert (code, "watching 1 node; Ctrl-C" in looking.errors) == (0, True)
     late = {**every, "kinds": ["stalled"], "since": None, "count": 1, "timeout_s": 0.05}
-    assert (await looking.run(monitoring.monitor, as_json=False, **late))[0] == ExitCode.TIMEOUT
+    assert (await looking.run(monitor.monitor, as_json=False, **late))[0] == ExitCode.TIMEOUT
     assert "--timeout" in looking.errors
-    assert (await looking.run(monitoring.monitor, as_json=False, **{**late, "count": None}))[0] == ExitCode.OK
+    assert (await looking.run(monitor.monitor, as_json=False, **{**late, "count": None}))[0] == ExitCode.OK
     with pytest.raises(iris_py.ConfigurationError, match="Name one with --node"):
-        await looking.run(monitoring.monitor, as_json=False, **{**every, "since": "17"})
+        await looking.run(monitor.monitor, as_json=False, **{**every, "since": "17"})
     last = first.recent_events()[-1].number
     (event,) = [
         line
         for line in await looking.lines(
-            "monitor", monitoring.monitor, **{**one, "kinds": [], "since": str(last - 1), "is_raw": True}
+            "monitor", monitor.monitor, **{**one, "kinds": [], "since": str(last - 1), "is_raw": True}
         )
         if line["kind"] == "event"
     ]

@@ -1,4 +1,11 @@
-"""One measurement from its beginning to its end; what differs between requests, topics, tunnels and joins is in subclasses."""
+"""One measurement from its beginning to its end; what differs between requests, topics, tunnels and joins is in subclasses.
+
+The reasons why the figures of a measurement say less than they seem to.
+
+Progress of a measurement: a bar on a terminal, and nothing elsewhere.
+
+The other side of `iris bench --against`: members and subscribers of a network that runs, asked before and after.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +13,239 @@ import asyncio
 import os
 import sys
 from abc import ABC, abstractmethod
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final
 
+from iris_py import NodeName
 from iris_py.api.run import SIGNALS, stopping_of
-from iris_py.cli.bench.against import Onlooker
-from iris_py.cli.bench.caveats import find_warnings
 from iris_py.cli.bench.crew import Crew
 from iris_py.cli.bench.lines import IntervalLine, Receiver, Side, percentiles_of
-from iris_py.cli.bench.machine import describe_loop, describe_machine
 from iris_py.cli.bench.measuring import DRAIN_S, measure
 from iris_py.cli.bench.messages import Orders
-from iris_py.cli.bench.progress import showing_progress
+from iris_py.cli.bench.plan import describe_loop, describe_machine
 from iris_py.cli.bench.report import describe_interval, print_summary
 from iris_py.cli.lines import complain, tell
+from iris_py.cli.lists import overlaps
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Output
 from iris_py.cli.visiting import visit
 from iris_security.secret import Secret
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     import iris_py
+    from iris_py import Node, NodeReport
     from iris_py.cli.bench.lines import BenchSummary
-    from iris_py.cli.bench.machine import Machine
     from iris_py.cli.bench.measuring import Course, Interval
-    from iris_py.cli.bench.plan import Plan
+    from iris_py.cli.bench.plan import Machine, Plan
     from iris_py.cli.bench.report import Fact
+    from iris_py.observe.statistics import SubscriptionStatistics
 
-__all__ = ["Benchmark"]
+__all__ = ["Benchmark", "Onlooker", "find_warnings", "showing_progress"]
+
+#: How long to wait for what others say of themselves. Too small: busy members seem to say nothing; too large: one that has
+#: gone holds up the end.
+ASK_S: Final = 5.0
+
+
+class Onlooker:
+    """Asks the nodes that receive the load how they are, with a node that does nothing else.
+
+    Args:
+        node: The node.
+        name: The cluster, or the topic.
+        is_topic: Which of both.
+
+    Attributes:
+        known: How many receive it, as far as that is known.
+    """
+
+    def __init__(self, node: Node, name: str, *, is_topic: bool) -> None:
+        self._node = node
+        self._name = name
+        self._is_topic = is_topic
+        self._targets: list[NodeName] = []
+        self._first: dict[str, NodeReport] | None = None
+        self._both: list[tuple[NodeReport, NodeReport]] = []
+        self.known = 0
+
+    @property
+    def silent(self) -> int:
+        """How many of those that were to be asked have not said both times how they are."""
+        return len(self._targets) - len(self._both)
+
+    async def find(self) -> None:
+        """Find out who will receive the load."""
+        if self._is_topic:
+            found = await self._node.ask_nodes("subscriptions", timeout=ASK_S)
+            self._targets = [each.node for each in found.reports if self._delivers(each)]
+            self.known = len(self._targets)
+        elif "@" not in self._name:  # of another cloud, members are its own business
+            members = self._node.members(self._name)
+            self._targets = [NodeName(each.id, each.address, each.zone) for each in await members]
+            self.known = members.total
+
+    async def look(self) -> None:
+        """Ask them how they are: the first time is before, any other one after."""
+        if not self._targets:
+            return
+        parts = ("process", "subscriptions") if self._is_topic else ("process", "clusters")
+        cluster = "" if self._is_topic else self._name
+        found = await self._node.ask_nodes(*parts, nodes=self._targets, cluster=cluster, timeout=ASK_S)
+        reports = {each.node.id: each for each in found.reports}
+        if self._first is None:
+            self._first = reports
+        else:
+            first = self._first
+            self._both = [(first[node], last) for node, last in reports.items() if node in first]
+
+    def cpu_s(self) -> list[float]:
+        """Return the processor time that the process of each one used meanwhile, whatever for."""
+        return [max(0.0, last.statistics.process.cpu_s - first.statistics.process.cpu_s) for first, last in self._both]
+
+    def receivers(self) -> list[Receiver]:
+        """Return how much each one received meanwhile, from whomever."""
+        count = self._delivered if self._is_topic else _executed
+        return [
+            Receiver(
+                id=last.node.id,
+                address=last.node.address,
+                messages=max(0, count(last) - count(first)),
+                share=0.0,
+                dropped=max(0, self._dropped(last) - self._dropped(first)),
+            )
+            for first, last in self._both
+        ]
+
+    def _delivers(self, report: NodeReport) -> list[SubscriptionStatistics]:
+        """Return the subscriptions of a node that the load is for."""
+        subscriptions = report.statistics.subscriptions if self._is_topic else ()
+        return [each for each in subscriptions if overlaps(each.pattern, self._name)]
+
+    def _delivered(self, report: NodeReport) -> int:
+        return sum(each.delivered for each in self._delivers(report))
+
+    def _dropped(self, report: NodeReport) -> int:
+        return sum(sum(each.dropped.values()) for each in self._delivers(report))
+
+
+def _executed(report: NodeReport) -> int:
+    return sum(each.service.executed for each in report.statistics.clusters.values() if each.service is not None)
+
+
+#: Between movements of the bar.
+_STEP_S: Final = 0.2
+
+
+@contextmanager
+def showing_progress(stream: IO[str], seconds: float) -> Iterator[Callable[[str], None]]:
+    """Show that a measurement goes on, within the ``with`` block.
+
+    Args:
+        stream: Where; nothing is shown if it is no terminal.
+        seconds: How long it takes.
+
+    Yields:
+        A function that says what was found last.
+    """
+    if not stream.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(file=stream), transient=True) as progress:
+        task = progress.add_task("", total=seconds)
+        moving = asyncio.create_task(_move(lambda: progress.advance(task, _STEP_S)))
+        try:
+            yield lambda text: progress.update(task, description=text)
+        finally:
+            moving.cancel()
+
+
+async def _move(advance: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(_STEP_S)
+        advance()
+
+
+#: The part of a processor from which on a process has no more to give.
+FULL: Final = 0.95
+#: The part of all processors that others may use before they count. Too small: every desktop is warned; too large: figures
+#: that others have spoiled pass for good ones.
+OTHERS: Final = 0.15
+#: Processes that wait for a processor when a measurement begins, for each processor.
+LOAD: Final = 0.5
+#: The part of operations that may fail or not begin before the percentiles of the others count for little.
+MISSING: Final = 0.001
+#: Operations may begin so late, of 99 in a hundred, before that is worth a word (ns).
+LATE_NS: Final = 2_000_000
+
+
+def find_warnings(
+    plan: Plan, course: Course, sides: Sequence[Side], machine: Machine, *, maker: str, unit: str, counted: int, silent: int
+) -> list[str]:
+    """Return what has to be said beside the figures, a sentence each.
+
+    Args:
+        plan: What was to be measured.
+        course: What was.
+        sides: The processor time of both sides.
+        machine: The machine.
+        maker: The side that made the load.
+        unit: What was counted, in the singular.
+        counted: How many of it there were.
+        silent: How many nodes of a network that runs did not say how they are.
+    """
+    found = [*_of_machine(plan, machine), *_of_load(plan, course, sides, maker)]
+    if not counted and not course.errors():
+        found.append(f"no {unit} began after the warm-up and ended. Measure longer, with --seconds.")
+    if silent:
+        found.append(
+            f"{silent} of those that were to receive it have not said how much came and what it cost: they were too busy, or "
+            "their setting `observe` is `none`."
+        )
+    return found
+
+
+def _of_machine(plan: Plan, machine: Machine) -> Iterator[str]:
+    processes = plan.processes + (plan.receivers if plan.against is None else 0)
+    if processes > machine.processors:
+        yield (
+            f"{processes} processes share {machine.processors} processor{'s' * (machine.processors != 1)}: they wait for each "
+            "other, and so durations are longer than on a machine with more."
+        )
+    if plan.against is not None:
+        pass  # who receives the load may be on this machine, and is not told from others
+    elif machine.others_cpu is not None and machine.others_cpu > OTHERS * machine.processors:
+        yield f"others used {machine.others_cpu:.1f} of {machine.processors} processors meanwhile. Measure on a quiet machine."
+    elif machine.others_cpu is None and machine.load_before > LOAD * machine.processors:
+        yield f"the machine was busy before (a load of {machine.load_before:g}). Measure on a quiet machine."
+    if machine.event_loop == "asyncio":
+        yield "uvloop is not installed, so all runs on asyncio's own event loop, which is slower."
+
+
+def _of_load(plan: Plan, course: Course, sides: Sequence[Side], side: str) -> Iterator[str]:
+    maker = next((each for each in sides if each.side == side), None)
+    if maker is not None and maker.busiest_cpu > FULL:
+        yield (
+            f"a {maker.side} process had no processor time left ({maker.busiest_cpu:.0%}), so what was measured may be the "
+            "load rather than who receives it. Use more --processes, on a machine with more processors."
+        )
+    begun, unbegun = (course.count(side, name, with_rest=True) for name in ("begun", "unbegun"))
+    if plan.rate is not None and unbegun > MISSING * (begun + unbegun):
+        yield (
+            f"{unbegun:,} of {begun + unbegun:,} did not begin before the end, for {plan.concurrency:,} were under way all the "
+            f"time: a rate of {plan.rate:g} per second is too much. Durations do not count these."
+        )
+    elif plan.rate is not None and course.durations(side, "lateness").percentile_ns(99) > LATE_NS:
+        yield "the load began late now and then, and that is a part of the durations: see the lateness."
+    errors = sum(course.errors().values())
+    if errors > MISSING * max(1, begun):
+        yield f"{errors:,} of {begun:,} failed, and durations do not count these."
+
 
 _TARGET: Final = "bench.measured"
 

@@ -1,19 +1,256 @@
-"""The commands of `iris bench`: their options become a plan, and the plan is carried out."""
+"""The commands of `iris bench`: their options become a plan, and the plan is carried out.
+
+`iris bench join`: how long it takes from `connect()` until the first request of a new node is answered.
+
+`iris bench requests`: how many requests go through, how long each takes, and what that costs both sides.
+
+`iris bench topics`: how many messages go from publishers to subscribers, how late, and how many do not.
+
+`iris bench tunnels`: how many bytes a second go through tunnels, and how often a sender has to wait for credit.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import shlex
+from typing import TYPE_CHECKING, Any, Final
 
-from iris_py.cli.bench.joins import Joins
-from iris_py.cli.bench.plan import Payload, choose_concurrency, make_plan
-from iris_py.cli.bench.requests import Requests
+from iris_py.cli.bench.benchmark import Benchmark
+from iris_py.cli.bench.lines import (
+    JoinBenchSummary,
+    RequestsBenchSummary,
+    TopicsBenchSummary,
+    TunnelsBenchSummary,
+    percentiles_of,
+)
+from iris_py.cli.bench.measuring import settle
+from iris_py.cli.bench.plan import Payload, choose_concurrency, format_size, make_plan, parse_size
+from iris_py.cli.bench.report import Fact, describe_percentiles, describe_rate
 from iris_py.cli.bench.roles import STAMP
-from iris_py.cli.bench.sizes import parse_size
-from iris_py.cli.bench.topics import Topics
-from iris_py.cli.bench.tunnels import Tunnels
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import iris_py
+    from iris_py.cli.bench.crew import Crew
+    from iris_py.cli.bench.measuring import Course
+    from iris_py.cli.bench.plan import Plan
+
+__all__ = ["Joins", "Requests", "Topics", "Tunnels", "bench_join", "bench_requests", "bench_topics", "bench_tunnels"]
+
+
+class Tunnels(Benchmark):
+    """Senders send blocks through tunnels, and members take them."""
+
+    maker = "sender"
+    receiver = "member"
+    unit = "block"
+    counted = ("member", "executed")
+    timed = ("sender", "operation")
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        if plan.against is not None:  # of others only what was sent is known
+            self.counted = ("sender", "done")
+
+    def announce(self) -> str:
+        """Return what is done to a network that runs."""
+        how = "as fast as members take them" if self.plan.rate is None else f"{self.plan.rate:g} a second"
+        blocks = f"blocks of {format_size(len(self.plan.payload))}"
+        tunnels = f"{self.plan.concurrency:,} tunnel{'s' * (self.plan.concurrency != 1)}"
+        return f"{blocks} through {tunnels} to {self.target!r}, {how}"
+
+    async def probe(self, node: iris_py.Node) -> str:
+        """Open a tunnel once."""
+        async with node.tunnel(self.target, timeout=self.plan.timeout_s):
+            return ""
+
+    def summarize(self, course: Course, common: dict[str, Any]) -> TunnelsBenchSummary:
+        """Return the last line."""
+        return TunnelsBenchSummary(
+            tunnels=self.plan.concurrency,
+            members=self.plan.receivers if self.onlooker is None else self.onlooker.known or None,
+            blocks=course.count("sender", "done", with_rest=True),
+            sending=percentiles_of(course.durations("sender", "operation")),
+            waits=course.count("sender", "waits", with_rest=True),
+            **common,
+        )
+
+    def describe(self, summary: TunnelsBenchSummary) -> Sequence[Fact]:
+        """Return what is said of it to people."""
+        rhythm = "" if summary.rate is None else f" (of {summary.rate:g} that were wanted)"
+        share = f" ({summary.waits / summary.blocks:.2g} a block)" if summary.blocks else ""
+        return [
+            Fact("rate", f"{describe_rate(summary.messages_per_s, 'block', summary.size)}{rhythm}"),
+            Fact("tunnels", f"{summary.tunnels:,}"),
+            Fact("send()", describe_percentiles(summary.sending)),
+            Fact("credit waits", f"{summary.waits:,}{share}"),
+        ]
+
+
+#: The reason why `--against` shows no lag.
+NO_LAG: Final = (
+    "the time that stands in a message is that of this machine's clock, and subscribers of others neither read it nor have the "
+    "same clock"
+)
+
+
+class Topics(Benchmark):
+    """Publishers publish, and subscribers take what comes."""
+
+    maker = "publisher"
+    receiver = "subscriber"
+    unit = "message"
+    counted = ("subscriber", "delivered")
+    timed = ("subscriber", "lag")
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        if plan.against is not None:  # of others only what was published is known while it goes on
+            self.counted, self.timed = ("publisher", "done"), ("publisher", "operation")
+
+    def announce(self) -> str:
+        """Return what is done to a network that runs."""
+        how = "as fast as subscribers take them" if self.plan.rate is None else f"{self.plan.rate:g} a second"
+        return f"messages of {format_size(len(self.plan.payload))} to the topic {self.target!r}, {how}"
+
+    async def probe(self, node: iris_py.Node) -> str:
+        """Publish once."""
+        if await node.publish(self.target, self.plan.payload):
+            return ""
+        return (
+            f"nobody subscribes to {self.target!r} in the network {self.plan.network!r}, so nothing can be received. Start a "
+            f"subscriber with `iris subscribe {shlex.quote(self.target)}`, or leave --against out."
+        )
+
+    async def settle(self, crew: Crew, course: Course) -> None:
+        """Wait for what is under way to subscribers."""
+        if self.plan.against is None:
+            sent = course.count("publisher", "done", with_rest=True) * self.plan.receivers
+            await settle(crew, course, "subscriber", ("delivered", "dropped"), sent)
+
+    def summarize(self, course: Course, common: dict[str, Any]) -> TopicsBenchSummary:
+        """Return the last line."""
+        published = course.count("publisher", "done", with_rest=True)
+        sent_to = course.count("publisher", "sent_to", with_rest=True)
+        is_own = self.plan.against is None
+        delivered, dropped, gaps = (
+            course.count("subscriber", name, with_rest=True) for name in ("delivered", "dropped", "gaps")
+        )
+        per_s = course.count("publisher", "done") / course.seconds if course.seconds else 0.0
+        return TopicsBenchSummary(
+            subscribers=self.plan.receivers if is_own else round(sent_to / max(1, published)),
+            policy=self.plan.policy if is_own else None,
+            published=published,
+            published_per_s=round(per_s, 3),
+            delivered=delivered if is_own else None,
+            dropped=dropped if is_own else None,
+            gaps=gaps if is_own else None,
+            missing=sent_to - delivered if is_own and course.is_complete else None,
+            publishing=percentiles_of(course.durations("publisher", "operation")),
+            lag=percentiles_of(course.durations("subscriber", "lag")) if is_own else None,
+            without_lag="" if is_own else NO_LAG,
+            **common,
+        )
+
+    def describe(self, summary: TopicsBenchSummary) -> Sequence[Fact]:
+        """Return what is said of it to people."""
+        rhythm = "" if summary.rate is None else f" (of {summary.rate:g} that were wanted)"
+        facts = [Fact("published", f"{describe_rate(summary.published_per_s, 'message', summary.size)}{rhythm}")]
+        if summary.delivered is not None:
+            missing = "" if summary.missing is None else f", {summary.missing:,} missing"
+            counts = f"{summary.dropped or 0:,} dropped, {summary.gaps or 0:,} in gaps{missing}"
+            facts.append(Fact("delivered", f"{describe_rate(summary.messages_per_s, 'message', summary.size)}; {counts}"))
+        facts.append(Fact("sent to", f"{summary.subscribers or 0} node{'s' * (summary.subscribers != 1)}"))
+        facts.append(Fact("publish()", describe_percentiles(summary.publishing)))
+        lag = summary.without_lag if summary.lag is None else describe_percentiles(summary.lag)
+        return [*facts, Fact("lag", lag if summary.lag is not None else f"not shown: {lag}")]
+
+
+class Requests(Benchmark):
+    """Callers ask members, and wait for the reply."""
+
+    maker = "caller"
+    receiver = "member"
+    unit = "request"
+    counted = ("caller", "done")
+    timed = ("caller", "operation")
+
+    def announce(self) -> str:
+        """Return what is done to a network that runs."""
+        how = f"up to {self.plan.concurrency:,} at once" if self.plan.rate is None else f"{self.plan.rate:g} a second"
+        return f"requests of {format_size(len(self.plan.payload))} to {self.target!r}, {how}"
+
+    async def probe(self, node: iris_py.Node) -> str:
+        """Ask once."""
+        await node.request(self.target, self.plan.payload, timeout=self.plan.timeout_s)
+        return ""
+
+    def summarize(self, course: Course, common: dict[str, Any]) -> RequestsBenchSummary:
+        """Return the last line."""
+        replies, reply_bytes = (course.count("caller", name) for name in ("replies", "reply_bytes"))
+        return RequestsBenchSummary(
+            concurrency=self.plan.concurrency,
+            members=self.plan.receivers if self.onlooker is None else self.onlooker.known or None,
+            replies=course.count("caller", "done", with_rest=True),
+            reply_size=round(reply_bytes / replies, 3) if replies else None,
+            round_trip=percentiles_of(course.durations("caller", "operation")),
+            **common,
+        )
+
+    def describe(self, summary: RequestsBenchSummary) -> Sequence[Fact]:
+        """Return what is said of it to people."""
+        rhythm = "" if summary.rate is None else f" (of {summary.rate:g} that were wanted)"
+        replies = "" if summary.reply_size is None else f", replies of {format_size(summary.reply_size)}"
+        return [
+            Fact("rate", f"{describe_rate(summary.messages_per_s, 'request', summary.size)}{rhythm}{replies}"),
+            Fact("round trip", describe_percentiles(summary.round_trip)),
+            Fact("under way", f"up to {summary.concurrency:,}, for {summary.seconds:.1f} s after a warm-up"),
+        ]
+
+
+class Joins(Benchmark):
+    """Nodes start, ask once, and go, again and again."""
+
+    maker = "joiner"
+    receiver = "member"
+    unit = "join"
+    counted = ("joiner", "done")
+    timed = ("joiner", "operation")
+
+    def announce(self) -> str:
+        """Return what is done to a network that runs."""
+        how = f"{self.plan.concurrency:,} at a time" if self.plan.rate is None else f"{self.plan.rate:g} a second"
+        return f"nodes that start, ask {self.target!r} and go, {how}"
+
+    async def probe(self, node: iris_py.Node) -> str:
+        """Ask once."""
+        await node.request(self.target, self.plan.payload, timeout=self.plan.timeout_s)
+        return ""
+
+    def summarize(self, course: Course, common: dict[str, Any]) -> JoinBenchSummary:
+        """Return the last line."""
+        return JoinBenchSummary(
+            concurrency=self.plan.concurrency,
+            members=self.plan.receivers if self.onlooker is None else self.onlooker.known or None,
+            joins=course.count("joiner", "done", with_rest=True),
+            joining=percentiles_of(course.durations("joiner", "operation")),
+            connecting=percentiles_of(course.durations("joiner", "connect")),
+            asking=percentiles_of(course.durations("joiner", "request")),
+            **common,
+        )
+
+    def describe(self, summary: JoinBenchSummary) -> Sequence[Fact]:
+        """Return what is said of it to people."""
+        return [
+            Fact("joins", f"{summary.joins:,}, {summary.messages_per_s:.3g}/s, {summary.concurrency:,} at a time"),
+            Fact("first answer", describe_percentiles(summary.joining)),
+            Fact("connect()", describe_percentiles(summary.connecting)),
+            Fact("first request", describe_percentiles(summary.asking)),
+        ]
+
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +269,6 @@ if TYPE_CHECKING:
         as_json: bool
         path: Path | None
 
-
-__all__ = ["bench_join", "bench_requests", "bench_topics", "bench_tunnels"]
 
 SIZE: Final = "1k"
 #: As large as pieces of files are.

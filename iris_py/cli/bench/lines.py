@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_py.cli.bench.machine import Machine  # noqa: TC001 - msgspec reads the annotations
+from iris_py.cli.bench.plan import Machine  # noqa: TC001 - msgspec reads the annotations
 from iris_py.cli.output import Line
 
 if TYPE_CHECKING:

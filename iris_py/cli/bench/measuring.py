@@ -8,9 +8,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.bench.machine import busy_s
 from iris_py.cli.bench.messages import Begin, Look, Report
 from iris_py.cli.bench.percentiles import Durations, add_up
+from iris_py.cli.bench.plan import busy_s
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

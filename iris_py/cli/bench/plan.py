@@ -1,19 +1,30 @@
-"""The plan of a measurement: the options of `iris bench`, read and checked before anything starts."""
+"""The plan of a measurement: the options of `iris bench`, read and checked before anything starts.
+
+Sizes on the command line: ``100``, ``1k``, ``64KiB``, ``2 MB``.
+
+The machine that is measured: what it is, and how busy others keep it.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+import platform
+import re
 from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iris_py.cli.bench.sizes import format_size, parse_size
+import msgspec
+
+from iris_py.cli.version import version_of
 from iris_py.errors import ConfigurationError
+from iris_py.extras import DISTRIBUTION
 from iris_py.net.addresses import parse_address
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from iris_py.cli.settings import Settings
 
 __all__ = [
@@ -23,11 +34,123 @@ __all__ = [
     "PROCESSES_MAX",
     "RATE_MAX",
     "SECONDS_MAX",
+    "Machine",
     "Payload",
     "Plan",
+    "busy_s",
     "choose_concurrency",
+    "describe_loop",
+    "describe_machine",
+    "format_size",
     "make_plan",
+    "parse_size",
+    "processor_count",
 ]
+
+_MODEL: Final = re.compile(r"^(?:model name|Model)\s*:\s*(.+)$", re.MULTILINE)
+#: Of the first line of /proc/stat: the fields that are time in which a processor did something. Guests are in the first two.
+_BUSY: Final = (0, 1, 2, 5, 6, 7)
+
+
+class Machine(msgspec.Struct, kw_only=True):
+    """The machine, and what runs on it."""
+
+    processors: int
+    """Processors that the measurement may use."""
+    model: str
+    """Their model; empty if the system does not say."""
+    system: str
+    python: str
+    iris: str
+    event_loop: str
+    """The event loop of the processes, with its version: `uvloop` if it is installed, else `asyncio`."""
+    cryptography: str
+    """The version of the package that encrypts."""
+    load_before: float
+    """How many processes ran or waited for a processor on the average of the minute before."""
+    others_cpu: float | None = None
+    """Processors that others used during the measurement; None if the system does not say."""
+
+
+def describe_machine() -> Machine:
+    """Return what there is to be said before a measurement."""
+    return Machine(
+        processors=processor_count(),
+        model=_model(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        iris=version_of(DISTRIBUTION),
+        event_loop="",
+        cryptography=version_of("cryptography"),
+        load_before=round(os.getloadavg()[0], 2),
+    )
+
+
+def describe_loop(package: str) -> str:
+    """Return the name of an event loop, with its version."""
+    return f"uvloop {version_of(package)}" if package == "uvloop" else "asyncio"
+
+
+def processor_count() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def busy_s() -> float | None:
+    """Return the time that all processors have spent on something since the start of the machine; None if it does not say."""
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+        return sum(int(fields[index]) for index in _BUSY) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _model() -> str:
+    try:
+        found = _MODEL.search(Path("/proc/cpuinfo").read_text())
+    except OSError:
+        return platform.processor()
+    return found[1].strip() if found else platform.processor()
+
+
+#: As iperf and dd have it: a letter alone is of 1,024, as with `i`; a letter with B is of 1,000.
+_UNITS: Final = {
+    "": 1,
+    "b": 1,
+    **{f"{letter}{end}": 1024**power for power, letter in enumerate("kmg", 1) for end in ("", "ib")},
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmg", 1)},
+}
+_FORM: Final = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]*)", re.ASCII)
+
+
+def parse_size(text: str, option: str) -> int:
+    """Return how many bytes a size is.
+
+    Args:
+        text: A number and a unit: k, m and g or KiB, MiB and GiB are of 1,024, kB, MB and GB of 1,000; none is bytes.
+        option: The option that it was given with, for errors.
+
+    Raises:
+        ConfigurationError: It is no size.
+    """
+    found = _FORM.fullmatch(text.strip().lower())
+    if found is None or found[2] not in _UNITS:
+        raise ConfigurationError(f"{option} {text!r} is no size. Write it as 100, 1k or 64KiB (of 1,024) or 64kB (of 1,000).")
+    size = Fraction(found[1]) * _UNITS[found[2]]
+    if size.denominator != 1:
+        raise ConfigurationError(f"{option} {text!r} is no whole number of bytes. Give one, as {int(size)}.")
+    return int(size)
+
+
+def format_size(size: float) -> str:
+    """Return a size for people: in the largest unit of 1,024 that it is a whole number of, or to three digits."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit and (size % unit == 0 or size >= 100 * unit // 10):
+            return f"{size / unit:.4g} {name}"
+    return f"{size:,.0f} B"
+
 
 #: Processes of one side. Each is an interpreter of some 40 MB.
 PROCESSES_MAX: Final = 64

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_py.cli.asking import format_count, format_seconds
-from iris_py.cli.bench.sizes import format_size
+from iris_py.cli.bench.plan import format_size
+from iris_py.cli.network import format_count, format_seconds
 from iris_py.cli.output import Column
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
     from iris_py import OverflowPolicy
     from iris_py.api.opening import Opening
-    from iris_py.cli.bench.load import Operation
+    from iris_py.cli.bench.load import Operation, Tally
     from iris_py.cli.bench.messages import Orders
-    from iris_py.cli.bench.tally import Tally
 
 __all__ = ["NETWORK", "ROLES", "STAMP", "Part"]
 

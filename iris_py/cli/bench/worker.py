@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import iris_py
+from iris_py.cli.bench.load import Tally
 from iris_py.cli.bench.messages import Begin, Cue, Failed, Look, Orders, Ready, to_line
 from iris_py.cli.bench.roles import ROLES
-from iris_py.cli.bench.tally import Tally
 from iris_py.cli.lines import one_line
 
 if TYPE_CHECKING:

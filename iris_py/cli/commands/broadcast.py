@@ -25,10 +25,10 @@ def broadcast(
     With --lines or --count there are several, one after the other. One that was sent to nobody is named on standard error, and
     the exit code is that of the first of these.
     """
-    from iris_py.cli import broadcasts
+    from iris_py.cli import broadcast
 
     return execute(
-        lambda: broadcasts.broadcast(settings, cluster, text, header=header, has_lines=lines, count=count, as_json=json),
+        lambda: broadcast.broadcast(settings, cluster, text, header=header, has_lines=lines, count=count, as_json=json),
         verbosity=settings.verbose,
         options=settings.options,
         is_short=True,

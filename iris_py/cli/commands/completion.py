@@ -22,8 +22,8 @@ def completion(
     """
 
     async def command() -> int:
-        from iris_py.cli import completing
+        from iris_py.cli import completion
 
-        return completing.print_script(shell, as_json=json)
+        return completion.print_script(shell, as_json=json)
 
     raise typer.Exit(execute(command))

@@ -19,9 +19,9 @@ def show(settings: Settings, json: Json = False) -> int:
 
     That is an option, a variable, a line of a file, or the default. Secrets are shown as `set`.
     """
-    from iris_py.cli import configuring
+    from iris_py.cli import config
 
-    return execute(lambda: configuring.show(settings, as_json=json), verbosity=settings.verbose)
+    return execute(lambda: config.show(settings, as_json=json), verbosity=settings.verbose)
 
 
 @app.command(epilog=end_of_help("iris config check iris.toml"))
@@ -34,14 +34,14 @@ def check(
     json: Json = False,
 ) -> int:
     """Print each mistake in a configuration file: its line, and what to write instead. Exit code 2 if there is one."""
-    from iris_py.cli import configuring
+    from iris_py.cli import config
 
-    return execute(lambda: configuring.check(settings, file, as_json=json), verbosity=settings.verbose)
+    return execute(lambda: config.check(settings, file, as_json=json), verbosity=settings.verbose)
 
 
 @app.command(epilog=end_of_help("iris config schema > iris.schema.json"))
 def schema(json: Json = False) -> None:
     """Print the JSON Schema of configuration files, with which editors complete and check them."""
-    from iris_py.cli import configuring
+    from iris_py.cli import config
 
-    raise typer.Exit(execute(lambda: configuring.schema(as_json=json)))
+    raise typer.Exit(execute(lambda: config.schema(as_json=json)))

@@ -38,10 +38,10 @@ def join(
 
     Broadcasts run the command too, and what it prints appears here. With --seal-file neither broadcasts nor tunnels are served.
     """
-    from iris_py.cli import serving
+    from iris_py.cli import join
 
     return execute(
-        lambda: serving.join(
+        lambda: join.join(
             settings,
             cluster,
             exec_,

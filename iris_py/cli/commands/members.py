@@ -45,10 +45,10 @@ def members(
         )
     if interval is not None:
         raise typer.BadParameter("it is for --stats", param_hint="'--interval'")
-    from iris_py.cli import calling
+    from iris_py.cli import request
 
     return execute(
-        lambda: calling.members(settings, cluster, as_json=json),
+        lambda: request.members(settings, cluster, as_json=json),
         verbosity=settings.verbose,
         options=settings.options,
         is_short=True,

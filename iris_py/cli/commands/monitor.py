@@ -13,7 +13,7 @@ app = typer.Typer()
 
 
 def _complete_kind(incomplete: str) -> list[str]:
-    from iris_py.cli.completing import complete_kind
+    from iris_py.cli.completion import complete_kind
 
     return complete_kind(incomplete)
 
@@ -71,10 +71,10 @@ def monitor(
     about, how often it happened, the cluster or topic, and the reason. Nodes that come are followed, too. A line `gap` says how
     many events a node had overwritten before they were read. Up to 256 nodes are all watched, of more a sample.
     """
-    from iris_py.cli import monitoring
+    from iris_py.cli import monitor
 
     return execute(
-        lambda: monitoring.monitor(
+        lambda: monitor.monitor(
             settings,
             kinds=kind or (),
             target=node,

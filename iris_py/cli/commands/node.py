@@ -13,8 +13,6 @@ app = typer.Typer()
 @with_settings
 def node(settings: Settings, http: Http = None, json: Json = False) -> int:
     """Run a node until it is told to stop: others find the network through it."""
-    from iris_py.cli import serving
+    from iris_py.cli import join
 
-    return execute(
-        lambda: serving.node(settings, http=http, as_json=json), verbosity=settings.verbose, options=settings.options
-    )
+    return execute(lambda: join.node(settings, http=http, as_json=json), verbosity=settings.verbose, options=settings.options)

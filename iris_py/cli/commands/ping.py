@@ -33,10 +33,10 @@ def ping(
     Of a cluster its members are asked in turn. A question goes over the link to the node if one is open, else through the ring.
     With --udp it goes every way. Exit code 8 if an answer is missing.
     """
-    from iris_py.cli import pinging
+    from iris_py.cli import ping
 
     return execute(
-        lambda: pinging.ping(settings, target, count=count, interval_s=interval, timeout_s=timeout, has_udp=udp, as_json=json),
+        lambda: ping.ping(settings, target, count=count, interval_s=interval, timeout_s=timeout, has_udp=udp, as_json=json),
         verbosity=settings.verbose,
         options=settings.options,
         is_short=True,

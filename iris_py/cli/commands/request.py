@@ -74,10 +74,10 @@ def request(
     With --lines or --count there are several requests, some at once. Each reply is a line, in the order of the requests. A
     request without a reply is named on standard error, and the exit code is that of the first of these.
     """
-    from iris_py.cli import calling
+    from iris_py.cli import request
 
     return execute(
-        lambda: calling.request(
+        lambda: request.request(
             settings,
             cluster,
             text,

@@ -39,10 +39,10 @@ def survey(
     With --lines or --count there are several surveys. The replies to each begin with its number and are printed when it has
     ended, in the order of the surveys; the exit code is that of the first that has one.
     """
-    from iris_py.cli import surveys
+    from iris_py.cli import survey
 
     return execute(
-        lambda: surveys.survey(
+        lambda: survey.survey(
             settings,
             cluster,
             text,

@@ -35,10 +35,10 @@ def trace(
     No handler notices, unless --execute makes a real request at the end, and shows how long it waited for a handler and how
     long that ran. Exit code 8 if the way does not end at a member.
     """
-    from iris_py.cli import tracing
+    from iris_py.cli import trace
 
     return execute(
-        lambda: tracing.trace(
+        lambda: trace.trace(
             settings, cluster, text=execute_, key=key, prefer=prefer, require=require, timeout_s=timeout, as_json=json
         ),
         verbosity=settings.verbose,

@@ -24,10 +24,10 @@ def tunnel(
 
     A member that was started with `iris join --exec` runs its command in between.
     """
-    from iris_py.cli import tunnelling
+    from iris_py.cli import tunnel
 
     return execute(
-        lambda: tunnelling.tunnel(settings, cluster, timeout_s=timeout, header=header, as_json=json),
+        lambda: tunnel.tunnel(settings, cluster, timeout_s=timeout, header=header, as_json=json),
         verbosity=settings.verbose,
         options=settings.options,
         is_short=True,

@@ -11,6 +11,6 @@ app = typer.Typer()
 @app.command("version", epilog=end_of_help("iris version --json"))
 def version_(json: Json = False) -> None:
     """Print the versions of Iris, of Python and of the packages that Iris needs, as a report of a defect wants them."""
-    from iris_py.cli.versions import print_versions
+    from iris_py.cli.version import print_versions
 
     print_versions(as_json=json)

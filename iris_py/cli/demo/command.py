@@ -18,8 +18,7 @@ from iris_py.cli.demo.job import REQUEST_TIMEOUT_S, Job
 from iris_py.cli.demo.lexer import Totals
 from iris_py.cli.demo.member import CLUSTER, ID_BYTES, NETWORK
 from iris_py.cli.demo.progress import make_progress
-from iris_py.cli.demo.report import document, print_report
-from iris_py.cli.demo.result import Outcome
+from iris_py.cli.demo.report import Outcome, document, print_report
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Output
 from iris_security.secret import Secret

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 #: The module that a gateway process runs.
-GATEWAY_PROGRAM: Final = "iris_py.cli.demo.federation_gateway"
+GATEWAY_PROGRAM: Final = "iris_py.cli.demo.federation_gateways"
 #: The cloud of the job, as the other one calls it.
 NEAR: Final = "us"
 #: The cloud of the cluster.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iris_py.cli.demo.progress import Progress
-    from iris_py.cli.demo.result import Outcome
+    from iris_py.cli.demo.report import Outcome
 
 __all__ = ["REQUEST_TIMEOUT_S", "Job"]
 

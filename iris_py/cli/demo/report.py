@@ -1,13 +1,17 @@
-"""The report at the end of `iris demo`."""
+"""The report at the end of `iris demo`.
+
+The measurements of `iris demo`.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from iris_py.cli.demo.lexer import Totals
 from iris_py.cli.output import Line, Lines
 
 if TYPE_CHECKING:
@@ -17,10 +21,42 @@ if TYPE_CHECKING:
 
     from iris_py.cli.demo.crew import CrewMember
     from iris_py.cli.demo.files import Inventory
-    from iris_py.cli.demo.lexer import Totals
-    from iris_py.cli.demo.result import Outcome
 
-__all__ = ["LINES", "DemoLine", "MemberResult", "document", "percentiles_ms", "print_report", "print_totals", "print_verdict"]
+__all__ = [
+    "LINES",
+    "DemoLine",
+    "MemberResult",
+    "Outcome",
+    "document",
+    "percentiles_ms",
+    "print_report",
+    "print_totals",
+    "print_verdict",
+]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The measurements of one run."""
+
+    inventory: Inventory
+    totals: Totals = field(default_factory=Totals)
+    """As the cluster counted."""
+    plain: Totals = field(default_factory=Totals)
+    """As one process counted."""
+    latencies_s: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """Files whose request failed for good, with the reason."""
+    retries: int = 0
+    start_s: float = 0.0
+    cluster_s: float = 0.0
+    plain_s: float = 0.0
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the cluster lost nothing and counted nothing twice."""
+        return not self.failures and self.totals == self.plain
+
 
 PERCENTS: Final = (50, 90, 99)
 

@@ -1,16 +1,25 @@
-"""The program with the Spark session of `iris demo --spark`: started, listened to, and never left behind."""
+"""The program with the Spark session of `iris demo --spark`: started, listened to, and never left behind.
+
+The processes of the Spark application of `iris demo --spark`, and how they end.
+
+Spark's processes start others, and those of agents are nobody's children. What all of them have in common is the directory
+that the demo has made for them: it is their ``TMPDIR``, which every process inherits. No other process has that.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import shutil
+import signal
 import sys
 import tempfile
+import time
 from importlib.util import find_spec
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
-from iris_py.cli.demo.spark_processes import end_all
 from iris_py.cli.demo.spark_terms import DRIVER_PROGRAM
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.extras import install_command
@@ -21,7 +30,58 @@ if TYPE_CHECKING:
 
     from iris_py.cli.demo.spark_terms import Job
 
-__all__ = ["SparkDriver", "SparkFailed", "environment_of", "require_packages"]
+__all__ = ["SparkDriver", "SparkFailed", "end_all", "environment_of", "kill_process", "processes_of", "require_packages"]
+
+END_TIMEOUT_S: Final = 10.0  # killed processes are gone in milliseconds; machines can be busy
+LOOK_INTERVAL_S: Final = 0.02
+
+
+def processes_of(directory: str) -> list[int]:
+    """Return all processes whose ``TMPDIR`` is this directory, but for the caller's."""
+    own = os.getpid()
+    numbers = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
+    return [number for number in numbers if number != own and _belongs(number, directory)]
+
+
+def kill_process(process_id: int, directory: str) -> bool:
+    """Kill a process (SIGKILL) whose ``TMPDIR`` is this directory; tell whether there was one."""
+    try:
+        descriptor = os.pidfd_open(process_id)
+    except OSError:
+        return False
+    try:
+        # Looked at when the descriptor is there: from then on the number cannot become that of another process.
+        if not _belongs(process_id, directory):
+            return False
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def end_all(directory: str) -> None:
+    """Kill every process whose ``TMPDIR`` is this directory, except the caller's, and remove the directory."""
+    deadline = time.monotonic() + END_TIMEOUT_S
+    while time.monotonic() < deadline:
+        running = processes_of(directory)
+        for process_id in running:
+            kill_process(process_id, directory)
+        if not running:
+            shutil.rmtree(directory, ignore_errors=True)
+            if not os.path.exists(directory):
+                return
+        time.sleep(LOOK_INTERVAL_S)
+
+
+def _belongs(process_id: int, directory: str) -> bool:
+    try:
+        environment = Path(f"/proc/{process_id}/environ").read_bytes()
+    except OSError:
+        return False  # it has ended, or is somebody else's
+    return b"TMPDIR=" + os.fsencode(directory) in environment.split(b"\0")
+
 
 EVENT_BYTES_MAX: Final = 1 << 20  # a line; the longest is the text of an error
 LEAVE_TIMEOUT_S: Final = 20.0  # for spark.stop(), which takes 1 s on an idle machine

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.configuring import SettingLine
+from iris_py.cli.config import SettingLine
 from iris_py.cli.doctor.checks import CHECKS
 from iris_py.cli.doctor.plain import fields_of
 from iris_py.cli.doctor.redaction import read_file_values, strings_of

@@ -7,9 +7,9 @@ from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.asking import format_seconds
 from iris_py.cli.doctor.check import Finding, Status, fault, names_of, ok, show_node, skipped
 from iris_py.cli.doctor.clouds import way
+from iris_py.cli.network import format_seconds
 from iris_py.cli.slowness import SLOW_TIMES, find_slow
 from iris_py.wire.names import CLOUD_MARK
 

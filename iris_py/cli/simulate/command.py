@@ -107,7 +107,7 @@ def simulate(
     for each in plans:
         each.check()
     if plots is not None:
-        from iris_py.cli.simulate.plots import prepare
+        from iris_py.cli.simulate.report import prepare
 
         prepare(plots)
     if output is not None and not as_json:
@@ -138,7 +138,7 @@ def _put_out(reports: Sequence[Report], output: Output, plots: Path | None, *, h
         if len(reports) > 1:
             print_summary(reports)
     if plots is not None:
-        from iris_py.cli.simulate.plots import plot
+        from iris_py.cli.simulate.report import plot
 
         for path in plot(reports, plots):
             print(f"plotted {path}", file=sys.stderr)

@@ -1,21 +1,161 @@
-"""The report of a simulation: figures by section, checks that hold or not, and distributions to plot."""
+"""The report of a simulation: figures by section, checks that hold or not, and distributions to plot.
+
+Plots of what simulations found, as small SVG files. Needs matplotlib: the extra ``plots``.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from iris_py.cli.output import Line, Lines
+from iris_py.errors import ConfigurationError
+from iris_py.extras import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from iris_py.cli.simulate.plan import Plan
 
-__all__ = ["LINES", "Check", "Figure", "Report", "document", "percentile", "print_report", "print_summary", "summarize"]
+__all__ = [
+    "LINES",
+    "Check",
+    "Figure",
+    "Report",
+    "document",
+    "percentile",
+    "plot",
+    "prepare",
+    "print_report",
+    "print_summary",
+    "save_svg",
+    "summarize",
+]
+
+SIZE_INCHES: Final = (6.4, 4.0)
+UPKEEP: Final = "upkeep per node and second"
+
+
+def prepare(folder: Path) -> None:
+    """See that there can be plots, before anything is simulated for them.
+
+    Raises:
+        ConfigurationError: Matplotlib is not installed, or the folder cannot be made.
+    """
+    if find_spec("matplotlib") is None:
+        raise ConfigurationError(f"--plots needs matplotlib: {install_command('plots')}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise ConfigurationError(f"--plots {folder}: {exc.strerror}") from exc
+
+
+def plot(reports: Sequence[Report], folder: Path) -> Iterator[Path]:
+    """Draw all that these reports have enough figures for; return the files one by one."""
+    quiet = [each for each in reports if each.plan.layer == "ring" and each.plan.session_s is None and not each.plan.zones]
+    # One for each size: those with faults had the same quiet time before.
+    grown = sorted(
+        {each.plan.nodes: each for each in quiet if "hops" in each.series}.values(), key=lambda each: each.plan.nodes
+    )
+    churned = sorted(
+        (each for each in reports if each.value(UPKEEP, "messages") is not None and each.plan.session_s is not None),
+        key=lambda each: each.plan.session_s or 0.0,
+    )
+    for name, draw, chosen in (
+        ("hops", _draw_hops, grown),
+        ("growth", _draw_growth, grown if len(grown) > 1 else []),
+        ("stretch", _draw_stretch, [each for each in reports if "stretch" in each.series and each.plan.session_s is None]),
+        ("churn", _draw_churn, churned if len(churned) > 1 else []),
+        ("repair", _draw_repair, [each for each in reports if any(name.endswith("_misplaced") for name in each.series)]),
+        ("requests", _draw_requests, [each for each in reports if "requests" in each.series]),
+    ):
+        if chosen:
+            yield save_svg(folder / f"{name}.svg", partial(_draw, draw, reports=chosen))
+
+
+def save_svg(path: Path, draw: Callable[[Any], None]) -> Path:
+    """Let a figure be drawn, and save it; returns the file. The same drawing makes the same file each time."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "iris"
+    mpl.rcParams["svg.fonttype"] = "none"
+    from matplotlib import pyplot
+
+    figure = pyplot.figure(figsize=SIZE_INCHES, layout="constrained")
+    draw(figure)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+    return path
+
+
+def _draw(draw: Any, figure: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401 - matplotlib is not known when types are checked
+    axes = figure.subplots()
+    draw(axes, reports)
+    axes.grid(alpha=0.3)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="small")
+
+
+def _draw_hops(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
+    for report in reports:
+        shares = report.series["hops"]
+        axes.plot(range(len(shares)), [100 * share for share in shares], marker="o", label=f"{report.plan.nodes:,} nodes")
+    axes.set(xlabel="hops", ylabel="% of the lookups", title="Hops of a lookup")
+
+
+def _draw_growth(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
+    sizes = [report.plan.nodes for report in reports]
+    axes.set_xscale("log")
+    for section, key, label, part in (
+        ("routing", "hops_mean", "mean hops", 1.0),
+        ("tables", "entries_mean", "entries of a node / 20", 20.0),
+        ("join", "messages", "link messages of a join / 20", 20.0),
+    ):
+        axes.plot(sizes, [(report.value(section, key) or math.nan) / part for report in reports], marker="o", label=label)
+    axes.plot(sizes, [math.log(size, 16) for size in sizes], linestyle="--", color="gray", label="log16 of the nodes")
+    axes.set(xlabel="nodes", title="What grows with the network")
+
+
+def _draw_stretch(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
+    for report in {each.plan.title: each for each in reports if not each.plan.kill and each.plan.partition is None}.values():
+        axes.plot(report.series["stretch"], range(1, 100), label=report.plan.title)
+    axes.set(xlim=(0, 12), xlabel="delay over the direct way", ylabel="% of the lookups below", title="Delay stretch")
+
+
+def _draw_churn(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
+    minutes = [(report.plan.session_s or math.nan) / 60 for report in reports]
+    for key, label in (("messages", "link messages"), ("datagrams", "datagrams")):
+        axes.plot(minutes, [report.value(UPKEEP, key) or math.nan for report in reports], marker="o", label=label)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set(xlabel="mean session, minutes", ylabel="per node and second", title="Upkeep while nodes come and go")
+
+
+def _draw_repair(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
+    names = {"kill_repair_s": "after the kill", "partition_split_s": "after the split", "partition_repair_s": "after healing"}
+    for report in reports:
+        for name, label in names.items():
+            course = report.series.get(f"{name}_misplaced")
+            if course is not None:
+                step_s = report.series[f"{name}_step"][0]
+                axes.plot([number * step_s for number in range(len(course))], course, label=f"{label} ({report.plan.title})")
+    axes.set(xlabel="seconds", ylabel="nodes whose leaf set is not right", title="Repair")
+
+
+def _draw_requests(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
+    for report in reports:
+        counts = report.series["requests"]
+        mean = sum(counts) / len(counts)
+        axes.hist([count / mean for count in counts], bins=40, label=report.plan.title)
+    axes.axvline(1.5, linestyle="--", color="gray", label="the most that is allowed")
+    axes.set(xlabel="requests over the mean", ylabel="members", title="Requests at the members of a cluster")
 
 
 class CheckResult(msgspec.Struct):

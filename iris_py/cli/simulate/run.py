@@ -1,16 +1,71 @@
-"""Run one simulation that is planned."""
+"""Run one simulation that is planned.
+
+Simulate whole overlays through faults drawn from the seed: everything that is promised is checked all the time.
+"""
 
 from __future__ import annotations
 
 import gc
+import math
 from typing import TYPE_CHECKING
+
+from iris_py.cli.simulate.pace import Interrupted
+from iris_py.cli.simulate.report import Check, Report
+from iris_py.testing.cores.overlay_faults import FaultSchedule, Run
 
 if TYPE_CHECKING:
     from iris_py.cli.simulate.pace import Pace
     from iris_py.cli.simulate.plan import Plan
-    from iris_py.cli.simulate.report import Report
 
-__all__ = ["run_plan"]
+__all__ = ["run_full", "run_plan"]
+
+
+class PacedRun(Run):
+    """Live through a schedule in slices of a virtual second."""
+
+    def __init__(self, schedule: FaultSchedule, pace: Pace) -> None:
+        super().__init__(schedule)
+        self._pace = pace
+
+    def _run_simulation_to(self, when: float) -> None:
+        duration_s = when - self.simulation.now
+        slices = math.ceil(duration_s)
+        for _ in range(slices):
+            self._pace.step(self.simulation, duration_s / slices)
+            self._pace.show("faults", min(self.simulation.now, self.schedule.duration_s), self.schedule.duration_s)
+
+
+def run_full(plan: Plan, pace: Pace) -> Report:
+    """Simulate whole overlays; return what was measured, also if somebody interrupts it."""
+    if plan.kill or plan.partition is not None:
+        from iris_py.cli.simulate.disaster import run_disaster
+
+        return run_disaster(plan, pace)
+    report = Report(plan)
+    run = PacedRun(FaultSchedule.draw(plan.seed, plan.nodes, plan.minutes * 60), pace)
+    name = "everything promised holds, and 30 s after the last fault all is well"
+    try:
+        run.run()
+        report.checks.append(Check(name, True, f"in {run.report.steps:,} steps"))
+    except Interrupted:
+        report.is_interrupted = True
+    except AssertionError as exc:
+        report.checks.append(Check(name, False, str(exc)))
+    found = run.report
+    report.add("time", "virtual_s", "virtual seconds", run.simulation.now)
+    for kind, count in sorted(found.faults.items()):
+        report.add("faults", kind, kind, count)
+    if not report.is_interrupted and report.is_good:
+        report.add("after the faults", "converged_s", "seconds until all was well", found.converged_s)
+        section = "quiet, per node and second"
+        report.add(section, "messages", "link messages", found.messages_per_node_s)
+        report.add(section, "datagrams", "datagrams", found.datagrams_per_node_s)
+        report.add("tables", "links_mean", "open links of a node, mean", found.links_per_node)
+        for table, size in sorted(found.tables.items()):
+            report.add("tables", table, f"{table.replace('_', ' ')}, most", size)
+        report.add("promises", "casts", "casts that had to be complete, and were", found.casts)
+        report.add("promises", "joins", "joins that had to be known, and were", found.joins)
+    return report
 
 
 def run_plan(plan: Plan, pace: Pace) -> Report:
@@ -29,7 +84,7 @@ def _run_plan(plan: Plan, pace: Pace) -> Report:
 
         return run_groups(plan, pace)
     if plan.layer == "full":
-        from iris_py.cli.simulate.full import run_full
+        from iris_py.cli.simulate.run import run_full
 
         return run_full(plan, pace)
     from iris_py.cli.simulate.ring import run_ring

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from iris_py.cli.asking import format_count
 from iris_py.cli.federation import survey_gateways
 from iris_py.cli.lines import one_line
+from iris_py.cli.network import format_count
 from iris_py.cli.output import Line
 from iris_py.errors import IrisError
 from iris_py.federation.calls import Call, Op
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from iris_py import Node
-    from iris_py.cli.asking import Pair
+    from iris_py.cli.network import Pair
 
 __all__ = ["GATEWAYS_TIMEOUT_S", "CloudLine", "ask_clouds", "cloud_faults", "cloud_lines", "failed_text", "has_gateways"]
 

@@ -7,12 +7,12 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.asking import AskedSummary, complain_of, exit_code_of, measure, summary_of
 from iris_py.cli.failures import FailureLine, Met, failure_lines, say_met, say_rates, unserved_clusters
 from iris_py.cli.lists import CLUSTER_COLUMNS, ClusterLine, cluster_lines, generations_differ, node_line, share_of
+from iris_py.cli.network import AskedSummary, complain_of, exit_code_of, measure, summary_of
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Output
-from iris_py.cli.pinging import find_targets
+from iris_py.cli.ping import find_targets
 from iris_py.cli.slowness import SlowLine, say_slow, slow_lines
 from iris_py.cli.top.clouds import CloudLine, ask_clouds, cloud_faults, has_gateways
 from iris_py.cli.top.sheets import PARTS, Order, Place

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from iris_py.cli.asking import format_bytes, format_count, format_seconds
+from iris_py.cli.network import format_bytes, format_count, format_seconds
 from iris_py.observe.histogram import HistogramStatistics
 from iris_py.observe.statistics import SubscriptionStatistics
 
 if TYPE_CHECKING:
-    from iris_py.cli.asking import Pair
+    from iris_py.cli.network import Pair
 
 __all__ = ["Figure", "figures_of"]
 

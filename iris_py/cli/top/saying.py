@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from iris_py.cli.asking import format_count, format_estimate, format_seconds
 from iris_py.cli.failures import say_met, unserved_clusters
 from iris_py.cli.generations import Holder, holdings_of, short_generations
+from iris_py.cli.network import format_count, format_estimate, format_seconds
 from iris_py.cli.outcome import one_line
 from iris_py.cli.slowness import say_slow, slow_lines
 from iris_py.cli.top.clouds import cloud_faults

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
-from iris_py.cli.asking import format_bytes, format_count, format_seconds
 from iris_py.cli.failures import word_of
 from iris_py.cli.generations import short_generations
 from iris_py.cli.lists import (
@@ -22,6 +21,7 @@ from iris_py.cli.lists import (
     members_text,
     topic_lines,
 )
+from iris_py.cli.network import format_bytes, format_count, format_seconds
 from iris_py.cli.outcome import one_line
 from iris_py.cli.top.clouds import CloudLine, failed_text
 from iris_py.cli.top.figures import Figure, figures_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.asking import format_estimate, format_seconds, quantile_between, rounded
 from iris_py.cli.failures import met_by
+from iris_py.cli.network import format_estimate, format_seconds, quantile_between, rounded
 from iris_py.cli.output import Line
 from iris_py.observe.histogram import add_up
 from iris_py.observe.reports import Estimate, Size, sum_of
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_py import NodeReport, NodeReports
-    from iris_py.cli.asking import Pair
+    from iris_py.cli.network import Pair
 
 __all__ = ["TotalsLine", "describe_totals", "total_parts", "totals_of"]
 

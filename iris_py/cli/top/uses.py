@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iris_py.cli.asking import format_count
 from iris_py.cli.lines import one_line
+from iris_py.cli.network import format_count
 from iris_py.cli.output import Line
 from iris_py.observe.node_name import short_name
 from iris_py.observe.statistics import TopicStatistics
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iris_py import NodeReport
-    from iris_py.cli.asking import Pair
+    from iris_py.cli.network import Pair
 
 __all__ = ["PublisherLine", "TunnelsLine", "publisher_lines", "say_publishers", "say_tunnels", "tunnels_lines"]
 

@@ -66,8 +66,8 @@ def test_modules_are_imported_when_they_are_needed() -> None:
     program = "import sys, iris_py.cli.app as app; app.run(['request', 'a', 'b', '--listen', 'c']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert {"iris_py.cli.calling", "iris_py.cli.commands.request"} <= loaded
-    assert not loaded & {"rich", "rich.progress", "iris_py.cli.commands.demo", "iris_py.cli.serving"}
+    assert {"iris_py.cli.request", "iris_py.cli.commands.request"} <= loaded
+    assert not loaded & {"rich", "rich.progress", "iris_py.cli.commands.demo", "iris_py.cli.join"}
 
 
 def test_each_command_is_the_module_of_its_name() -> None:

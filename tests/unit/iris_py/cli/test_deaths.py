@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from iris_py import NodeName
 from iris_py.cli import deaths
 from iris_py.cli.deaths import HOLD_S, LATE_S, Deaths
-from iris_py.cli.following import DeathLine, EventLine, GapLine
+from iris_py.cli.event_stream import DeathLine, EventLine, GapLine
 
 if TYPE_CHECKING:
     import pytest

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from iris_py.cli import calling, lists, topology
+from iris_py.cli import lists, request, topology
 from iris_py.cli.outcome import ExitCode, execute
 from iris_py.cli.output import GAP, Column, Line, Output, PayloadLine, payload_fields
 from iris_py.errors import ConfigurationError
@@ -158,8 +158,8 @@ TABLES: Any = {
         ),
     ),
     "members": (
-        calling._COLUMNS,
-        calling.MemberLine(id=NODE.id, name=NODE.name, address=NODE.address, zone=NODE.zone, is_stand_in=False),
+        request._COLUMNS,
+        request.MemberLine(id=NODE.id, name=NODE.name, address=NODE.address, zone=NODE.zone, is_stand_in=False),
     ),
     "topology": (
         topology._COLUMNS,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from iris_py.cli.asking import Pair
+from iris_py.cli.network import Pair
 from iris_py.cli.slowness import find_slow, handler_s, say_slow, slow_lines
 from iris_py.cli.top.gathering import Gathering
 from iris_py.cli.top.saying import say_head

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_py.cli.bench.sizes import format_size, parse_size
+from iris_py.cli.bench.plan import format_size, parse_size
 from iris_py.errors import ConfigurationError
 
 

@@ -18,12 +18,9 @@ from iris_py.cli.demo import spark_driver
 from iris_py.cli.demo.crew import CrewMember
 from iris_py.cli.demo.files import Inventory
 from iris_py.cli.demo.lexer import Totals
-from iris_py.cli.demo.spark import read_result
-from iris_py.cli.demo.spark_driver import SparkDriver, SparkFailed, environment_of
-from iris_py.cli.demo.spark_processes import end_all, kill_process, processes_of
-from iris_py.cli.demo.spark_report import document, print_report
-from iris_py.cli.demo.spark_result import KILLED, ExecutorSeen, SparkOutcome
-from iris_py.cli.demo.spark_terms import Job
+from iris_py.cli.demo.spark import document, print_report, read_result
+from iris_py.cli.demo.spark_driver import SparkDriver, SparkFailed, end_all, environment_of, kill_process, processes_of
+from iris_py.cli.demo.spark_terms import KILLED, ExecutorSeen, Job, SparkOutcome
 from iris_py.extras import install_command
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_py.cli.configuring import SettingLine
+from iris_py.cli.config import SettingLine
 from iris_py.cli.doctor.pseudonyms import Pseudonyms, names_in, names_in_settings
 from iris_py.cli.doctor.seen import SeenLine
 from iris_py.cli.doctor.surroundings import Limits

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from iris_py.cli.app import run
-from iris_py.cli.simulate import command, full, plots, suite
+from iris_py.cli.simulate import command, report, run, suite
 from iris_py.cli.simulate.pace import Display, Interrupts, Pace
 from iris_py.cli.simulate.plan import Partition, Plan, parse_partition
 from iris_py.cli.simulate.report import Report, document, percentile, print_report, print_summary, show
@@ -134,7 +134,7 @@ def test_a_failure_names_the_command_that_shows_it_again(capsys: pytest.CaptureF
 
 
 def test_what_a_whole_overlay_broke_is_told_in_words_of_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(full.PacedRun, "_finish", lambda run: (_ for _ in ()).throw(run.simulation.error("a promise")))
+    monkeypatch.setattr(run.PacedRun, "_finish", lambda run: (_ for _ in ()).throw(run.simulation.error("a promise")))
     report = run_quietly(Plan(layer="full", nodes=5, minutes=0.1))
     assert not report.is_good
     assert report.checks[-1].found.endswith("a promise")
@@ -226,7 +226,7 @@ class Broken:
 def test_whole_overlays(monkeypatch: pytest.MonkeyPatch) -> None:
     report = run_quietly(Plan(layer="full", nodes=3, minutes=0.2, seed=5))
     assert (report.value("time", "virtual_s") or 0) > 10
-    monkeypatch.setattr(full, "PacedRun", Broken)
+    monkeypatch.setattr(run, "PacedRun", Broken)
     report = run_quietly(Plan(layer="full", nodes=3))
     assert not report.is_good
     assert [check.found for check in report.checks] == ["a view is wrong"]
@@ -349,10 +349,10 @@ def test_progress_in_lines() -> None:
 def test_plots_need_matplotlib_before_anything_is_simulated(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(plots, "find_spec", lambda _: None)
+    monkeypatch.setattr(report, "find_spec", lambda _: None)
     assert run([*SMALL, "--plots", str(tmp_path)]) == 2
     assert capsys.readouterr().err == "iris: --plots needs matplotlib: " + install_command("plots") + "\n"
-    monkeypatch.setattr(plots, "find_spec", lambda _: True)
+    monkeypatch.setattr(report, "find_spec", lambda _: True)
     (tmp_path / "file").touch()
     assert run([*SMALL, "--plots", str(tmp_path / "file")]) == 2
     assert "--plots" in capsys.readouterr().err
@@ -369,7 +369,7 @@ def test_plots_show_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path:
     churned = [run_quietly(Plan(nodes=5, lookups=50, session_s=60.0, minutes=0.2, seed=seed)) for seed in (1, 2)]
     hurt = run_quietly(Plan(nodes=10, lookups=50, kill=0.2))
     groups = run_quietly(Plan(layer="groups", members=5, subscribers=0, requesters=2))
-    paths = list(plots.plot([*quiet, *churned, hurt, groups], tmp_path))
+    paths = list(report.plot([*quiet, *churned, hurt, groups], tmp_path))
     assert [path.name for path in paths] == [
         "hops.svg",
         "growth.svg",
@@ -380,7 +380,7 @@ def test_plots_show_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path:
     ]
     assert figure.savefig.call_count == 6
     assert "10 nodes" in {call.kwargs.get("label") for call in axes.plot.call_args_list}
-    assert list(plots.plot([Report(Plan())], tmp_path)) == []
+    assert list(report.plot([Report(Plan())], tmp_path)) == []
 
 
 def test_help_and_bars(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

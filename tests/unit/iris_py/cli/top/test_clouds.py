@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from iris_py.cli.asking import Pair
+from iris_py.cli.network import Pair
 from iris_py.cli.top.clouds import CloudLine, cloud_faults, cloud_lines, has_gateways
 from iris_py.cli.top.gathering import Gathering
 from iris_py.cli.top.saying import say_head

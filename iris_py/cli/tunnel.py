@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import iris_py
-from iris_py.cli.calling import read_headers
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Line, Lines
+from iris_py.cli.request import read_headers
 from iris_py.cli.standard_input import read_chunks
 from iris_py.cli.visiting import visit
 

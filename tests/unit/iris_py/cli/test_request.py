@@ -1,4 +1,4 @@
-"""Tests of iris_py/cli/calling.py: what it says of what it shows."""
+"""Tests of iris_py/cli/request.py: what it says of what it shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iris_py.api.info import Member, Members
-from iris_py.cli import calling
+from iris_py.cli import request
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.settings import Settings
 
@@ -41,8 +41,8 @@ def run_members(
     async def visit(_settings: Settings) -> AsyncIterator[Any]:
         yield node
 
-    monkeypatch.setattr(calling, "visit", visit)
-    return asyncio.run(calling.members(Settings(), cluster, as_json=as_json))
+    monkeypatch.setattr(request, "visit", visit)
+    return asyncio.run(request.members(Settings(), cluster, as_json=as_json))
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_py.cli.commanding import parse_command
+from iris_py.cli.exec import parse_command
 from iris_py.errors import ConfigurationError
 
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 import iris_py
-from iris_py.cli.asking import format_seconds, rounded
+from iris_py.cli.network import format_seconds, rounded
 from iris_py.cli.outcome import ExitCode, one_line
 from iris_py.cli.output import Line, Output
 from iris_py.cli.visiting import visit

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from iris_py.cli.app import run
-from iris_py.cli.configuring import ConfigurationFile
+from iris_py.cli.config import ConfigurationFile
 from iris_py.cli.contexts import context_names
 from iris_py.cli.settings import Settings
 from iris_py.config import Config

@@ -16,7 +16,7 @@ import iris_py
 from iris_py.api.node import start_node
 from iris_py.api.opening import Opening
 from iris_py.api.run import SIGNALS, stopping_of
-from iris_py.cli.commanding import CommandHandler, parse_command
+from iris_py.cli.exec import CommandHandler, parse_command
 from iris_py.cli.lines import complain, tell
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Line, Lines, Output

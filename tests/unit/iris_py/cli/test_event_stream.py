@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from iris_py import ConfigurationError, EventRecord, NodeName, NodeReport, NodeReports
-from iris_py.cli.following import EventLine, Following, GapLine
-from iris_py.cli.monitoring import WatchLine, describe, read_kinds, read_since
+from iris_py.cli.event_stream import EventLine, Following, GapLine
+from iris_py.cli.monitor import WatchLine, describe, read_kinds, read_since
 from iris_py.observe.journal import EVENTS_MAX, KINDS, Journal
 from iris_py.observe.queries import About
 from iris_py.observe.reports import Size
