@@ -196,8 +196,6 @@ def test_third_parties_are_the_declared_ones() -> None:
         "iris_py/metrics/prometheus.py": {"prometheus_client"},  # only who registers one does
         "iris_py/metrics/otel.py": {"opentelemetry"},  # likewise
         "iris_py/metrics/status.py": {"prometheus_client"},  # only who serves the status does
-        "iris_py/metrics/prometheus.py": {"prometheus_client"},  # only who serves the status of a program that has it does
-        "iris_py/metrics/status.py": {"prometheus_client"},  # only type checkers do
         "iris_py/cli/serve/status.py": {"prometheus_client"},  # likewise
         "iris_py/net/http.py": {"h11"},  # only who serves the status does
         # Only the full screen of `iris top` does.

@@ -18,7 +18,7 @@ import iris_py.sync
 from iris_py.api import run
 from iris_py.sync import stopping as sync_stopping
 
-for module in (stopping, sync_stopping):
+for module in (run, sync_stopping):
     vars(module)["REPEATED_S"] = float(sys.argv[4])
 
 NAME, LOOP, RELEASED = sys.argv[1], sys.argv[2], Path(sys.argv[3])

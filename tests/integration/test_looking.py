@@ -143,8 +143,8 @@ async def show_ways(looking: Looking, first: iris_py.Node, second: iris_py.Node)
     assert {line["id"] for line in pings} == {first.id, second.id}
     assert (summary["sent"], summary["lost"]) == (3, 0)
     for target in (first.id, first.id[:10], first.address):
-        (ping, _summary) = await looking.lines("ping", ping.ping, target, count=1, interval_s=0.0, timeout_s=5.0)
-        assert ping["id"] == first.id
+        (answered, _summary) = await looking.lines("ping", ping.ping, target, count=1, interval_s=0.0, timeout_s=5.0)
+        assert answered["id"] == first.id
     await compare_ways(looking, first)
     code, text = await looking.run(ping.ping, "f" * 32, count=1, interval_s=0.0, timeout_s=0.3, as_json=False)
     assert (code, text.splitlines()[-1]) == (ExitCode.FAULT, "1 sent, 1 lost (100%)")

@@ -112,7 +112,7 @@ def test_a_signal_cancels_the_main_task_when_nobody_waits_for_it() -> None:
         signal.signal(WISH, signal.SIG_DFL)
         stopping = Stopping()
         use_stopping(stopping)
-        run.cancel_by(WISH)
+        stopping.cancel_by(WISH)
         await come(WISH)
         raise AssertionError("it was not cancelled")
 
@@ -133,7 +133,7 @@ def test_who_waits_no_more_gives_back_what_was_not_the_main_tasks(handler: objec
         signal.signal(WISH, signal.SIG_DFL)
         stopping = Stopping()
         use_stopping(stopping)
-        run.cancel_by(WISH)
+        stopping.cancel_by(WISH)
         waiting = await begin(WISH, OTHER)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)

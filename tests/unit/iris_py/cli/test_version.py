@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 
 from iris_py.build import build
-from iris_py.cli import version
+from iris_py.cli import version as command
 from iris_py.cli.app import run
 
 if TYPE_CHECKING:
@@ -46,6 +46,6 @@ def test_packages_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch, 
     def missing(_distribution: str) -> str:
         raise PackageNotFoundError
 
-    monkeypatch.setattr(version, "version", missing)
-    version.print_versions(as_json=False)
+    monkeypatch.setattr(command, "version", missing)
+    command.print_versions(as_json=False)
     assert "msgspec (not installed)" in capsys.readouterr().out

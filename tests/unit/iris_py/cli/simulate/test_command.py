@@ -15,7 +15,8 @@ import msgspec
 import pytest
 
 from iris_py.cli.app import run
-from iris_py.cli.simulate import command, report, run, suite
+from iris_py.cli.simulate import command, report, suite
+from iris_py.cli.simulate import run as simulation
 from iris_py.cli.simulate.pace import Display, Interrupts, Pace
 from iris_py.cli.simulate.plan import Partition, Plan, parse_partition
 from iris_py.cli.simulate.report import Report, document, percentile, print_report, print_summary, show
@@ -134,7 +135,7 @@ def test_a_failure_names_the_command_that_shows_it_again(capsys: pytest.CaptureF
 
 
 def test_what_a_whole_overlay_broke_is_told_in_words_of_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run.PacedRun, "_finish", lambda run: (_ for _ in ()).throw(run.simulation.error("a promise")))
+    monkeypatch.setattr(simulation.PacedRun, "_finish", lambda run: (_ for _ in ()).throw(run.simulation.error("a promise")))
     report = run_quietly(Plan(layer="full", nodes=5, minutes=0.1))
     assert not report.is_good
     assert report.checks[-1].found.endswith("a promise")
@@ -226,7 +227,7 @@ class Broken:
 def test_whole_overlays(monkeypatch: pytest.MonkeyPatch) -> None:
     report = run_quietly(Plan(layer="full", nodes=3, minutes=0.2, seed=5))
     assert (report.value("time", "virtual_s") or 0) > 10
-    monkeypatch.setattr(run, "PacedRun", Broken)
+    monkeypatch.setattr(simulation, "PacedRun", Broken)
     report = run_quietly(Plan(layer="full", nodes=3))
     assert not report.is_good
     assert [check.found for check in report.checks] == ["a view is wrong"]

@@ -1,4 +1,4 @@
-"""Tests of iris_py/patterns/request/candidates.py, and of the requester where some stand in for others (docs/design.md 6.13)."""
+"""Tests of iris_py/patterns/request/candidates.py and of stand-ins in the requester (docs/design.md 6.13)."""
 
 from __future__ import annotations
 

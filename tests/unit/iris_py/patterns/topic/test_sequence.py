@@ -11,7 +11,7 @@ ORIGIN, STREAM = b"o" * 16, b"s" * 4
 
 
 def take(fence: Fence, path: str, number: int, missed: int = 0, *, count: int = 1, stream: bytes = STREAM) -> tuple[int, int]:
-    return sequence.take(ORIGIN, stream, path, number, count, missed)
+    return fence.take(ORIGIN, stream, path, number, count, missed)
 
 
 def test_only_the_first_path_that_brings_a_number_is_taken() -> None:
@@ -72,7 +72,7 @@ def test_streams_and_origins_count_by_themselves() -> None:
     fence = Fence()
     take(fence, "a", 5)
     assert take(fence, "a", 5, stream=b"t" * 4) == (0, 0)
-    assert sequence.take(b"p" * 16, STREAM, "a", 5, 1, 0) == (0, 0)
+    assert fence.take(b"p" * 16, STREAM, "a", 5, 1, 0) == (0, 0)
     assert take(fence, "a", 5) == (1, 0)
 
 

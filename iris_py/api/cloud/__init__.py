@@ -1,0 +1,1 @@
+"""Requests, topics and tunnels of a node to clusters of other clouds."""
