@@ -45,7 +45,8 @@ gathers ends with a line of the kind `summary`. Bytes are `payload` where they a
 folder `docs/schemas` has a JSON Schema for the lines of each command; fields may be added, and never change their meaning.
 
 Without `--json`, rows are a table on a terminal, and aligned columns without a head elsewhere: for `grep` and `awk`. `NO_COLOR`
-is heeded. Errors and remarks are lines on standard error that begin with `iris: `.
+is heeded. Errors and remarks are lines on standard error that begin with `iris: `. A command that runs until it is stopped,
+such as `iris join`, begins them with the time in UTC, the level and the event: `2026-11-27T17:32:11.297Z INFO running: ...`.
 
 """
 

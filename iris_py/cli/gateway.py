@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import iris_py
 from iris_py.cli.join import describe_service, ending_by_signal, run_on_hangup, serving_status
-from iris_py.cli.lines import begin_timed_log, complain, tell
+from iris_py.cli.lines import complain, tell
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Line, Lines, Output
 from iris_py.errors import ConfigurationError, IrisError
@@ -95,7 +95,6 @@ async def serve(settings: Settings, file: Path, *, http: str | None = None, as_j
     federation, key = _load_or_complain(settings, file)
     if federation is None or key is None:
         return ExitCode.USAGE
-    begin_timed_log()
     arguments = settings.connect_arguments()
     async with (
         ending_by_signal() as ended,

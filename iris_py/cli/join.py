@@ -17,7 +17,7 @@ from iris_py.api.node import start_node
 from iris_py.api.opening import Opening
 from iris_py.api.run import SIGNALS, stopping_of
 from iris_py.cli.exec import CommandHandler, parse_command
-from iris_py.cli.lines import complain, tell
+from iris_py.cli.lines import begin_timed_log, complain, tell
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Line, Lines, Output
 from iris_py.cli.sealing import read_sealed
@@ -176,7 +176,9 @@ async def ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
     """Turn the first SIGINT or SIGTERM into an exit code, so that leaving comes first; a later one ends the process.
 
     SIGHUP does the same where the command has a terminal, which is gone then. A service has none: see :func:`reload_on_hangup`.
+    Such a command runs for long, so from here on each line of its log begins with the time.
     """
+    begin_timed_log()
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 

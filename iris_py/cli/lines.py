@@ -156,7 +156,7 @@ def log_to_stderr(level: int, *, is_gateway: bool = False) -> None:
 
 
 def begin_timed_log() -> None:
-    """Begin each line with its time, level and event from now on: the mistakes that keep a service from running are told."""
+    """Begin each line with its time, level and event from now on: the command runs until it is stopped."""
     global _has_time
     _has_time = True
 

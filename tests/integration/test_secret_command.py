@@ -217,7 +217,7 @@ def test_the_command_line_takes_a_command_and_runs_it_again_at_hangup(shell: She
     assert shell.run("request", "upper", "hello")[:2] == (0, b"HELLO")
     rotate(path)
     service.send_signal(signal.SIGHUP)
-    assert service.stderr.readline() == b"iris: read the secrets again\n"
+    assert service.stderr.readline().endswith(b"Z INFO secrets_read: read the secrets again\n")
     del shell.environment["IRIS_SECRET_COMMAND"]
     assert shell.run("request", "upper", "hello", "--secret-command", f"cat '{path}'")[:2] == (0, b"HELLO")
     code, out, error = shell.run("keys", "list", "--secret-command", f"cat '{path}'")
@@ -227,7 +227,8 @@ def test_the_command_line_takes_a_command_and_runs_it_again_at_hangup(shell: She
     ]
     path.write_text("nothing")
     service.send_signal(signal.SIGHUP)
-    assert service.stderr.readline().startswith(b"iris: the secrets stay as they are: secret_command: the output of cat is not")
+    told = service.stderr.readline()
+    assert b"Z ERROR secrets_kept: the secrets stay as they are: secret_command: the output of cat is not" in told
     assert stop(service)[0] == 0
 
 

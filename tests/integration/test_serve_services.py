@@ -281,7 +281,7 @@ def test_a_start_up_hook_that_fails_ends_the_command(shell: Shell, tmp_path: Pat
     out, error = service.communicate(timeout=WAIT_S)
     assert (service.returncode, out) == (1, b"")
     assert b"in fails" in error
-    assert b"iris: the start-up hook shop.fails failed: ConnectionRefusedError: no database" in error
+    assert b"Z ERROR complaint: the start-up hook shop.fails failed: ConnectionRefusedError: no database" in error
 
 
 @pytest.mark.parametrize("options", [[], ["--workers", "2"]])

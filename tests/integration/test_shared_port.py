@@ -218,7 +218,7 @@ def test_commands_and_services_work_beside_a_service(shell: Shell, port: int) ->
     assert b"upper" in out
     second = shell.start("join", "upper", "--exec", "cat", "--json")
     told = read_line(second.stderr)
-    assert told.startswith("iris: the node ")
+    assert "Z INFO port_shared: the node " in told
     assert f"has the port {port}, so this one listens on " in told
     ready = json.loads(read_line(second.stdout))
     assert ready["address"] != f"{HERE}:{port}"
