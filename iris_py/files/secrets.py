@@ -105,7 +105,11 @@ def create_file(path: Path, content: bytes) -> None:
             raise
         except OSError:  # a file system without hard links, as on a memory stick
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            os.replace(name, path)
+            try:
+                os.replace(name, path)
+            except BaseException:  # as of a disk that is full: no empty file stays in its place
+                os.unlink(path)
+                raise
     finally:
         with suppress(FileNotFoundError):
             os.unlink(name)
