@@ -1,0 +1,183 @@
+"""Figures of the code base: size, names, coupling and prose. Each figure has a limit, and limits are only lowered.
+
+``python tests/test_house.py`` prints all figures beside their limits, and the places behind a figure whose name is given.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import sys
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).parents[1]
+PACKAGES: Final = ("iris_py", "overlay/iris_overlay", "security/iris_security", "spark_connector")
+
+#: Lower a limit when its figure falls. A figure that falls without a better text or better code defeats its purpose.
+LIMITS: Final = {
+    "modules under 60 lines": 99,
+    "functions over 70 lines": 4,
+    "functions with nine parameters or more": 50,
+    "private attributes of other objects": 310,
+    "modules named by a gerund": 23,
+    "modules that differ by a plural s": 3,
+    "class names in several modules": 120,
+    "vague words in 1,000 words of docstrings": 140,
+    "what, who and whose in 10,000 words": 150,
+    "sentences over 30 % vague words, in 1,000": 52,
+}
+#: Figures that are reported and have no limit.
+REPORTED: Final = ("modules", "lines")
+
+FUNCTION_LINES_MAX: Final = 70
+PARAMETERS_MAX: Final = 8
+SMALL_LINES: Final = 60
+#: Nouns and adjectives of the field that end in -ing.
+NO_GERUNDS: Final = {"hedging", "keyring", "pacing", "pending", "ping", "ring", "routing", "tracing"}
+QUESTION_WORDS: Final = {"what", "who", "whom", "whose", "whoever"}
+VAGUE_WORDS: Final = QUESTION_WORDS | {
+    *("that", "those", "this", "these", "such", "there", "it", "its", "they", "them", "so", "one", "ones", "none"),
+    *("others", "each", "everybody", "somebody", "nobody", "everything", "something", "nothing", "whatever", "whichever"),
+}
+#: Shorter sentences have too few words for a share.
+SENTENCE_WORDS_MIN: Final = 8
+VAGUE_SHARE_MAX: Final = 0.3
+
+
+@dataclass
+class Figures:
+    """Counts by name, the places behind them, and the words of docstrings."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    places: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    words: Counter[str] = field(default_factory=Counter)
+
+    def add(self, name: str, place: str) -> None:
+        self.counts[name] += 1
+        self.places[name].append(place)
+
+
+def sentences(docstring: str) -> Iterator[list[str]]:
+    """Split a text into sentences of lower-case words; short sentences are left out."""
+    for sentence in re.split(r"(?<=[.;:]) ", re.sub(r"\s+", " ", docstring)):
+        words = [word.lower() for word in re.findall(r"[A-Za-z_']+", sentence)]
+        if len(words) >= SENTENCE_WORDS_MIN:
+            yield words
+
+
+def own_names(tree: ast.Module) -> set[str]:
+    """Return the names of functions, fields and attributes that a module defines."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            names.add(node.attr)
+    return names
+
+
+def count_function(figures: Figures, node: ast.FunctionDef | ast.AsyncFunctionDef, place: str) -> None:
+    parameters = [each.arg for each in node.args.posonlyargs + node.args.args + node.args.kwonlyargs]
+    if len(parameters) - (parameters[:1] in (["self"], ["cls"])) > PARAMETERS_MAX:
+        figures.add("functions with nine parameters or more", place)
+    first = node.body[0]
+    docstring_lines = (first.end_lineno or 0) - first.lineno + 1 if ast.get_docstring(node) else 0
+    if (node.end_lineno or 0) - node.lineno + 1 - docstring_lines > FUNCTION_LINES_MAX:
+        figures.add("functions over 70 lines", place)
+
+
+def count_private(figures: Figures, node: ast.Attribute, own: set[str], place: str) -> None:
+    is_private = node.attr.startswith("_") and not node.attr.startswith("__") and node.attr not in own
+    if is_private and ast.unparse(node.value) not in ("self", "cls", "super()", "os", "os.environ"):
+        figures.add("private attributes of other objects", f"{place} {ast.unparse(node)}")
+
+
+def count_prose(figures: Figures, docstring: str, place: str) -> None:
+    for words in sentences(docstring):
+        figures.words.update(words)
+        figures.counts["sentences"] += 1
+        if sum(word in VAGUE_WORDS for word in words) / len(words) > VAGUE_SHARE_MAX:
+            figures.add("sentences over 30 % vague words, in 1,000", f"{place} {' '.join(words)}")
+
+
+def count_module(figures: Figures, path: Path, text: str) -> list[str]:
+    """Count one module; returns the names of its classes."""
+    tree, name, classes = ast.parse(text), str(path.relative_to(ROOT)), []
+    own = own_names(tree)
+    figures.counts["lines"] += text.count("\n")
+    if 0 < text.count("\n") < SMALL_LINES:
+        figures.add("modules under 60 lines", name)
+    if path.stem.endswith("ing") and path.stem not in NO_GERUNDS:
+        figures.add("modules named by a gerund", name)
+    for node in ast.walk(tree):
+        place = f"{name}:{getattr(node, 'lineno', 0)}"
+        match node:
+            case ast.ClassDef():
+                classes.append(node.name.lstrip("_"))
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                count_function(figures, node, f"{place} {node.name}")
+            case ast.Attribute():
+                count_private(figures, node, own, place)
+            case ast.Expr(value=ast.Constant(value=str(docstring))):
+                count_prose(figures, docstring, place)
+    return classes
+
+
+@functools.cache
+def measure() -> Figures:
+    """Count everything, once."""
+    figures = Figures()
+    classes: defaultdict[str, set[str]] = defaultdict(set)
+    stems: defaultdict[Path, set[str]] = defaultdict(set)
+    for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        figures.counts["modules"] += 1
+        stems[path.parent].add(path.stem)
+        for name in count_module(figures, path, path.read_text()):
+            classes[name].add(str(path.relative_to(ROOT)))
+    for folder, names in stems.items():
+        for name in sorted(name for name in names if f"{name}s" in names):
+            figures.add("modules that differ by a plural s", f"{folder.relative_to(ROOT)}/{name}")
+    for name, modules in sorted(classes.items()):
+        if len(modules) > 1:
+            figures.add("class names in several modules", f"{name}: {', '.join(sorted(modules))}")
+    words = sum(figures.words.values())
+    vague, questions = (sum(figures.words[word] for word in those) for those in (VAGUE_WORDS, QUESTION_WORDS))
+    figures.counts["vague words in 1,000 words of docstrings"] = round(1000 * vague / words)
+    figures.counts["what, who and whose in 10,000 words"] = round(10_000 * questions / words)
+    heavy = "sentences over 30 % vague words, in 1,000"
+    figures.counts[heavy] = round(1000 * figures.counts[heavy] / figures.counts["sentences"])
+    return figures
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_no_figure_passes_its_limit(name: str) -> None:
+    figures = measure()
+    assert figures.counts[name] <= LIMITS[name], "\n".join(figures.places[name])
+
+
+def test_the_limits_are_of_figures_that_are_counted() -> None:
+    assert LIMITS.keys() <= measure().counts.keys()
+
+
+def main(names: list[str]) -> None:
+    """Print all figures, and the places of some."""
+    figures = measure()
+    for name in (*REPORTED, *LIMITS):
+        print(f"{name:45} {figures.counts[name]:>8,}   limit {LIMITS.get(name, '-')}")
+    for name in names:
+        print(f"\n{name}:", *figures.places[name], sep="\n  ")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
