@@ -2,8 +2,8 @@
 
 Everything public is here; see :func:`connect` and :class:`Node`.
 
-Names are imported when they are first used: a process that only passes an error on, as a task of Spark that talks to the node
-of another process, needs none of the rest, and that is a quarter of a second.
+Names are imported at their first use. So a process that needs few names, such as a Spark task that only passes on errors, saves
+a quarter of a second.
 """
 
 import typing

@@ -1,4 +1,4 @@
-"""The build of Iris that runs: its version, and the commit that it was made from, where that is known."""
+"""The build of Iris: its version, and the commit of its source, if known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iris_py.extras import DISTRIBUTION
 
 __all__ = ["build", "commit", "commit_of_clone", "commit_of_installation"]
 
-#: Digits of a commit that are shown, as many as `git describe` needs for large repositories.
+#: Digits of a commit to show, as many as `git describe` needs for large repositories.
 _SHOWN: Final = 12
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REFERENCE: Final = re.compile(r"ref: (refs/[!-~]+)")
@@ -20,7 +20,7 @@ _REFERENCE: Final = re.compile(r"ref: (refs/[!-~]+)")
 
 @cache
 def build() -> str:
-    """Return the version, and the commit as its local part (PEP 440) where it is known: ``0.1.0+3556e9d0ab12``."""
+    """Return the version, with the commit as its local part (PEP 440) if known: ``0.1.0+3556e9d0ab12``."""
     import iris_py  # the package itself is above all of its modules
 
     found = commit()
@@ -29,21 +29,21 @@ def build() -> str:
 
 @cache
 def commit() -> str:
-    """Return the commit in hexadecimal digits; empty if it is not known, as of a wheel from elsewhere.
+    """Return the commit in hexadecimal digits; empty if unknown, as for a wheel from elsewhere.
 
-    It is known of what pip installed from a repository (PEP 610), and of what runs in a clone. Changes that were not committed
-    do not show.
+    The commit is known for an installation by pip from a repository (PEP 610), and in a clone. Uncommitted changes do not show.
     """
     folder = Path(__file__).parents[1]
     return commit_of_clone(folder) or commit_of_installation(folder)
 
 
 def commit_of_installation(folder: Path) -> str:
-    """Return the commit that pip has noted as it installed Iris from a repository; empty if there is none.
+    """Return the commit noted by pip at an installation from a repository; empty if none is noted.
+
+    Reading that file alone takes a hundredth of the time of `importlib.metadata`.
 
     Args:
-        folder: Where the packages are, and beside them what is noted of them. To read that file alone takes a hundredth of the
-            time of `importlib.metadata`.
+        folder: The directory of the packages and of their metadata.
     """
     import iris_py  # the package itself is above all of its modules
 
@@ -56,10 +56,10 @@ def commit_of_installation(folder: Path) -> str:
 
 
 def commit_of_clone(folder: Path) -> str:
-    """Return the commit that is checked out in a clone of Iris, without running git; empty if there is none.
+    """Return the commit checked out in a clone of Iris, without running git; empty outside a clone.
 
     Args:
-        folder: Where the packages are.
+        folder: The directory of the packages.
     """
     try:
         if f'name = "{DISTRIBUTION}"' not in (folder / "pyproject.toml").read_text():
@@ -79,7 +79,7 @@ def _is_plain(head: str) -> bool:
 
 
 def _look_up(git: Path, reference: str) -> str:
-    """Return the commit that a reference stands for: it has a file of its own, or a line among the packed ones."""
+    """Return the commit of a reference, from the reference's own file or from the packed references."""
     shared = git / "commondir"
     folders = [git, git / shared.read_text().strip()] if shared.exists() else [git]
     for folder in folders:

@@ -1,4 +1,4 @@
-"""The settings of a node: from arguments, the environment, a TOML file, and defaults, in this order.
+"""The settings of a node, from arguments, the environment, a TOML file and defaults, in this order.
 
 =================  ====================================  ==========================================================
 argument           environment                           key of the file
@@ -22,8 +22,8 @@ argument           environment                           key of the file
 ``config``         ``IRIS_CONFIG``
 =================  ====================================  ==========================================================
 
-The file is ``$XDG_CONFIG_HOME/iris/iris.toml`` unless ``config`` or ``IRIS_CONFIG`` names another. A variable that is set but
-empty counts as not set, except for the secret: an empty one is more likely a broken deployment than a wish for no secret.
+The file is ``$XDG_CONFIG_HOME/iris/iris.toml`` unless ``config`` or ``IRIS_CONFIG`` names another. An empty variable counts as
+unset, except for the secret: an empty secret is more likely a broken deployment.
 """
 
 from __future__ import annotations
@@ -108,76 +108,89 @@ DEFAULT_LISTEN: Final = "127.0.0.1:0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """The settings of a node. Pass it as ``config=`` to take the place of environment and file."""
+    """The settings of a node. Passed as ``config=``, they replace environment and file."""
 
     network: str = DEFAULT_NETWORK
     """Name of the network. Same secret, different names: different networks."""
     secret: Secrets | None = field(default=None, repr=False)
-    """The network secret, or None for the per-user secret (docs/design.md 2.5). Of several generations the first one seals, and
-    the others are accepted (docs/security.md)."""
+    """The network secret, or None for the per-user secret (docs/design.md 2.5). The first of several generations encrypts, the
+    others only decrypt (docs/security.md).
+    """
     keyring: Keyring | None = field(default=None, repr=False)
-    """Keys made by the program itself. Complete in itself: `network`, `secret` and `clusters` then come from it."""
+    """Keys made by the program itself. A keyring is complete: it replaces `network`, `secret` and `clusters`."""
     listen: str = DEFAULT_LISTEN
     """``host:port`` to listen on, IPv6 in brackets, port 0 for any free one. ``0.0.0.0`` is every address of IPv4, ``[::]`` is
     every address of IPv6 and of IPv4."""
     is_port_shared: bool = False
-    """Whether every program of the machine is given the port of ``listen``, as by the environment or the file. A node takes any
-    other port while a node of the same network has it."""
+    """Whether all programs of the machine share the port of ``listen``, as from the environment or the file. While another node
+    of the network has the port, this node takes any other.
+    """
     advertise: tuple[str, ...] = ()
-    """Addresses that others are told to dial instead of what the node listens on, where an address translator, a container's
-    published port or a forwarder stands before it: ``host`` or ``host:port``, the most reachable first; ``listen`` among them
-    stands for what it listens on. Nothing: just that."""
+    """Addresses for other nodes to dial, behind an address translator, a container's published port or a forwarder: ``host`` or
+    ``host:port``, the most reachable first. The word ``listen`` stands for the listening address. Empty: the listening address
+    alone.
+    """
     seeds: tuple[str, ...] = ()
-    """``host:port`` of nodes to dial at the start, besides those that are discovered."""
+    """``host:port`` of nodes to dial at the start, besides the discovered ones."""
     zone: str = ""
-    """Where the node is, from large to small, for example ``eu-west/a``."""
+    """The location of the node, from large to small, for example ``eu-west/a``."""
     name: str = field(default_factory=default_name)
-    """The name that the node tells, for people: at most 64 printable characters of ASCII; by default host and program, as in
-    ``web-1/orders.py``. Empty: it tells nobody."""
+    """The label of the node for people: at most 64 printable ASCII characters; by default host and program, as in
+    ``web-1/orders.py``. Empty for no label.
+    """
     discovery: bool = True
     """Whether to send and hear beacons and to remember peers."""
     max_message_bytes: int = MAX_MESSAGE_BYTES
-    """The largest payload of a request, reply or other message that the node sends, 1 KiB to 64 MiB; of others it takes up to
-    64 MiB. Too small: documents must be split. Too large: a few under way at once fill the memory of a small machine."""
+    """The largest payload of a request, reply or other message that the node sends, 1 KiB to 64 MiB; the node accepts up to 64
+    MiB from others. Too small: documents must be split. Too large: a few messages in flight fill the memory of a small machine.
+    """
     tracing: TracingSetting = None
-    """Whether spans of OpenTelemetry are made: None if the program has set it up before, True also if it does so later, False
-    never, or the provider of tracers to make them with (docs/tracing.md)."""
+    """Whether to make spans of OpenTelemetry: None if the program has set it up before, True also if it does so later, False
+    never, or the tracer provider to use (docs/tracing.md).
+    """
     observe: Observe = "all"
-    """How much the node tells other nodes of the network that ask about it (docs/observe.md): ``all``; ``counts``, which are
-    numbers without the names of clusters, topics and peers; or ``none``."""
+    """The answers to questions of other nodes about this one (docs/observe.md): ``all``; ``counts``, which are numbers without
+    the names of clusters, topics and peers; or ``none``.
+    """
     busy_poll: bool = True
-    """Whether the event loop turns for up to 250 us after a request, when no other is under way, rather than sleep at once: a
-    quick reply then comes some 60 us sooner. Not where there is one processor only."""
+    """Whether the event loop polls for up to 250 us after a request, while no other is in flight, instead of sleeping at once:
+    a quick reply then arrives about 60 us sooner. No effect with one processor.
+    """
     clusters: Mapping[str, Secrets] | FindSecret = field(default_factory=lambda: MappingProxyType({}), repr=False)
-    """Secrets of single clusters that not the whole network may read or join; several generations as for ``secret``. Or a
-    function from the name of a cluster to its secret, None for the network's."""
+    """Secrets of single clusters, readable and joinable only with them; several generations as for ``secret``. Or a function
+    from the name of a cluster to its secret, or None for the network's.
+    """
     strict: bool = False
-    """Whether it is an error to use a cluster that has no secret of its own here."""
+    """Whether using a cluster without a secret of its own is an error."""
     administrator: str | None = None
-    """The public half of the key of who may exchange the network's secret while it runs, as ``iris keys administrator`` shows
-    it; None if nobody may."""
+    """The public half of the administrator key, as printed by ``iris keys administrator``, whose holder may rotate the
+    network's secret; None for no administrator.
+    """
     secret_command: tuple[str, ...] | None = None
-    """A command that prints the network secret: the program and its arguments. It is run when a node starts, and when it reads
-    its keys again."""
+    """A command that prints the network secret: the program and its arguments. It runs when a node starts and when the node
+    reads its keys again.
+    """
     state_directory: Path | None = field(default_factory=lambda: state_directory(os.environ))
-    """The directory of remembered peers, and of the generations that the administrator has signed. None, where this user has no
-    home directory: the node then remembers nothing."""
+    """The directory of remembered peers and of the generations signed by the administrator. None if the user has no home
+    directory: the node then remembers nothing.
+    """
     config_directory: Path | None = field(default_factory=lambda: config_directory(os.environ))
-    """The directory of the per-user secret and of ``iris.toml``. None, where this user has no home directory: the node then
-    needs a secret."""
+    """The directory of the per-user secret and of ``iris.toml``. None if the user has no home directory: the node then needs a
+    secret.
+    """
 
     @property
     def is_zero_configuration(self) -> bool:
         """Whether this is the network of one user on one machine: per-user secret, loopback, the usual ways to find peers.
 
-        Every node of such a network leaves a file among the remembered peers, so these are complete and "nobody else is here"
-        is certain (docs/design.md 5.6).
+        Every node of this network leaves a file among the remembered peers. So the files are complete, and a node without peers
+        knows that it is alone (docs/design.md 5.6).
         """
         has_keys = self.secret is not None or self.keyring is not None or self.secret_command is not None
         return not has_keys and self.discovery and is_loopback(parse_address(self.listen)[0])
 
     def without_shared_port(self) -> Config:
-        """Return the settings of a node that leaves a port which every program of the machine is given to the others."""
+        """Return the settings of a node that leaves a shared port to the other nodes."""
         host, port = parse_address(self.listen)
         if not (self.is_port_shared and port):
             return self
@@ -187,16 +200,16 @@ class Config:
 def load_config(
     *, config: Path | str | Config | None = None, environ: Mapping[str, str] = os.environ, **arguments: object
 ) -> Config:
-    """Settle every setting: arguments before ``IRIS_*`` variables before the file before defaults.
+    """Settle every setting. Arguments override ``IRIS_*`` variables, which override the file, which overrides defaults.
 
     Args:
         config: Path of the file, or a `Config` that replaces environment and file.
         environ: The environment.
-        arguments: Settings by name, as :func:`iris_py.connect` takes them; None says nothing of one.
+        arguments: Settings by name, as for :func:`iris_py.connect`; None leaves a setting to the lower layers.
 
     Raises:
-        ConfigurationError: A setting is wrong; the text says which, from where, and what to do.
-        TypeError: There is no setting of that name.
+        ConfigurationError: A setting is wrong; the text names the setting, its source and the remedy.
+        TypeError: No setting has this name.
     """
     for key in arguments:
         if key not in ARGUMENTS:
@@ -222,9 +235,9 @@ def _argument_layer(arguments: Mapping[str, object]) -> Layer:
 def secret_paths(
     *, config: Path | str | None = None, environ: Mapping[str, str] = os.environ, **arguments: object
 ) -> tuple[Path, ...]:
-    """Return the files that a node with these settings takes secrets from, that of the network first; none is read.
+    """Return the secret files of a node with these settings, the network's first, without reading them.
 
-    The arguments and the errors of the file are those of :func:`load_config`.
+    Arguments and errors are those of :func:`load_config`.
     """
     layers = _layers_of(config, environ, arguments)
     paths: list[Path] = []
@@ -239,7 +252,7 @@ def secret_paths(
             paths.append(layer.path)
         if "clusters_directory" in layer.values:
             directory = layer.locate(Path(str(layer.values["clusters_directory"])), "clusters_directory")
-            with suppress(OSError):  # as of a file that is not there
+            with suppress(OSError):  # the file does not exist
                 paths += read_clusters_directory(directory)[:CLUSTERS_MAX]
     return tuple(path for path in paths if is_present(path))
 
@@ -250,25 +263,25 @@ class Origin:
 
     source: Source | Literal["default"]
     key: str
-    """The name of the setting there; of the network secret that of the one that counts, such as ``secret_file``."""
+    """The name of the setting in this source; for the network secret the effective one, such as ``secret_file``."""
     variable: str = ""
-    """The variable of the environment, if it is one."""
+    """The environment variable, if the source is one."""
     path: Path | None = None
-    """The file, if it is one."""
+    """The file, if the source is one."""
     line: int | None = None
 
 
 def find_origins(
     *, config: Path | str | None = None, environ: Mapping[str, str] = os.environ, **arguments: object
 ) -> Mapping[str, tuple[Origin, ...]]:
-    """Return the source of each setting of :func:`load_config`, by its name in `Config`; directories are left out.
+    """Return the sources of each setting of :func:`load_config`, by its name in `Config`, without the directories.
 
-    The secrets of clusters may come from several sources, the first one counts for each cluster; every other setting has one.
+    Cluster secrets may have several sources, of which the first with the cluster counts. Every other setting has one source.
 
     Args:
-        config: As of :func:`load_config`.
-        environ: As of :func:`load_config`.
-        arguments: As of :func:`load_config`.
+        config: As for :func:`load_config`.
+        environ: As for :func:`load_config`.
+        arguments: As for :func:`load_config`.
 
     Raises:
         ConfigurationError: A setting is wrong.
@@ -292,14 +305,14 @@ def _origin_of(layer: Layer, key: str, lines: Mapping[KeyPath, int]) -> Origin:
 
 
 def config_path(config: Path | str | None = None, environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the file that :func:`load_config` reads, whether it exists or not; None if no home directory is known."""
+    """Return the path of the file for :func:`load_config`, existing or not; None if no home directory is known."""
     return config_file(config, environ)
 
 
 def check_file(path: Path) -> list[tuple[int, str]]:
-    """Return all mistakes of a configuration file: for each its line, and what is wrong and what to write.
+    """Return all mistakes of a configuration file: for each the line, the mistake and the remedy.
 
-    It is looked at alone, without arguments and variables.
+    Arguments and variables are not considered.
 
     Raises:
         ConfigurationError: The file cannot be read.
@@ -330,7 +343,7 @@ def check_file(path: Path) -> list[tuple[int, str]]:
 
 
 def _mistakes_of(values: dict[str, object], lines: Mapping[KeyPath, int], path: Path) -> list[tuple[int, str]]:
-    """Settle settings again and again, each time without the one that was wrong."""
+    """Settle the settings repeatedly, each time without the wrong one of the pass before."""
     mistakes = []
     while True:
         try:
@@ -345,18 +358,18 @@ def _mistakes_of(values: dict[str, object], lines: Mapping[KeyPath, int], path: 
             if name and isinstance(clusters, dict):
                 values[key] = {each: secret for each, secret in clusters.items() if each != name}
             elif values.pop(key, None) is None:
-                return mistakes  # whatever it was, it was said
+                return mistakes  # the mistake is already in the list
             if key in KEYS_CHOICE and not any(each in values for each in KEYS_CHOICE):
-                values["secret"] = Secret(bytes(32))  # others are not wrong for want of one
+                values["secret"] = Secret(bytes(32))  # a missing secret must not hide other mistakes
         else:
             return mistakes
 
 
 def make_keyring(config: Config) -> Keyring:
-    """Make the keyring that the settings of a node say. If they name a command, it is run, and waited for.
+    """Make the keyring from the settings of a node, and run their secret command, if any, to its end.
 
     Raises:
-        ConfigurationError: As of :func:`default_secret`, or the command prints no secret.
+        ConfigurationError: As for :func:`default_secret`, or the command prints no secret.
     """
     if config.keyring is not None:
         return config.keyring
@@ -377,7 +390,7 @@ def make_keyring(config: Config) -> Keyring:
 
 
 def _as_finder(find: FindSecret) -> Callable[[str], tuple[Secret, ...] | None]:
-    """Return a function of the program as a keyring takes it."""
+    """Return the program's function in the form that a keyring takes."""
 
     def find_own(cluster: str) -> tuple[Secret, ...] | None:
         found = find(cluster)
@@ -387,10 +400,10 @@ def _as_finder(find: FindSecret) -> Callable[[str], tuple[Secret, ...] | None]:
 
 
 def default_secret(config: Config, environ: Mapping[str, str] = os.environ) -> Secret:
-    """Return the secret of a node that was given none: the per-user secret, made at the first call ever (docs/design.md 2.5).
+    """Return the per-user secret, the default of a node without one; the first call ever makes the secret (docs/design.md 2.5).
 
-    Where nothing says where the user's home is, as in a service or a container, an existing secret is taken from the home
-    directory that the system has for the user, and none is made: others of this user would not meet this node, silently.
+    Without HOME, as in a service or container, the secret is read from the home directory in the user database, but not made: a
+    new secret would silently separate this node from the user's other nodes.
 
     Raises:
         ConfigurationError: The file is not private to this user, damaged, cannot be made, or HOME does not say where.
@@ -419,7 +432,7 @@ def _settle(layers: list[Layer], state: Path | None, configuration: Path | None)
             f"{origin}: {listen} is open to other machines, and the per-user secret stays on this one. "
             "Make a secret with `iris keys new` and give it to every node as IRIS_SECRET, or listen on 127.0.0.1."
         )
-    of_keys = layers  # those that may give what a keyring brings itself
+    of_keys = layers  # layers that may give settings which a keyring brings itself
     if keys.keyring is not None:
         _check_keyring(layers[: keys.rank + 1], keys.keyring)
         of_keys = []
@@ -448,7 +461,7 @@ def _settle(layers: list[Layer], state: Path | None, configuration: Path | None)
 
 
 def _is_port_shared(layers: Sequence[Layer]) -> bool:
-    """Return whether the port to listen on is given to every program of the machine, and not to this one alone."""
+    """Return whether all programs of the machine share the port to listen on."""
     layer = next((layer for layer in layers if "listen" in layer.values), None)
     if layer is None or layer.source == "argument":
         return False
@@ -456,14 +469,14 @@ def _is_port_shared(layers: Sequence[Layer]) -> bool:
 
 
 def _check_keyring(layers: Sequence[Layer], keyring: Keyring) -> None:
-    """Refuse settings that contradict a keyring, which has the network, the secrets of clusters and the administrator itself.
+    """Refuse settings that contradict a keyring, which brings the network, the cluster secrets and the administrator itself.
 
     Args:
-        layers: The layers down to the one that gives the keyring; it counts before what lower layers say.
+        layers: The layers down to that of the keyring, which overrides all lower layers.
         keyring: The keyring.
 
     Raises:
-        ConfigurationError: One of these layers gives such a setting.
+        ConfigurationError: One of these layers gives a setting of the keyring.
     """
     said = layers[0].values.get("network", keyring.network)  # a Config always has a network
     if said != keyring.network:

@@ -1,26 +1,25 @@
-"""Parts of Iris that a connector of another system needs beside the public API, as :mod:`spark_connector` does.
+"""Parts of Iris for connectors to other systems, such as :mod:`spark_connector`, beside the public API.
 
-They are documented where they are defined, and tested as the rest is. They may change from one release to the next, together
-with the connectors of this repository: programs use :mod:`iris_py`. Names are imported when they are first used, as those of
-:mod:`iris_py` are.
+Each part is documented at its definition. The parts may change from one release to the next, together with the connectors of
+this repository; programs use :mod:`iris_py`. Names are imported at their first use, as in :mod:`iris_py`.
 
-* Many requests at once, without a coroutine for each: :class:`Asker` asks what :class:`Asked` says, and
-  :func:`providers` sees whom.
-* Handlers as :mod:`iris_py.sync` takes them: :data:`AnyHandler`, :func:`adapt`; their functions: :class:`HandlerHook`,
-  :class:`HandlerHooks`, :func:`hooks_of`; and the event loop in a thread that they run beside: :class:`Background`,
-  :func:`background`, :class:`DaemonThreads`.
-* Settings: the defaults of the public methods, so that a connector states none of its own; the types :data:`OnFull` and
-  :data:`HeaderValue`; :class:`Opening`, what can be awaited and entered; :func:`read_secret_file`, :func:`check_path`
-  and :func:`check_command`.
+* Many requests at once, without a coroutine for each: :class:`Asker` sends each :class:`Asked`, and :func:`providers` shows the
+  possible members.
+* Handlers of :mod:`iris_py.sync`: :data:`AnyHandler`, :func:`adapt`; their functions: :class:`HandlerHook`,
+  :class:`HandlerHooks`, :func:`hooks_of`; and their event loop in a thread: :class:`Background`, :func:`background`,
+  :class:`DaemonThreads`.
+* Settings: the defaults of the public methods, so that a connector does not repeat them; the types :data:`OnFull` and
+  :data:`HeaderValue`; :class:`Opening`, an awaitable context manager; :func:`read_secret_file`, :func:`check_path` and
+  :func:`check_command`.
 * Checks of arguments: :func:`check_count`, :func:`check_flag`, :func:`check_time`, and :func:`check_join_options`.
-* :data:`SealLike`, and :func:`seal_parts`, which takes a seal to another process of the same user.
-* Payloads that are values: :func:`as_codec`, and :func:`encode`, :func:`decode` and :func:`decode_message`, which tell in their
-  errors what it was for; the arguments that overloads share, as :class:`RequestOptions`; the types :data:`BytesLike`,
-  :class:`CallerCodec` and :data:`TypeForm`; the type variables :data:`Payload`, :data:`Question` and :data:`Answer`.
-* :class:`Unpicklable`, the base of what belongs to one process.
-* :class:`EventLogger`, whose lines report events and fill no disk.
-* :class:`Fingerprinter`, by which two contents are told apart; :func:`install_command` and :func:`requirements`, the advice for
-  what is not installed.
+* :data:`SealLike`, and :func:`seal_parts`, to carry a seal to another process of the same user.
+* Typed payloads: :func:`as_codec`, and :func:`encode`, :func:`decode` and :func:`decode_message`, whose errors name the cluster
+  or topic; the arguments shared by overloads, as :class:`RequestOptions`; the types :data:`BytesLike`, :class:`CallerCodec` and
+  :data:`TypeForm`; the type variables :data:`Payload`, :data:`Question` and :data:`Answer`.
+* :class:`Unpicklable`, the base of objects that belong to one process.
+* :class:`EventLogger`, for log lines about events, limited in number.
+* :class:`Fingerprinter`, to compare contents; :func:`install_command` and :func:`requirements`, the advice for missing
+  packages.
 """
 
 import typing

@@ -1,53 +1,56 @@
-"""Defaults of the public methods: each is stated once, for nodes with and without ``await`` and for connectors."""
+"""Defaults of the public methods, each stated once for the asyncio API, the synchronous API and connectors."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: How long a request waits for its reply, in seconds.
+#: Timeout of a request in seconds.
 REQUEST_TIMEOUT_S: Final = 5.0
-#: How long a survey waits, in seconds. A single member that does not answer makes it last that long, so it is shorter than that
-#: of a request; handlers that only look something up answer in time from any continent.
+#: Timeout of a survey in seconds. A single member without an answer makes a survey last this long, so it is shorter than the
+#: timeout of a request. Too small: members on other continents are missing; too large: each dead member delays every survey.
 SURVEY_TIMEOUT_S: Final = 1.0
-#: How long asking nodes about themselves may take, in seconds. Too small: nodes that have just died hold the others up; too
-#: large: whoever looks waits for them.
+#: Timeout in seconds for asking nodes about themselves. Too small: busy nodes are missing; too large: nodes that have just died
+#: delay the answer.
 ASK_TIMEOUT_S: Final = 5.0
-#: Nodes that are asked for a sample of a large network. The error of a sum is that of one node's number over eight.
+#: Nodes asked for a sample of a large network. The standard error of a mean is one eighth of the standard deviation of single
+#: nodes.
 NODES_SAMPLED: Final = 64
-#: How long opening a tunnel may take, in seconds: as for a request.
+#: Timeout in seconds for opening a tunnel, as for a request.
 TUNNEL_TIMEOUT_S: Final = 5.0
 
-#: How long a step of a rotation waits for the neighbours, which take it within a round trip. Too small: one that is busy just
-#: then is called missing.
+#: Time in seconds that a step of a rotation waits for the neighbours, which need one round trip. Too small: a busy neighbour is
+#: reported as missing.
 ROTATION_TIMEOUT_S: Final = 10.0
 
-#: How long a look at a rotation waits for what neighbours say of it. Those that have no administrator never do.
+#: Time in seconds that a query of a rotation waits for the neighbours' answers. Neighbours without an administrator never
+#: answer.
 ROTATION_ANSWER_S: Final = 1.0
-#: How long leaving and closing wait for running handlers before they are cancelled, in seconds. Too small: work is cut off; too
-#: large: a stuck handler holds up the end of the program.
+#: Time in seconds that leaving and closing wait for running handlers before cancelling them. Too small: work is cut off; too
+#: large: a stuck handler delays the end of the program.
 DRAIN_TIMEOUT_S: Final = 30.0
 #: Largest payload of one message that a node sends. Large enough for any document or model shard that fits a request, small
 #: enough that a handful in flight does not exhaust a small machine.
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 
-#: Requests of one registration that run at once, for handlers that await. More only queue in the handler's own resources.
+#: Concurrent requests of one registration whose handler is an ``async def``. More would only queue in the handler's own
+#: resources.
 CONCURRENCY: Final = 128
-#: Requests of one registration that run at once, for plain functions: each has a thread then. As many as thread pools
-#: usually have.
+#: Concurrent requests of one registration whose handler is a plain function, with a thread for each: the usual size of thread
+#: pools.
 THREADS: Final = 32
-#: Requests that wait at a registration before it answers that it is full.
+#: Waiting requests of a registration, beyond which it answers that it is full.
 HANDLER_QUEUE_MESSAGES: Final = 1024
-#: Payload that waits at a registration before it answers that it is full: four of the largest messages, or 64 KiB for each of
-#: ``HANDLER_QUEUE_MESSAGES``. Too small: large requests are turned away though they would have had their turn; too large: a
-#: member that falls behind takes the memory of its machine before anybody hears of it.
+#: Waiting payload of a registration in bytes, beyond which it answers that it is full: four of the largest messages, or 64 KiB
+#: for each of ``HANDLER_QUEUE_MESSAGES``. Too small: large requests are rejected that would have had their turn; too large: a
+#: member that falls behind fills the memory of its machine unnoticed.
 HANDLER_QUEUE_BYTES: Final = 64 * 1024 * 1024
 
-#: What a subscription queues. One read of tiny messages from each of a few publishers fits.
+#: The queue of a subscription, in messages and bytes. One read of tiny messages from each of a few publishers fits.
 SUBSCRIPTION_QUEUE_MESSAGES: Final = 65_536
 SUBSCRIPTION_QUEUE_BYTES: Final = 64 * 1024 * 1024
 
-#: Tunnels of one registration at once. With full windows of 1 MiB they hold a quarter of a gigabyte.
+#: Concurrent tunnels of one registration. With full windows of 1 MiB they hold a quarter of a gigabyte.
 TUNNELS: Final = 256
-#: What a receiver of a tunnel lets come before the application takes any of it. Too small: the sender waits for credit on long
-#: ways (1 MiB fills 80 Mbit/s across an ocean); too large: memory for each tunnel whose reader is slow.
+#: Bytes that the sender of a tunnel may have in transit before the receiving application takes any. Too small: the sender waits
+#: for credit on long paths (1 MiB fills 80 Mbit/s across an ocean); too large: memory for each tunnel with a slow reader.
 TUNNEL_WINDOW_BYTES: Final = 1024 * 1024

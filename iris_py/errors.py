@@ -3,18 +3,18 @@
 * :exc:`IrisError`
 
   * :exc:`ConfigurationError`: an argument, a setting or the calling context is wrong; nothing was started.
-  * :exc:`HandshakeError`: the other side answers, but the two sides have different secrets.
+  * :exc:`HandshakeError`: the other side answers, but has a different secret.
   * :exc:`NoMembers`: the cluster has no members; surely not executed.
 
-    * :exc:`CloudUnavailable`: no gateway of this network reaches that cloud; surely not executed.
-    * :exc:`NotExported`: that cloud exports no such name to this one; surely not executed.
+    * :exc:`CloudUnavailable`: no gateway of this network reaches the other cloud; surely not executed.
+    * :exc:`NotExported`: the other cloud does not export the name to this one; surely not executed.
 
   * :exc:`NotConnected`: this node reaches no other node of its network, so it knows no members; surely not executed.
-  * :exc:`RequestTimeout` (also a :exc:`TimeoutError`): the time ran out; it may have been executed.
+  * :exc:`RequestTimeout` (also a :exc:`TimeoutError`): the time ran out; the request may have been executed.
   * :exc:`Overloaded`: every tried member was full, or a publisher had to wait; surely not executed.
-  * :exc:`MemberLost`: the member went away while it held the request; it may have been executed.
+  * :exc:`MemberLost`: the member was lost while it held the request, which may have been executed.
 
-    * :exc:`TooManyMembersLost`: several members went away one after the other; the request is not tried again.
+    * :exc:`TooManyMembersLost`: several members were lost one after the other; the request is not tried again.
 
   * :exc:`RemoteError`: the handler at the member failed.
   * :exc:`EncodeError`: the codec cannot encode a payload; nothing was sent.
@@ -22,7 +22,7 @@
   * :exc:`MessageTooLarge`: larger than ``max_message_bytes``; nothing was sent.
   * :exc:`TunnelClosed`: a tunnel has ended cleanly; all data sent before was delivered.
   * :exc:`TunnelBroken`: a tunnel has broken; the last data sent may be missing.
-  * :exc:`SlowSubscriber`: a subscription was too slow and its policy ended it.
+  * :exc:`SlowSubscriber`: a subscription was too slow and was ended by its overflow policy.
   * :exc:`SealError`: the seal of a request cannot decrypt its reply; the request may have been executed.
   * :exc:`RotationIncomplete`: neighbours have not taken a step of a rotation of the network's secret.
   * :exc:`NodeClosed`: the program has closed this node.
@@ -74,15 +74,16 @@ class IrisError(Exception):
     """Base of all errors that Iris raises.
 
     Attributes:
-        of_plain_request: Whether a request raised it that is not idempotent, where an idempotent one would have gone on.
+        of_plain_request: Whether a request without ``idempotent`` raised the error, and an idempotent request would have
+            continued.
     """
 
     of_plain_request: bool = False
-    #: How a request that is not idempotent could have gone on. Other callers are not told: it would be no advice to them.
+    #: The advice to callers of requests that are not idempotent: how an idempotent request would have continued.
     _idempotent_advice: str = ""
 
     def _note_plain_request(self) -> None:
-        """Advise the caller of a request that is not idempotent."""
+        """Advise the caller of a request that is not idempotent to declare it so."""
         if self._idempotent_advice:
             self.of_plain_request = True
             self._advise(self._idempotent_advice)
@@ -105,14 +106,14 @@ class IrisError(Exception):
 
 
 def _new_error(kind: type[IrisError], arguments: tuple[Any, ...]) -> IrisError:
-    """Make an error whose text is already known, without ``__init__``, which would build the text again."""
+    """Make an error with a given text, without ``__init__``, which would build the text again."""
     error = kind.__new__(kind)
     error.args = arguments
     return error
 
 
 def _shown(node_id: str, name: str) -> str:
-    """Return a node for a text: the first digits of its id, and its name if that is known."""
+    """Return a node for a text: the first digits of its id, and its label if known."""
     return f"{node_id[:8]} ({name})" if name else node_id[:8]
 
 
@@ -127,7 +128,7 @@ class HandshakeError(IrisError):
     """The node at an address could not be authenticated.
 
     Attributes:
-        address: The ``host:port`` that was dialled.
+        address: The dialled ``host:port``.
     """
 
     def __init__(self, address: str, reason: str) -> None:
@@ -143,15 +144,15 @@ class NoMembers(IrisError):
     """The cluster has no members, or none in the required zone; the request was not executed.
 
     Attributes:
-        cluster: The name that was asked for.
-        nodes: How many other nodes of the network this node knows; 0 if another cloud was asked.
-        zone: The zone that was required; empty for none.
-        elsewhere: How many members this node knows in other zones, if one was required.
-        without_tunnels: How many members were asked for a tunnel, and have a handler that serves none; else 0.
-        seeds: The seeds where no node of the network answers, each with what is known of it.
-        strangers: Hosts from which nodes of other networks were heard in the last minute: another user's, as a rule.
-        has_own_secret: Whether this node has a secret of its own for the cluster; None if that is not known. Members that have
-            another one, or have one where this node has none, are not seen.
+        cluster: The requested name.
+        nodes: The number of other nodes known in the network; 0 for a cluster of another cloud.
+        zone: The required zone; empty for none.
+        elsewhere: The number of members known in other zones, if a zone was required.
+        without_tunnels: For a tunnel, the number of members whose handlers serve no tunnels; else 0.
+        seeds: The seeds without an answering node of the network, each with its state.
+        strangers: Hosts of nodes of other networks heard in the last minute, as a rule of other users.
+        has_own_secret: Whether this node has a secret for the cluster; None if unknown. Members with a different cluster secret
+            are invisible to this node.
     """
 
     elsewhere: int = 0
@@ -165,7 +166,7 @@ class NoMembers(IrisError):
         self.without_tunnels = without_tunnels
         self.zone = zone
         known = "no other node of the network is known" if nodes == 0 else f"{nodes} other node{'s' * (nodes != 1)} known"
-        if "@" in cluster:  # how large another cloud is, it does not tell
+        if "@" in cluster:  # another cloud does not tell its size
             known = f"says the cloud {cluster.rpartition('@')[2]!r}"
         if without_tunnels:
             super().__init__(
@@ -186,12 +187,12 @@ class NoMembers(IrisError):
     _idempotent_advice = "A request with idempotent=True waits for a member within its timeout."
 
     def _note_plain_request(self) -> None:
-        if not self.elsewhere and not self.without_tunnels:  # waiting is no remedy for these
+        if not self.elsewhere and not self.without_tunnels:  # waiting would not help here
             super()._note_plain_request()
 
     @property
     def surroundings(self) -> str:
-        """The possible reasons: a secret, seeds where nobody answers, nodes of other networks; empty if nothing is known."""
+        """The possible reasons: a secret, unanswered seeds, nodes of other networks; empty if nothing is known."""
         key = ""
         if self.nodes and not (self.elsewhere or self.without_tunnels) and self.has_own_secret is not None:
             key = " Or its members have another secret for it than this node (clusters=)."
@@ -210,7 +211,7 @@ class CloudUnavailable(NoMembers):
 
     Attributes:
         cloud: The alias of the cloud.
-        cluster: The name that was asked for, as ``databases@eu``.
+        cluster: The requested name, as ``databases@eu``.
     """
 
     def __init__(self, cluster: str, nodes: int = 0) -> None:
@@ -230,11 +231,11 @@ class CloudUnavailable(NoMembers):
 
 
 class NotExported(NoMembers):
-    """The other cloud exports no such name to this one, whether it exists or not; nothing was executed there.
+    """The other cloud does not export the name to this one, whether it exists or not; nothing was executed there.
 
     Attributes:
         cloud: The alias of the cloud.
-        cluster: The name that was asked for, as ``databases@eu``.
+        cluster: The requested name, as ``databases@eu``.
     """
 
     def __init__(self, cluster: str) -> None:
@@ -256,13 +257,13 @@ class NotExported(NoMembers):
 class NotConnected(IrisError):
     """This node reaches no other node of its network, so it knows no members; the request was not executed.
 
-    It is raised in place of :exc:`NoMembers` while a seed may be alive: one that does not answer yet, is silent, ends the
-    connection, or that this process has no file descriptor to dial.
+    It replaces :exc:`NoMembers` while a seed may be alive: a seed that does not answer yet, is silent or ends connections, or
+    that cannot be dialled for want of file descriptors.
 
     Attributes:
-        cluster: The name that was asked for.
-        seeds: The seeds where no node of the network answers, each with what is known of it.
-        strangers: Hosts from which nodes of other networks were heard in the last minute: another user's, as a rule.
+        cluster: The requested name.
+        seeds: The seeds without an answering node of the network, each with its state.
+        strangers: Hosts of nodes of other networks heard in the last minute, as a rule of other users.
     """
 
     def __init__(self, cluster: str, seeds: Mapping[str, str], strangers: Sequence[str] = ()) -> None:
@@ -292,13 +293,13 @@ def _describe_strangers(strangers: Sequence[str]) -> str:
 
 
 class _Unserved(IrisError):
-    """Base of what is raised when no member had a place, or time, for a request."""
+    """Base of the errors of a request for which no member had a place, or time."""
 
     cluster: str
     from_handler: bool = False
 
     def _note_own_place(self) -> None:
-        """Say that a handler of the very cluster has asked."""
+        """Note in the text that the caller is a handler of the same cluster."""
         self.from_handler = True
         hint = (
             f" It was asked by a handler of {self.cluster!r} itself, which keeps its place while it waits: if all places wait "
@@ -312,11 +313,12 @@ class RequestTimeout(_Unserved, TimeoutError):
 
     Attributes:
         cluster: The name of the cluster.
-        timeout_s: The time that was allowed, in seconds.
-        member: The id (hex) of the last member that held the request, or None if none did. Of another cloud a pseudonym.
-        from_handler: Whether a handler of the cluster itself has asked, and kept its place while it waited.
-        gateway: The id (hex) of the gateway that held it, on the way to another cloud; else empty.
-        node_name: The name of the member or gateway, a label for people; empty if it is not known.
+        timeout_s: The timeout in seconds.
+        member: The id (hex) of the last member that held the request, a pseudonym for another cloud; None if no member held the
+            request.
+        from_handler: Whether the caller was a handler of the same cluster, which occupied a place while waiting.
+        gateway: The id (hex) of the gateway that held the request, on the way to another cloud; else empty.
+        node_name: The label of the member or gateway; empty if unknown.
     """
 
     def __init__(
@@ -342,14 +344,14 @@ class RequestTimeout(_Unserved, TimeoutError):
 
 
 class Overloaded(_Unserved):
-    """Every tried member was full, and the request surely not executed; or a publisher would have to wait.
+    """Every tried member was full, so the request was surely not executed; or a publisher would have to wait.
 
     Attributes:
-        cluster: The name of the cluster; empty when it is about a topic.
-        tried: How many members were tried.
-        topic: The topic; empty when it is about a cluster.
-        from_handler: Whether a handler of the cluster itself has asked, and kept its place while it waited.
-        retry_after_s: When the limit for a use of another cloud is over, in seconds; None if it was no limit.
+        cluster: The name of the cluster; empty for a topic.
+        tried: The number of members tried.
+        topic: The topic; empty for a cluster.
+        from_handler: Whether the caller was a handler of the same cluster, which occupied a place while waiting.
+        retry_after_s: The time until a limit of another cloud allows the use again, in seconds; None without a limit.
     """
 
     def __init__(self, cluster: str = "", tried: int = 0, *, topic: str = "", retry_after_s: float | None = None) -> None:
@@ -374,19 +376,19 @@ class Overloaded(_Unserved):
         )
 
     def _note_no_wait(self) -> None:
-        """Advise a caller who has not waited for a place."""
+        """Advise a caller that did not wait for a place."""
         if self.cluster and self.retry_after_s is None:
             self._advise('Or wait for a place with on_full="wait", which is the default.')
 
 
 class MemberLost(IrisError):
-    """The member, or a gateway on the path to it, was lost with the request, which may have been executed.
+    """The member, or a gateway on the path, was lost with the request, which may have been executed.
 
     Attributes:
         cluster: The name of the cluster.
-        member: The id (hex) of the lost member; of another cloud a pseudonym. Empty if it was a gateway.
-        gateway: The id (hex) of the gateway of this network that was lost on the way to another cloud; else empty.
-        node_name: The name of the member or gateway, a label for people; empty if it is not known.
+        member: The id (hex) of the lost member; a pseudonym for another cloud. Empty if a gateway was lost.
+        gateway: The id (hex) of the lost gateway of this network, on the way to another cloud; else empty.
+        node_name: The label of the member or gateway; empty if unknown.
     """
 
     def __init__(self, cluster: str, member: str, *, gateway: str = "", node_name: str = "") -> None:
@@ -406,13 +408,13 @@ class MemberLost(IrisError):
 
 
 class TooManyMembersLost(MemberLost):
-    """An idempotent request has reached its limit of lost members: its handler may have ended their processes.
+    """An idempotent request has reached its limit of lost members: the request may have crashed them.
 
-    It may have been executed, in whole or in part, as often as it has lost members.
+    Each lost member may have executed the request, in whole or in part.
 
     Attributes:
         cluster: The name of the cluster.
-        members: The ids (hex) of the lost members, in the order of their loss; of another cloud pseudonyms.
+        members: The ids (hex) of the lost members, in the order of their loss; pseudonyms for another cloud.
         member: The last of them.
         gateway: Empty.
     """
@@ -437,10 +439,10 @@ class RemoteError(IrisError):
 
     Attributes:
         cluster: The name of the cluster.
-        member: The id (hex) of the member whose handler failed; of another cloud a pseudonym, or empty.
-        type: The name of the exception's class there.
-        text: The exception's text there, shortened to ``FAILURE_TEXT_MAX`` characters.
-        node_name: The name of that member, a label for people; empty if it is not known.
+        member: The id (hex) of the member whose handler failed; for another cloud a pseudonym, or empty.
+        type: The name of the exception's class.
+        text: The exception's text, shortened to ``FAILURE_TEXT_MAX`` characters.
+        node_name: The label of that member; empty if unknown.
     """
 
     def __init__(
@@ -462,10 +464,10 @@ class RemoteError(IrisError):
 
 
 class SealError(IrisError):
-    """A sealed payload cannot be decrypted: at a caller, the reply to a request, which may have been executed.
+    """A sealed payload cannot be decrypted. At a caller this is a reply; the request may have been executed.
 
-    A member whose handler is :class:`iris_py.Sealed` raises it for a request that it refuses; the caller sees that as a
-    :exc:`RemoteError` with this type, and nothing was executed.
+    A member with a :class:`iris_py.Sealed` handler raises it to refuse a request. The caller then gets a :exc:`RemoteError`
+    with this type, and nothing was executed.
 
     Attributes:
         cluster: The name of the cluster.
@@ -490,9 +492,9 @@ class EncodeError(IrisError):
     """The codec of the call cannot encode the payload; nothing was sent.
 
     Attributes:
-        reason: What does not fit.
-        cluster: The cluster that it was for; empty if it was for a topic.
-        topic: The topic that it was for; empty if it was for a cluster.
+        reason: The mismatch between value and codec.
+        cluster: The addressed cluster; empty for a topic.
+        topic: The addressed topic; empty for a cluster.
     """
 
     def __init__(self, reason: str, *, cluster: str = "", topic: str = "") -> None:
@@ -509,15 +511,15 @@ class EncodeError(IrisError):
 class DecodeError(IrisError):
     """The codec of the call cannot decode a reply or a message; a request with such a reply was executed.
 
-    A member whose handler joined with a codec raises it for a request that it refuses; the caller sees that as a
-    :exc:`RemoteError` with this type, and the handler was not run.
+    A member that joined with a codec raises it to refuse a request. The caller then gets a :exc:`RemoteError` with this type,
+    and the handler did not run.
 
     Attributes:
-        reason: What does not fit, and where.
-        cluster: The cluster whose member has replied, or that was addressed; empty if it is about a topic.
-        topic: The topic; empty if it is about a cluster.
-        member: The id (hex) of the node that sent it; empty if that is not known.
-        payload: What came.
+        reason: The mismatch, and its position in the payload.
+        cluster: The cluster of the reply, or the addressed cluster; empty for a topic.
+        topic: The topic; empty for a cluster.
+        member: The id (hex) of the sender; empty if unknown.
+        payload: The received bytes.
     """
 
     def __init__(
@@ -549,12 +551,12 @@ class DecodeError(IrisError):
 
 
 class MessageTooLarge(IrisError):
-    """The message is over the size limit; nothing was sent. Or a received message of a tunnel is over the receiver's limit.
+    """The message is over the size limit, and nothing was sent; or a message in a tunnel is over the receiver's limit.
 
     Attributes:
-        size_bytes: Its size; of one that was to be received, what had arrived of it.
-        limit_bytes: The largest size allowed: ``max_message_bytes`` of the node that would have sent it, or ``max_bytes``.
-        cluster: The name that was asked for, if it is too large on the way to another cloud; else empty.
+        size_bytes: The size of the message; for a received message, of the part that has arrived.
+        limit_bytes: The largest size allowed: ``max_message_bytes`` of the sending node, or ``max_bytes``.
+        cluster: The requested name, if the message is too large on the way to another cloud; else empty.
     """
 
     def __init__(self, size_bytes: int, limit_bytes: int, *, is_received: bool = False, cluster: str = "") -> None:
@@ -580,13 +582,13 @@ class MessageTooLarge(IrisError):
 
 
 class SlowSubscriber(IrisError):
-    """A subscription with the policy ``disconnect`` took its messages too slowly and has ended.
+    """A subscription with the overflow policy ``disconnect`` was too slow and has ended.
 
     Attributes:
         topic: The topic or pattern.
         policy: Its overflow policy.
-        queue_messages: How many messages it could hold.
-        queue_bytes: How many bytes of payload it could hold.
+        queue_messages: The capacity of its queue in messages.
+        queue_bytes: The capacity of its queue in bytes of payload.
     """
 
     def __init__(self, topic: str, policy: str, queue_messages: int, queue_bytes: int) -> None:
@@ -604,10 +606,10 @@ class TunnelClosed(IrisError):
     """A tunnel has ended cleanly: all data sent before was delivered.
 
     Attributes:
-        cluster: The name of the cluster that it was opened to.
+        cluster: The name of the tunnel's cluster.
         member: The id (hex) of the node at the other end.
-        is_ours: Whether this side has ended it, and so can send nothing more.
-        node_name: The name of that node, a label for people; empty if it is not known.
+        is_ours: Whether this side has ended the tunnel and can send no more.
+        node_name: The label of that node; empty if unknown.
     """
 
     def __init__(self, cluster: str, member: str, *, is_ours: bool = False, node_name: str = "") -> None:
@@ -626,12 +628,12 @@ class TunnelBroken(IrisError):
     """A tunnel has broken: the last data sent, in either direction, may be missing.
 
     Attributes:
-        cluster: The name of the cluster that it was opened to.
+        cluster: The name of the tunnel's cluster.
         member: The id (hex) of the node at the other end.
-        reason: What broke it.
-        type: The name of the exception's class that the other side's program ended with; empty if it was not that.
+        reason: The cause of the break.
+        type: The class name of the exception in the other side's program; empty for any other cause.
         text: The text of that exception.
-        node_name: The name of that node, a label for people; empty if it is not known.
+        node_name: The label of that node; empty if unknown.
     """
 
     def __init__(
@@ -662,10 +664,10 @@ class RotationIncomplete(IrisError):
     """Neighbours have not taken a step of a rotation of the network's secret.
 
     Attributes:
-        number: The step that counts at this node.
+        number: The number of the step in effect at this node.
         missing: The ids of the neighbours that are behind; empty if there are no neighbours.
-        node_names: Their names by id, labels for people, as far as they are known.
-        is_begun: Whether the step was taken here that was asked for. It goes on to spread.
+        node_names: Their known labels, by id.
+        is_begun: Whether this node has taken the requested step, which then continues to spread.
     """
 
     def __init__(
@@ -690,7 +692,7 @@ class RotationIncomplete(IrisError):
 
 
 class NodeClosed(IrisError):
-    """The program has closed the node, which can do nothing more."""
+    """The program has closed the node, which can do no more work."""
 
     def __init__(self) -> None:
         super().__init__("this node is closed. Make a new one with iris_py.connect().")
@@ -700,7 +702,7 @@ class NodeClosed(IrisError):
 
 
 class UnpicklableCause(Exception):
-    """Stands for the cause of an unpickled error where the cause itself could not be pickled or loaded.
+    """Placeholder for the cause of an unpickled error, where the cause itself could not be pickled or loaded.
 
     Attributes:
         type: The name of the class of the cause.
@@ -719,10 +721,10 @@ class UnpicklableCause(Exception):
 class _CauseCarrier:
     """Carries the cause of an error through pickle, in a pickle of its own.
 
-    Any exception can be a cause, also one that cannot be pickled, or that pickles and then cannot be loaded. Neither may make
-    the error itself unusable: a ``multiprocessing.Pool`` waits forever for a result that it cannot load.
+    Any exception can be a cause, even one that cannot be pickled, or pickles but cannot be loaded. Neither may make the error
+    itself unusable: a ``multiprocessing.Pool`` waits forever for a result that fails to load.
 
-    A copy carries the cause as it is.
+    A copy carries the cause unchanged.
 
     Attributes:
         cause: The cause.
@@ -735,7 +737,7 @@ class _CauseCarrier:
         return self
 
     def __reduce__(self) -> tuple[Callable[[bytes, str, str], _CauseCarrier], tuple[bytes, str, str]]:
-        import pickle  # hardly any process needs it
+        import pickle  # few processes need pickle
 
         further = self.cause.__cause__ if not isinstance(self.cause, IrisError) else None  # an IrisError carries its own
         try:
@@ -746,11 +748,11 @@ class _CauseCarrier:
 
 
 def _load_cause(content: bytes, kind: str, text: str) -> _CauseCarrier:
-    """Load what a :class:`_CauseCarrier` has pickled, or an :exc:`UnpicklableCause` if that fails."""
+    """Load the cause pickled by a :class:`_CauseCarrier`, or an :exc:`UnpicklableCause` if loading fails."""
     import pickle
 
     cause, further = None, None
-    with suppress(Exception):  # its module may be missing here, or its class may want other arguments
+    with suppress(Exception):  # the module may be missing here, or the class may want other arguments
         cause, further = pickle.loads(content)  # noqa: S301 - part of a pickle that is being loaded already
     if not isinstance(cause, BaseException):
         return _CauseCarrier(UnpicklableCause(kind, text))
@@ -762,5 +764,5 @@ def _load_cause(content: bytes, kind: str, text: str) -> _CauseCarrier:
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # the class may be anybody's
+    except Exception:  # the class may come from any program
         return "its text cannot be shown"

@@ -1,4 +1,4 @@
-"""The extras of the distribution: what optional parts of Iris need, and the command that installs it."""
+"""The extras of the distribution: the requirements of optional parts of Iris, and the command to install them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _OWN: Final = re.compile(rf"{DISTRIBUTION}\[(?P<extra>[\w-]+)\]")
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs what an extra needs: ``pip install`` and the packages themselves.
+    """Return the command that installs the requirements of an extra: ``pip install`` and the packages.
 
-    It does not name Iris: whoever runs it may have installed Iris from a clone or a wheel, and a package index need not have
-    it, or may have something else of that name.
+    The command does not name Iris: Iris may be installed from a clone or a wheel, and a package index may lack it or have
+    another package under its name.
 
     Args:
         extra: ``spark``, ``arrow``, ``otel``, ``metrics``, ``tui`` or ``plots``.
@@ -28,7 +28,7 @@ def install_command(extra: str) -> str:
 
 
 def requirements(extra: str) -> dict[str, str]:
-    """Return what Iris with an extra needs: requirements such as ``pyarrow>=18`` by the name of the package, ``pyarrow``.
+    """Return the requirements of Iris with an extra, such as ``pyarrow>=18``, by the name of the package, ``pyarrow``.
 
     Args:
         extra: As for :func:`install_command`.
@@ -38,7 +38,7 @@ def requirements(extra: str) -> dict[str, str]:
 
 
 def _packages(extra: str) -> list[str]:
-    """Return the requirements of an extra, with those of the extras that it is made of."""
+    """Return the requirements of an extra, including those of the extras it consists of."""
     found: list[str] = []
     for line in _lines():
         match = _REQUIREMENT.fullmatch(line)
@@ -50,8 +50,8 @@ def _packages(extra: str) -> list[str]:
 
 
 def _lines() -> list[str]:
-    """Return all requirements of the distribution, each with its conditions; none if Iris is on the path, and not installed."""
-    from importlib.metadata import PackageNotFoundError, requires  # 3 MiB of memory, for an error that hardly anybody sees
+    """Return all requirements of the distribution with their conditions; none if Iris is on the path but not installed."""
+    from importlib.metadata import PackageNotFoundError, requires  # 3 MiB of memory, for a rare error
 
     try:
         return requires(DISTRIBUTION) or []

@@ -1,4 +1,4 @@
-"""Public names that are imported when they are first used (PEP 562)."""
+"""Public names that are imported at their first use (PEP 562)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def lazily(namespace: dict[str, Any], modules: Mapping[str, str]) -> Callable[[str], object]:
-    """Return the ``__getattr__`` of a module that exports what other modules define.
+    """Return the ``__getattr__`` of a module that exports names of other modules.
 
-    Type checkers are not to see it, or every wrong name would be an object, and no error.
+    Hide it from type checkers: otherwise every wrong name is an object to them, and no error.
 
     Args:
         namespace: ``globals()`` of the module.
-        modules: Where each name is defined, below the package of the module.
+        modules: The module that defines each name, relative to the package.
     """
 
     def find(name: str) -> object:

@@ -1,12 +1,12 @@
-"""The log: each line says which event it reports, and one that comes again and again does not fill a disk (docs/metrics.md).
+"""The log: each line names its event, and repeated lines are limited (docs/metrics.md).
 
-A record has what programs read in ``record.iris``: ``{"event": "link_lost", ...}``. Of each event ten lines are logged in a
-minute; the next one after that says how many were not. An event that concerns one object of the program, such as a handler, a
-subscription or a seed, has ten lines for each object, so a noisy handler does not hide the first failure of another one. Lines
-of the level DEBUG are not counted: whoever wants them wants all.
+A record carries facts for programs in ``record.iris``: ``{"event": "link_lost", ...}``. At most ten lines of each event are
+logged in a minute; the next line after that counts the suppressed ones. An event about one object of the program, such as a
+handler, a subscription or a seed, has ten lines for each object, so a noisy handler does not hide the first failure of another.
+DEBUG lines are not limited.
 
-Texts of exceptions and of other processes go into lines. Such a text cannot begin a line of its own, and cannot steer a
-terminal: characters that are not printable are escaped, and tracebacks are indented.
+Texts of exceptions and of other processes go into lines. Such a text can neither begin a new line nor steer a terminal:
+unprintable characters are escaped, and tracebacks are indented.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 __all__ = ["EventLogger", "escape", "forget_lines", "indented_traceback", "suppressed_lines"]
 
-#: Lines of one event, or of one object of an event, in a minute, in the whole process. Too small: the log does not show how a
-#: fault goes on; too large: whatever repeats itself, as strangers can make it do, fills the disk.
+#: Lines of one event, or of one object of an event, in a minute and in the whole process. Too small: the log does not show how
+#: a fault continues; too large: a repeated event, which strangers can cause, fills the disk.
 LINES_MAX: Final = 10
 #: The length of that minute (seconds).
 WINDOW_S: Final = 60.0
-#: Objects of events that have lines of their own; any more share those of their event. Too small: in a large program a noisy
-#: handler hides another one; too large: a program whose handlers all fail fills the disk, with ten lines for each of them.
+#: Objects of events with lines of their own; all others share those of their event. Too small: in a large program a noisy
+#: handler hides another one; too large: a program whose handlers all fail fills the disk, with ten lines for each.
 OBJECTS_MAX: Final = 1024
 
 Fact = str | int | float | bool | None
 
 
 class _Window:
-    """The lines of one event since the first one of a minute."""
+    """The lines of one event within a minute, counted from the first."""
 
     __slots__ = ("began_at", "logged", "suppressed")
 
@@ -47,7 +47,7 @@ class _Window:
         return now - self.began_at >= WINDOW_S
 
     def admit(self, now: float) -> int | None:
-        """Return how many lines were suppressed before one that is to be logged; None if it is suppressed, too."""
+        """Return the number of lines suppressed before this one, or None to suppress this one too."""
         if self.is_over(now):
             self.began_at, self.logged = now, 0
         if self.logged >= LINES_MAX:
@@ -58,18 +58,18 @@ class _Window:
         return suppressed
 
 
-# Without a lock, which a fork could leave held: a line too many, or one that is not counted, harms nobody.
-_windows: dict[tuple[str, str], _Window] = {}  # by the event, and the object that it concerns
+# Without a lock, which a fork could leave held: one line too many, or one uncounted, is harmless.
+_windows: dict[tuple[str, str], _Window] = {}  # by the event and its object
 _suppressed = 0
 
 
 def suppressed_lines() -> int:
-    """Return how many lines were suppressed since the process began."""
+    """Return the number of lines suppressed since the process began."""
     return _suppressed
 
 
 def forget_lines() -> None:
-    """Begin every minute anew: for tests."""
+    """Reset all counts: for tests."""
     _windows.clear()
 
 
@@ -84,20 +84,20 @@ def _window_of(event: str, about: str, now: float) -> _Window:
 
 
 def escape(text: str) -> str:
-    """Return a text with every character escaped that is not printable, such as line ends and escape sequences of terminals."""
+    """Return a text with all unprintable characters escaped, such as line ends and terminal escape sequences."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def indented_traceback(error: BaseException) -> str:
-    """Return the traceback of an error with each line indented: texts of exceptions and notes may have lines of their own."""
+    """Return the traceback of an error with each line indented: texts of exceptions and notes may contain line ends."""
     text = "".join(traceback.format_exception(error))
     return "\n".join(f"  {escape(line)}" for line in text.rstrip("\n").split("\n"))
 
 
 class _Escaped:
-    """An argument of a message, which shows its text escaped."""
+    """An argument of a message whose text is shown escaped."""
 
     __slots__ = ("_argument",)
 
@@ -113,17 +113,16 @@ class _Escaped:
     def _show(self, form: Callable[[object], str]) -> str:
         try:
             return escape(form(self._argument))
-        except Exception:  # the class of an exception may be anybody's
+        except Exception:  # the class of an exception may come from any program
             return f"({type(self._argument).__name__} cannot be shown)"
 
 
 class EventLogger:
     """Logs events of Iris.
 
-    Each method takes the name of the event, the message with its arguments as :mod:`logging` does, and as keywords facts that
-    programs read: they are values of JSON, as they came. ``about`` names the object of the program that the event concerns,
-    such as a cluster that it serves or a seed that it was given. A name that only other processes give must not stand there, or
-    they could fill the log.
+    Each method takes the name of the event, a message with arguments as in :mod:`logging`, and as keywords facts for programs,
+    which are JSON values and not escaped. ``about`` names the object of this program that the event concerns, such as a served
+    cluster or a configured seed. Names chosen by other processes must not be used there, or these processes could fill the log.
 
     Args:
         name: The name of the logger.
@@ -133,21 +132,21 @@ class EventLogger:
         self._logger = logging.getLogger(name)
 
     def debug(self, event: str, message: str, *arguments: object, error: BaseException | None = None, **facts: Fact) -> None:
-        """Log a detail; with the traceback of an error."""
+        """Log a detail, with the traceback of an error."""
         self._log(logging.DEBUG, event, message, arguments, facts, "", error)
 
     def info(self, event: str, message: str, *arguments: object, about: str = "", **facts: Fact) -> None:
-        """Log what an operator may want to know."""
+        """Log a fact for operators."""
         self._log(logging.INFO, event, message, arguments, facts, about, None)
 
     def warning(self, event: str, message: str, *arguments: object, about: str = "", **facts: Fact) -> None:
-        """Log what is not as it should be."""
+        """Log an abnormal state."""
         self._log(logging.WARNING, event, message, arguments, facts, about, None)
 
     def error(
         self, event: str, message: str, *arguments: object, about: str = "", error: BaseException | None = None, **facts: Fact
     ) -> None:
-        """Log what has failed; with the traceback of an error."""
+        """Log a failure, with the traceback of an error."""
         self._log(logging.ERROR, event, message, arguments, facts, about, error)
 
     def _log(
@@ -182,5 +181,5 @@ class EventLogger:
         )
         if error is not None:
             found["error"] = type(error).__name__
-            record.exc_text = indented_traceback(error)  # formatters take it as it is
+            record.exc_text = indented_traceback(error)  # formatters use the prepared text
         self._logger.handle(record)

@@ -1,4 +1,4 @@
-"""Types of payloads: bytes, unless a codec makes them something else (:mod:`iris_py.api.codec`)."""
+"""Types of payloads: bytes, or with a codec other values (:mod:`iris_py.api.codec`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeForm, TypeVar  # type checkers know them; programs need not have them
 
-    #: A payload of bytes, as every method that sends takes it.
+    #: A payload of bytes, for every method that sends.
     BytesLike: TypeAlias = bytes | bytearray | memoryview[Any]
 
     Payload = TypeVar("Payload", default=bytes)

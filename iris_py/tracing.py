@@ -1,10 +1,10 @@
 """Traces by OpenTelemetry: a span on both sides of each pattern, in one trace (docs/tracing.md).
 
-The caller's span travels as W3C trace context in the headers of the message, as the propagators write it that the program has
-set up. A node traces if OpenTelemetry was set up before it connects; see ``tracing=`` of :func:`iris_py.connect`. Names and
-attributes are those of OpenTelemetry's semantic conventions: of RPC where somebody waits for an answer, of messaging elsewhere.
+The caller's span travels as W3C trace context in the headers of the message, written by the program's propagators. A node
+traces if OpenTelemetry was set up before it connects; see ``tracing=`` of :func:`iris_py.connect`. Names and attributes follow
+OpenTelemetry's semantic conventions: of RPC for patterns with an answer, of messaging for the others.
 
-Nothing here imports OpenTelemetry unless the program did so, or asks for it.
+This module imports OpenTelemetry only if the program did so, or asks for traces.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
 
 __all__ = ["context_of"]
 
-#: Whether a node makes spans, or what with; see :func:`find_tracing`.
+#: The setting ``tracing=``: whether a node makes spans, and with which provider; see :func:`find_tracing`.
 TracingSetting: TypeAlias = "TracerProvider | bool | None"
 
 _SYSTEM: Final = "iris"
 
 
 class Traced(Protocol):
-    """Something that was sent: a request, a message, or a tunnel."""
+    """A received request, message or tunnel."""
 
     @property
     def headers(self) -> Mapping[str, HeaderValue]:
-        """The headers that it came with."""
+        """The headers of the sender."""
 
 
 def context_of(received: Traced) -> Context:
-    """Return the trace context that a request, message or tunnel carries: what to begin a span of one's own in.
+    """Return the trace context of a request, message or tunnel, as the parent of the program's own spans.
 
-    For messages of a subscription that is iterated over. Handlers and callbacks run in a span already.
+    Needed only for messages of an iterated subscription: handlers and callbacks already run in a span.
 
     Args:
         received: A :class:`~iris_py.Request`, :class:`~iris_py.Message` or :class:`~iris_py.Tunnel`.
 
     Returns:
-        An OpenTelemetry context; an empty one if its sender was not traced.
+        An OpenTelemetry context; empty if the sender did not trace.
 
     Raises:
         ConfigurationError: OpenTelemetry is not installed.
@@ -61,16 +61,16 @@ def context_of(received: Traced) -> Context:
         from opentelemetry.context import Context
     except ImportError as exc:
         raise ConfigurationError(f"a trace context needs OpenTelemetry. Run: {install_command('otel')}") from exc
-    # Propagators read texts. What else has such a name is nothing of theirs, and some would raise.
+    # Propagators read texts only, and some raise for other types.
     texts = {name: value for name, value in received.headers.items() if isinstance(value, str)}
     return propagate.extract(texts, Context())
 
 
 class Call:
-    """The span of somebody who sends. Use it with ``with``, or :meth:`end` it.
+    """The span of a sender. Use it with ``with``, or :meth:`end` it.
 
     Attributes:
-        headers: What to send: the headers of the application, and the context of the span.
+        headers: The headers to send: those of the application, and the context of the span.
     """
 
     __slots__ = ("_span", "headers")
@@ -80,7 +80,7 @@ class Call:
         self.headers = headers
 
     def end(self, error: BaseException | None = None) -> None:
-        """It is over, maybe by an error."""
+        """End the span, with an error if one occurred."""
         if error is not None:
             _note(self._span, error)
         self._span.end()
@@ -95,7 +95,7 @@ class Call:
 
 
 class Handling:
-    """The span of somebody who handles what came: the current one within ``with``."""
+    """The span of a receiver's handler: the current span within ``with``."""
 
     __slots__ = ("_context", "_span", "_token")
 
@@ -110,7 +110,7 @@ class Handling:
         self._token = attach(self._context)
 
     def fail(self, error: Exception) -> None:
-        """Note what the caller gets, though nothing was raised."""
+        """Mark the span as failed with the caller's error, though nothing was raised."""
         _note(self._span, error)
 
     def __exit__(
@@ -129,9 +129,9 @@ class Tracing:
     """The spans of one node.
 
     Args:
-        provider: Whose spans they are.
+        provider: Provides the tracer.
         count_drop: Counts trace contexts that could not be sent.
-        name: The name of the node, which each of its spans has; empty if it tells none.
+        name: The label of the node, an attribute of each span; empty for none.
     """
 
     def __init__(self, provider: TracerProvider, count_drop: Callable[[str], object], name: str = "") -> None:
@@ -143,16 +143,16 @@ class Tracing:
         self._count_drop = count_drop
         self._own: dict[str, str | int] = {"iris.node.name": name} if name else {}
 
-    # -- who sends
+    # -- senders
 
     def call(self, operation: str, cluster: str, headers: Headers) -> Call:
-        """Begin the span of who asks: a ``request``, a ``survey``, or for a ``tunnel``."""
+        """Begin the span of a caller: of a ``request``, a ``survey``, or for a ``tunnel``."""
         method = f"{cluster}/{operation}"
         attributes = {"rpc.system.name": _SYSTEM, "rpc.method": method, **self._own}
         return self._call(self._tracer.start_span(method, kind=self._trace.SpanKind.CLIENT, attributes=attributes), headers)
 
     def send(self, operation: str, name: str, headers: Headers, size: int) -> Call:
-        """Begin the span of who tells others: a ``broadcast`` to a cluster, or ``publish`` to a topic."""
+        """Begin the span of a sender without an answer: of a ``broadcast`` to a cluster, or ``publish`` to a topic."""
         attributes = _messaging(operation, "send", name, size) | self._own
         kind = self._trace.SpanKind.PRODUCER
         return self._call(self._tracer.start_span(f"{operation} {name}", kind=kind, attributes=attributes), headers)
@@ -163,16 +163,16 @@ class Tracing:
         if not carrier:
             return Call(span, headers)
         try:
-            # Those that an application passes on have the context of another span.
+            # Headers passed on by an application have the context of another span.
             return Call(span, encode_headers({**headers, **carrier}, is_internal=True))
-        except ConfigurationError:  # they are too large together; the application's alone are not
+        except ConfigurationError:  # all headers together are too large; those of the application alone are not
             self._count_drop("trace_context")
             return Call(span, headers)
 
-    # -- who handles
+    # -- receivers
 
     def serve(self, operation: str, cluster: str, source: str, received: Traced) -> Handling:
-        """Make the span of a handler that answers; see :meth:`call`."""
+        """Make the span of a handler with an answer; see :meth:`call`."""
         method = f"{cluster}/{operation}"
         attributes = {"rpc.system.name": _SYSTEM, "rpc.method": method, "iris.source": source, **self._own}
         context = context_of(received)
@@ -180,14 +180,14 @@ class Tracing:
         return Handling(span, self._trace.set_span_in_context(span, context))
 
     def process(self, name: str, source: str, received: Traced, size: int, pattern: str = "") -> Handling:
-        """Make the span of a handler or callback that is told something; see :meth:`send`.
+        """Make the span of a handler or callback without an answer; see :meth:`send`.
 
         Args:
             name: The cluster or the topic.
-            source: Who sent it.
+            source: The sender.
             received: The message.
             size: The bytes of its payload.
-            pattern: What was subscribed to; empty for a broadcast.
+            pattern: The subscribed pattern; empty for a broadcast.
         """
         attributes = _messaging("process", "process", name, size) | self._own
         attributes["iris.source"] = source
@@ -199,19 +199,19 @@ class Tracing:
 
 
 def find_tracing(setting: TracingSetting, count_drop: Callable[[str], object], name: str = "") -> Tracing | None:
-    """Return what a node traces with; None if it does not.
+    """Return the tracing of a node; None if the node does not trace.
 
     Args:
         setting: A provider of tracers; True for that of the program, whenever it is set up; None for that of the program if
             it is set up; False for none.
         count_drop: Counts trace contexts that could not be sent.
-        name: The name of the node; empty if it tells none.
+        name: The label of the node; empty for none.
 
     Raises:
         ConfigurationError: OpenTelemetry is asked for, and not installed.
     """
     if setting is False or (setting is None and sys.modules.get("opentelemetry.trace") is None):
-        return None  # who has not imported it has not set it up
+        return None  # a program that has not imported OpenTelemetry has not set it up
     try:
         from opentelemetry import trace
     except ImportError as exc:
@@ -236,7 +236,7 @@ def _messaging(operation: str, type_: str, name: str, size: int) -> dict[str, st
 
 
 def _note(span: Span, error: BaseException) -> None:
-    """Say how something ended that did not end well; to be cancelled is no error."""
+    """Record the error that ended an operation; cancellation is no error."""
     if not isinstance(error, Exception | SystemExit | KeyboardInterrupt):
         span.set_attribute("iris.cancelled", True)
         return
