@@ -115,7 +115,7 @@ async def doctor(
         refuse_secret(cluster or "")
         chosen = choose(_split(only), _split(skip))
     except ValueError as exc:
-        raise ConfigurationError(f"{exc}") from None
+        raise ConfigurationError(f"{str(exc).rstrip('.')}.") from None
     if bundle is not None:
         check_place(bundle.path, may_replace=bundle.may_replace)
     output = Output(as_json=as_json)
