@@ -1,7 +1,6 @@
-"""Secrets, and everything that is sealed with them: links, group bodies, datagrams (docs/design.md 2-4).
+"""Secrets, derived keys, and the encryption of links, group bodies and datagrams (docs/design.md 2-4).
 
-This package is pure: it does no input or output, reads no clock and has no randomness of its own; entropy comes in as an
-argument.
+This package is pure: no input or output, no clock, no randomness. Callers pass entropy as an argument.
 """
 
 from iris_security.administration import AdministrationKey, SignedGenerations, parse_administrator

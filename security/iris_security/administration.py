@@ -1,7 +1,7 @@
-"""The administration key of a network: whoever holds it says which generations of the secret count (docs/design.md 2.10).
+"""The administrator key of a network, which signs the current generations of its secret (docs/design.md 2.10).
 
-Its public half is known to every node. The generations travel from node to node inside the network, signed, with a number that
-grows: so everybody inside can pass them on, and nobody without the key can change them, make others or bring old ones back.
+Every node knows the public half. Nodes pass the signed generations on inside the network. The signature covers a growing
+number, so only the holder of the key can change the generations, sign new ones or bring old ones back.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ from iris_security.secret import SECRET_BYTES, Entropy, Secret
 from iris_security.signature import PUBLIC_KEY_BYTES, SEED_BYTES, SIGNATURE_BYTES, SigningKey, verify
 from iris_security.text_form import ADMINISTRATION_PREFIX, decode_text, encode_text
 
-#: How the text of the public half of every administration key begins.
+#: The prefix of the text form of an administrator's public key.
 ADMINISTRATOR_PREFIX = "irispublic1."
 _KEY_LABEL = b"iris administration checksum"
 _PUBLIC_LABEL = b"iris administrator checksum"
 _SIGNATURE_LABEL = b"generations"
-#: number, how many generations follow
+#: number, count of generations
 _HEAD = struct.Struct(">IB")
 _SIGNED_BYTES_MAX = _HEAD.size + GENERATIONS_MAX * SECRET_BYTES + SIGNATURE_BYTES
 #: The largest number: one rotation in each second of a century.
@@ -33,37 +33,37 @@ RANK_BYTES = _RANK.size
 
 
 class Rank(NamedTuple):
-    """The order of signed generations: the larger number counts, and of two equal ones the larger digest, for all the same."""
+    """The order of signed generations: the larger number wins, and of two equal numbers the larger digest, at every node."""
 
     number: int = 0
-    """How many steps the rotations of the network have taken; 0 before the first one."""
+    """The number of rotations of the network so far; 0 before the first."""
     digest: bytes = bytes(_DIGEST_BYTES)
-    """Of the signed form; zeros before the first step."""
+    """The start of the SHA-256 of the signed form; zeros before the first rotation."""
 
     @classmethod
     def decode(cls, encoded: bytes) -> "Rank":
-        """Read what `encode` makes.
+        """Decode the bytes of `encode`.
 
         Raises:
-            ValueError: It has another size than `RANK_BYTES`.
+            ValueError: `encoded` has not `RANK_BYTES`.
         """
         if len(encoded) != RANK_BYTES:
             raise ValueError(f"a rank has {RANK_BYTES} bytes, not {len(encoded)}")
         return cls(*_RANK.unpack(encoded))
 
     def encode(self) -> bytes:
-        """Return it as bytes: `number:u32 digest:8`."""
+        """Encode the rank as `number:u32 digest:8`."""
         return _RANK.pack(*self)
 
 
 class SignedGenerations(KeyMaterial):
-    """The generations of a network's secret, as its administrator has signed them. Made by `AdministrationKey.sign` and `open`.
+    """The generations of a network's secret, signed by its administrator. Made by `AdministrationKey.sign` and `open`.
 
     Attributes:
-        encoded: `number:u32 count:u8 secret:32 ... signature:96`, the primary one first. Whoever sees it has the secrets.
-        number: How many steps the rotations of the network have taken with this one.
-        secrets: The generations, the primary one first.
-        rank: Which of two counts.
+        encoded: `number:u32 count:u8 secret:32 ... signature:96`, the primary secret first. The bytes contain the secrets.
+        number: The number of rotations of the network, including this one.
+        secrets: The generations, the primary first.
+        rank: The position in the order of signed generations.
     """
 
     __slots__ = ("encoded", "number", "rank", "secrets")
@@ -80,18 +80,18 @@ class SignedGenerations(KeyMaterial):
 
     @classmethod
     def open(cls, encoded: bytes, network: str, administrator: bytes) -> "SignedGenerations":
-        """Read generations that came from wherever.
+        """Verify and decode generations from an untrusted source.
 
         Args:
-            encoded: As they came.
-            network: The name of the network that they have to be for.
-            administrator: The public half of the key that has to have signed them.
+            encoded: The bytes as received.
+            network: The name of the expected network.
+            administrator: The public half of the expected signing key, 32 bytes.
 
         Raises:
-            AuthenticationError: They were not signed so, or say what no administrator signs.
+            AuthenticationError: The signature is of another key or network, or the content is malformed.
         """
         if len(encoded) > _SIGNED_BYTES_MAX:
-            raise AuthenticationError  # not worth a check of the signature
+            raise AuthenticationError  # too long for an honest sender; spare the signature check
         said, signature = encoded[:-SIGNATURE_BYTES], encoded[-SIGNATURE_BYTES:]
         if verify(_SIGNATURE_LABEL, _signed(network, said), signature) != administrator:
             raise AuthenticationError
@@ -104,22 +104,22 @@ class SignedGenerations(KeyMaterial):
         return cls(encoded, number, tuple(map(Secret, values)))
 
     def __repr__(self) -> str:
-        """Show what is public."""
+        """Show the public parts."""
         return f"SignedGenerations(number={self.number}, generations={len(self.secrets)}, <hidden>)"
 
 
 class AdministrationKey(KeyMaterial):
-    """The key of who may exchange the secret of a network while it runs.
+    """The administrator key, which rotates the secret of a running network.
 
     Args:
         value: The private key, 32 bytes.
 
     Attributes:
-        value: Likewise.
-        administrator: Its public half, 32 bytes, which every node is to know.
+        value: The private key, 32 bytes.
+        administrator: The public half, 32 bytes, for the settings of every node.
 
     Raises:
-        ValueError: It has another size.
+        ValueError: The key has another size.
     """
 
     __slots__ = ("_signing", "administrator", "value")
@@ -138,43 +138,43 @@ class AdministrationKey(KeyMaterial):
         """Make a new key.
 
         Args:
-            entropy: In production the source of the operating system, as `os.urandom`.
+            entropy: The source of random bytes; in production `os.urandom`.
 
         Raises:
-            ValueError: The source gave another number of bytes.
+            ValueError: The source returned another number of bytes.
         """
         return cls(entropy(SEED_BYTES))
 
     @classmethod
     def parse(cls, text: str) -> "AdministrationKey":
-        """Read the text form; white space around it does not matter.
+        """Parse the text form; surrounding white space is ignored.
 
         Raises:
-            SecretFormatError: The text is no administration key, or was damaged when it was copied.
+            SecretFormatError: The text is no administrator key, or was damaged in copying.
         """
         return cls(decode_text(text, ADMINISTRATION_PREFIX, _KEY_LABEL, "administration key"))
 
     @property
     def text(self) -> str:
-        """The text form, one line to copy: `irisadmin1.` and 48 characters. Whoever sees it has the key."""
+        """The text form, one line to copy: `irisadmin1.` and 48 characters. The line contains the private key."""
         return encode_text(self.value, ADMINISTRATION_PREFIX, _KEY_LABEL)
 
     @property
     def administrator_text(self) -> str:
-        """The text form of its public half: `irispublic1.` and 48 characters."""
+        """The text form of the public half: `irispublic1.` and 48 characters."""
         return encode_text(self.administrator, ADMINISTRATOR_PREFIX, _PUBLIC_LABEL)
 
     def sign(self, network: str, number: int, secrets: Sequence[Secret]) -> SignedGenerations:
-        """Say which generations count from now on.
+        """Sign the generations that are current from now on.
 
         Args:
             network: The name of the network.
-            number: One more than that of what counted before.
-            secrets: The generations, the primary one first.
+            number: The number of the previous generations, plus one.
+            secrets: The generations, the primary first.
 
         Raises:
-            ValueError: There are too many or none of them, one is there twice, the number is not from 1 to `NUMBER_MAX`, or the
-                name is not valid, see `encode_name`.
+            ValueError: There are no secrets, too many or a duplicate; `number` is not from 1 to `NUMBER_MAX`; or the name is
+                not valid, see `encode_name`.
         """
         if not 1 <= len(secrets) <= GENERATIONS_MAX or len(set(secrets)) != len(secrets):
             raise ValueError(f"a secret has 1 to {GENERATIONS_MAX} generations, each of them once")
@@ -184,15 +184,15 @@ class AdministrationKey(KeyMaterial):
         return SignedGenerations(said + self._signing.sign(_SIGNATURE_LABEL, _signed(network, said)), number, tuple(secrets))
 
     def __repr__(self) -> str:
-        """Return a text that is the same for every key."""
+        """Return the same text for every key."""
         return "AdministrationKey(<hidden>)"
 
 
 def parse_administrator(text: str) -> bytes:
-    """Read the text form of the public half of an administration key.
+    """Parse the text form of an administrator's public key.
 
     Raises:
-        SecretFormatError: The text is none, or was damaged when it was copied.
+        SecretFormatError: The text is no such key, or was damaged in copying.
     """
     if text.strip().startswith(ADMINISTRATION_PREFIX):
         raise SecretFormatError("this is the private half of an administration key: nodes are given the public one alone")
@@ -202,5 +202,5 @@ def parse_administrator(text: str) -> bytes:
 
 
 def _signed(network: str, said: bytes) -> bytes:
-    """Return what is signed. A name has no zero byte, so no two networks and statements are the same bytes."""
+    """Return the bytes to sign. A name contains no zero byte, so the separator makes the encoding unambiguous."""
     return encode_name(network) + b"\0" + said

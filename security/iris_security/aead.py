@@ -1,7 +1,7 @@
-"""The ciphers of records, and their sizes: the full tag, and nonces of 96 bits (NIST SP 800-38D, section 5.2; RFC 8439).
+"""The ciphers of records and their sizes: full tags and 96-bit nonces (NIST SP 800-38D, section 5.2; RFC 8439).
 
-AES-256-GCM where processors have instructions for it, which is nearly everywhere; ChaCha20-Poly1305 is several times as fast
-where they have none. Both have a security of 128 bits and more, so which one a link takes is a matter of speed alone.
+AES-256-GCM is the choice for processors with AES instructions, which is nearly all of them. ChaCha20-Poly1305 is several times
+as fast on the others. Both offer at least 128 bits of security, so a link chooses by speed alone.
 """
 
 from __future__ import annotations
@@ -24,5 +24,5 @@ class Suite(enum.IntEnum):
     CHACHA20_POLY1305 = 2
 
     def cipher(self, key: bytes) -> Cipher:
-        """Return the cipher under a key of 32 bytes."""
+        """Return the cipher with a key of 32 bytes."""
         return AESGCM(key) if self is Suite.AES_256_GCM else ChaCha20Poly1305(key)

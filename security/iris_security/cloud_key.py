@@ -1,8 +1,8 @@
-"""The identity of a cloud towards its neighbours: an X25519 key pair that all its gateways share (docs/design.md 15.1).
+"""The identity of a cloud for its neighbours: an X25519 key pair shared by all its gateways (docs/design.md 15.1).
 
-A cloud is its public key. Only public halves are exchanged between operators, and they may go by mail: whoever sees them can
-neither pose as the cloud nor read anything. Nothing is signed with the key, for nobody has to convince a third party; it serves
-the handshake between gateways (noise_kk.py), and pseudonyms of what must look the same at all gateways.
+The public key identifies the cloud. Operators exchange public halves only, for example by mail: a reader of the mail can
+neither impersonate the cloud nor decrypt anything. The key signs nothing, because no third party needs a proof. Gateways use it
+for the handshake between clouds (noise_kk.py) and for pseudonyms that are equal at all gateways.
 """
 
 import hashlib
@@ -17,19 +17,19 @@ from iris_security.secret import Entropy
 from iris_security.symmetric import DH_KEY_BYTES, exchange
 from iris_security.text_form import CLOUD_PREFIX, decode_text, encode_text
 
-#: A private key, or a public one.
+#: The size of a private or a public key.
 CLOUD_KEY_BYTES = DH_KEY_BYTES
 CLOUD_ID_BYTES = 16
-#: Names the keys of two clouds in the first message of a handshake. Too small: two pairs collide; too large: more bytes.
+#: The size of the id of a pair of clouds in the first handshake message. Too small: two pairs collide; too large: more bytes.
 PAIR_BYTES = 8
 
-#: How the text of every private key of a cloud begins, and that of its public half.
+#: The prefixes of the text forms of a cloud's private key and of its public key.
 PRIVATE_PREFIX = CLOUD_PREFIX
 PUBLIC_PREFIX = "irisid1."
 _PRIVATE_LABEL = b"iris cloud private checksum"
 _PUBLIC_LABEL = b"iris cloud public checksum"
 
-#: Any key will do to see whether another one is of low order: all private keys of X25519 are multiples of 8.
+#: Any private key reveals a public key of low order, because all X25519 private keys are multiples of 8.
 _PROBE = X25519PrivateKey.from_private_bytes(bytes(range(CLOUD_KEY_BYTES)))
 
 
@@ -40,12 +40,12 @@ class CloudKey(KeyMaterial):
         value: The private key, `CLOUD_KEY_BYTES`.
 
     Attributes:
-        value: Likewise.
-        public: Its public half, `CLOUD_KEY_BYTES`, which every neighbour is to know.
+        value: The private key, `CLOUD_KEY_BYTES`.
+        public: The public half, `CLOUD_KEY_BYTES`, for the settings of every neighbour.
         cloud_id: The id of the cloud, `CLOUD_ID_BYTES`, see `cloud_id_of`.
 
     Raises:
-        ValueError: It has another size.
+        ValueError: The key has another size.
     """
 
     __slots__ = ("cloud_id", "public", "value")
@@ -66,19 +66,19 @@ class CloudKey(KeyMaterial):
         """Make a new key.
 
         Args:
-            entropy: In production the source of the operating system, as `os.urandom`.
+            entropy: The source of random bytes; in production `os.urandom`.
 
         Raises:
-            ValueError: The source gave another number of bytes.
+            ValueError: The source returned another number of bytes.
         """
         return cls(entropy(CLOUD_KEY_BYTES))
 
     @classmethod
     def parse(cls, text: str) -> "CloudKey":
-        """Read the text form; white space around it does not matter.
+        """Parse the text form; surrounding white space is ignored.
 
         Raises:
-            SecretFormatError: The text is no private key of a cloud, or was damaged when it was copied.
+            SecretFormatError: The text is no private key of a cloud, or was damaged in copying.
         """
         if text.strip().startswith(PUBLIC_PREFIX):
             raise SecretFormatError("this is the public half of the key of a cloud: its own gateways need the private one")
@@ -86,16 +86,16 @@ class CloudKey(KeyMaterial):
 
     @property
     def text(self) -> str:
-        """The text form, one line to copy: `irisidp1.` and 48 characters. Whoever sees it can pose as the cloud."""
+        """The text form, one line to copy: `irisidp1.` and 48 characters. A reader of the line can impersonate the cloud."""
         return encode_text(self.value, PRIVATE_PREFIX, _PRIVATE_LABEL)
 
     @property
     def public_text(self) -> str:
-        """The text form of its public half: `irisid1.` and 48 characters."""
+        """The text form of the public half: `irisid1.` and 48 characters."""
         return cloud_public_key_text(self.public)
 
     def origin_key(self, neighbour_public: bytes) -> bytes:
-        """Return the key of pseudonyms towards one neighbour, 32 bytes: the same at all gateways of this cloud.
+        """Return the key of the pseudonyms for one neighbour, 32 bytes; it is equal at all gateways of this cloud.
 
         Args:
             neighbour_public: The public key of the neighbour.
@@ -109,23 +109,23 @@ class CloudKey(KeyMaterial):
         return hmac.compare_digest(self.value, other.value)
 
     def __hash__(self) -> int:
-        """Hash as equality demands, and by what is public."""
+        """Hash the public half, consistently with `__eq__`."""
         return hash((CloudKey, self.public))
 
     def __repr__(self) -> str:
-        """Return a text that is the same for every key."""
+        """Return the same text for every key."""
         return "CloudKey(<hidden>)"
 
 
 def parse_cloud_public_key(text: str) -> bytes:
-    """Read the text form of the public key of a cloud; white space around it does not matter.
+    """Parse the text form of a cloud's public key; surrounding white space is ignored.
 
     Returns:
         The key, `CLOUD_KEY_BYTES`.
 
     Raises:
-        SecretFormatError: The text is none, or was damaged when it was copied; or it is a point of low order, which nobody has
-            made as a key.
+        SecretFormatError: The text is no such key, was damaged in copying, or encodes a point of low order, which is no real
+            key.
     """
     if text.strip().startswith(PRIVATE_PREFIX):
         raise SecretFormatError(
@@ -140,7 +140,7 @@ def parse_cloud_public_key(text: str) -> bytes:
 
 
 def cloud_public_key_text(public: bytes) -> str:
-    """Return the text form of the public key of a cloud: `irisid1.` and 48 characters.
+    """Return the text form of a cloud's public key: `irisid1.` and 48 characters.
 
     Args:
         public: The key, `CLOUD_KEY_BYTES`.
@@ -149,12 +149,12 @@ def cloud_public_key_text(public: bytes) -> str:
 
 
 def cloud_id_of(public: bytes) -> bytes:
-    """Return the id of the cloud with a public key: `CLOUD_ID_BYTES` of SHA-256("iris cloud" || public key)."""
+    """Return the id of a cloud by its public key: `CLOUD_ID_BYTES` of SHA-256("iris cloud" || public key)."""
     return hashlib.sha256(b"iris cloud" + public).digest()[:CLOUD_ID_BYTES]
 
 
 def pair_id(one: bytes, other: bytes) -> bytes:
-    """Return the name of two clouds' public keys, in either order.
+    """Return the id of a pair of clouds; the order of their public keys does not matter.
 
     Returns:
         `PAIR_BYTES` of SHA-256("iris federation pair" || smaller key || larger key).

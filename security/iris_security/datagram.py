@@ -1,21 +1,19 @@
-"""Sealed UDP datagrams, for discovery::
+"""Encrypted and signed UDP datagrams, for discovery::
 
     version:u8=1  key_id:8  sender:16  counter:u64
     AES-256-GCM(subkey, nonce = 0^4 || counter, associated = all before, plaintext = signature:96 || payload)
 
-The subkey is `HKDF(datagram key, salt = sender, info = "iris datagram sender")`: as in envelope.py, each sender
-counts under a key of its own, because random nonces under a shared one run out of safety (NIST SP 800-38D section 8.3).
+The subkey is `HKDF(datagram key, salt = sender, info = "iris datagram sender")`. As in envelope.py, each sender counts under
+its own key, because random nonces under a shared key are safe for too few messages (NIST SP 800-38D section 8.3).
 
-The signature (identity.py) is of the header and the payload, by the node whose id is the sender. Whoever holds the network
-secret could derive the subkey of another node, but cannot sign for it; so it cannot speak for that node, nor use up the
-counters of its window. It costs some 0.04 ms to make and 0.11 ms to check, of the few datagrams that a node sends and gets in
-a second.
+The node with the sender's id signs header and payload (identity.py). An insider could derive the subkey of another node but
+cannot sign for that node. So an insider can neither impersonate the node nor use up counters of its window. Signing takes about
+0.04 ms and verifying 0.11 ms; a node sends and receives few datagrams a second.
 
-Who lacks the network secret learns from a datagram that Iris is here, which generation of a secret it uses, a node id and how
-many datagrams that node has sent. It cannot make one; a repeated one is refused as long as its sender is remembered.
+An outsider learns from a datagram that Iris runs here, the generation of the secret, a node id and the number of datagrams sent
+by that node. An outsider cannot make a datagram. Receivers reject a repeated datagram as long as they remember its sender.
 
-What it asks of the sender: one `DatagramSealer` per key and sender id in all time. A node has that when its id is new at
-every start.
+Requirement: a pair of key and sender id has only one `DatagramSealer`, ever. A node with a new id at every start satisfies it.
 """
 
 from collections import OrderedDict
@@ -35,14 +33,14 @@ VERSION = 1
 COUNTER_BYTES = 8
 HEADER_BYTES = 1 + KEY_ID_BYTES + NODE_ID_BYTES + COUNTER_BYTES
 OVERHEAD_BYTES = HEADER_BYTES + SIGNATURE_BYTES + TAG_BYTES
-#: Every IPv6 link carries packets of 1280 bytes (RFC 8200 section 5); 1200 leaves room for headers and tunnels, as in QUIC
-#: (RFC 9000 section 14). So a datagram is never fragmented, and no fragment has to be kept for a stranger.
+#: Every IPv6 link carries packets of 1280 bytes (RFC 8200 section 5); 1200 leaves room for headers and tunnels, as in QUIC (RFC
+#: 9000 section 14). So the network never fragments a datagram, and a node never stores fragments of strangers.
 DATAGRAM_BYTES_MAX = 1200
 PAYLOAD_BYTES_MAX = DATAGRAM_BYTES_MAX - OVERHEAD_BYTES
 #: 2^32 datagrams of at most 75 blocks: an attacker's advantage stays below 2^-51. At one per second this lasts 136 years.
 DATAGRAMS_MAX = 1 << 32
-#: Senders whose windows are kept. Beyond that the one that was silent the longest is forgotten; its repeated beacon would then
-#: only announce a node that a dial proves absent. About 3 KB each: 12 MB in all.
+#: Senders with a remembered window. Too small: the sender silent for longest is forgotten, and its repeated beacon announces a
+#: node until a dial fails; too large: memory, about 3 KB each, 12 MB in all.
 SENDERS_MAX = 4096
 
 _VERSION_BYTE = bytes([VERSION])
@@ -52,16 +50,16 @@ _COUNTER_AT = _SENDER_AT + NODE_ID_BYTES
 
 
 class DatagramSealer:
-    """Seals the datagrams of one sender. See the module for what it asks of the sender."""
+    """Encrypts the datagrams of one sender; see the requirement in the module docstring."""
 
     __slots__ = ("_counter", "_encrypt", "_identity", "_prefix")
 
     def __init__(self, keys: NetworkKeys, identity: Identity) -> None:
-        """Start counting for a sender.
+        """Start the counter of a sender.
 
         Args:
             keys: The keys of the network, in production the primary ones.
-            identity: This node.
+            identity: The identity of this node.
         """
         self._identity = identity
         self._prefix = _VERSION_BYTE + keys.key_id + identity.node_id
@@ -69,18 +67,18 @@ class DatagramSealer:
         self._counter = 0
 
     def seal(self, payload: bytes) -> bytes:
-        """Return a whole datagram.
+        """Return the complete datagram with a payload.
 
         Raises:
             ValueError: The payload is larger than `PAYLOAD_BYTES_MAX`.
-            KeyExhaustedError: After `DATAGRAMS_MAX` datagrams.
+            KeyExhaustedError: `DATAGRAMS_MAX` datagrams have been sealed.
         """
         if len(payload) > PAYLOAD_BYTES_MAX:
             raise ValueError(f"a datagram carries at most {PAYLOAD_BYTES_MAX} bytes, not {len(payload)}: split the payload")
         counter = self._counter
         if counter == DATAGRAMS_MAX:
             raise KeyExhaustedError("this sender has sealed all its datagrams: restart the node with a new id")
-        # Before the call: whatever happens in it, a counter is not used again.
+        # Increment before encrypting: if the encryption fails, no later call reuses the counter.
         self._counter = counter + 1
         encoded = counter.to_bytes(COUNTER_BYTES, "big")
         header = self._prefix + encoded
@@ -89,33 +87,32 @@ class DatagramSealer:
 
 
 class DatagramOpener:
-    """Opens the datagrams of all senders of a network, each once.
+    """Decrypts the datagrams of all senders of a network and accepts each datagram once.
 
-    What it remembers of a sender changes only after a datagram proved to be that sender's, so a forger moves no window and
-    pushes nobody out.
+    Only an authentic datagram changes the state of its sender, so a forger can neither move a window nor evict a sender.
     """
 
     __slots__ = ("_keyring", "_senders", "_senders_max")
 
     def __init__(self, keyring: Keyring, *, senders_max: int = SENDERS_MAX) -> None:
-        """Start with no sender known.
+        """Start without known senders.
 
         Args:
-            keyring: The network's generations of keys; datagrams under each of them open.
-            senders_max: How many senders to keep; too few and a repeated datagram passes, too many and memory goes.
+            keyring: The generations of the network's keys; datagrams of all generations are accepted.
+            senders_max: The number of remembered senders. Too small: repeated datagrams are accepted; too large: memory.
 
         Raises:
-            ValueError: The number is not positive.
+            ValueError: `senders_max` is not positive.
         """
         if senders_max < 1:
             raise ValueError(f"an opener keeps at least 1 sender, not {senders_max}")
         self._keyring = keyring
         self._senders_max = senders_max
-        # By key id and sender id, as they stand together in the header. The one heard last stands last.
+        # By key id and sender id, adjacent as in the header; the sender heard last is at the end.
         self._senders: OrderedDict[bytes, _Sender] = OrderedDict()
 
     def rekey(self, keyring: Keyring) -> None:
-        """Open what is sealed under the generations of another keyring from now on, and nothing else."""
+        """Accept datagrams of another keyring's generations only, from now on."""
         self._keyring = keyring
         for identity in [each for each in self._senders if keyring.find(each[:KEY_ID_BYTES]) is None]:
             del self._senders[identity]
@@ -124,8 +121,8 @@ class DatagramOpener:
         """Return the sender's id and the payload.
 
         Raises:
-            ReplayError: It is authentic, and was opened before or is too old to tell.
-            AuthenticationError: It is not authentic.
+            ReplayError: The datagram is authentic, but was opened before or is older than the window.
+            AuthenticationError: The datagram is not authentic.
         """
         if not OVERHEAD_BYTES <= len(datagram) <= DATAGRAM_BYTES_MAX or datagram[0] != VERSION:
             raise AuthenticationError
@@ -139,7 +136,7 @@ class DatagramOpener:
         signature, payload = opened[:SIGNATURE_BYTES], opened[SIGNATURE_BYTES:]
         if verify_signature(Purpose.DATAGRAM, header + payload, signature) != identity[KEY_ID_BYTES:]:
             raise AuthenticationError
-        # From here on it is authentic, and may change what we know.
+        # The datagram is authentic and may change the state.
         self._senders[identity] = sender
         self._senders.move_to_end(identity)
         if len(self._senders) > self._senders_max:
@@ -149,12 +146,12 @@ class DatagramOpener:
         return identity[KEY_ID_BYTES:], payload
 
     def is_foreign(self, datagram: bytes) -> bool:
-        """Tell whether a datagram looks like one of a network whose secret we do not hold. Anybody can make one that does."""
+        """Tell whether a datagram looks like one of a network with an unknown secret. Anybody can fake such a datagram."""
         is_ours_to_read = OVERHEAD_BYTES <= len(datagram) <= DATAGRAM_BYTES_MAX and datagram[0] == VERSION
         return is_ours_to_read and self._keyring.find(datagram[1:_SENDER_AT]) is None
 
     def _introduce(self, identity: bytes) -> "_Sender":
-        """Make the state of a sender that we do not know, without keeping it."""
+        """Return the state of an unknown sender, without storing it."""
         keys = self._keyring.find(identity[:KEY_ID_BYTES])
         if keys is None:
             raise AuthenticationError
@@ -162,7 +159,7 @@ class DatagramOpener:
 
 
 class _Sender:
-    """The key and the window of one sender."""
+    """The key and the replay window of one sender."""
 
     __slots__ = ("accept", "decrypt")
 

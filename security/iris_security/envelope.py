@@ -1,15 +1,15 @@
-"""The bodies of group packets, sealed end to end (docs/design.md 4.1-4.3).
+"""The end-to-end encryption of group packets' bodies (docs/design.md 4.1-4.3).
 
-All members of a group hold one key. Random nonces under it would be safe for 2^32 messages of all members together (NIST SP
-800-38D section 8.3), so nobody seals with it: each sender derives a subkey per epoch, and counts. That is the deterministic
-construction of section 8.2.1, with the epoch as the fixed field.
+All members of a group hold one key. Random nonces under a shared key are safe for only 2^32 messages of all members together
+(NIST SP 800-38D section 8.3). So no member uses the key itself: each sender derives a subkey per epoch and counts. This is the
+deterministic construction of section 8.2.1, with the epoch as the fixed field.
 
-What this keeps out: nodes that lack the group key. They cannot read a body, change it, make one, hand it to another receiver or
-hand it over twice. Members it does not keep from each other: whoever holds the key can seal as any sender.
+Nodes without the group key cannot read, change or make a body, redirect it to another receiver or deliver it twice. Members are
+not protected from each other: a holder of the key can seal as any sender.
 
-What it asks of the sender: a (group, sender id, epoch) is sealed for by one `GroupSealer` in all time. A node whose id is new
-at every start has that by keeping one sealer per group, or by starting the next one above the `epoch` that the last one
-reached. Who keeps an id over a start has to remember that epoch.
+Requirement: a (group, sender id, epoch) has only one `GroupSealer`, ever. A node with a new id at every start keeps one sealer
+per group, or starts the next sealer above the last `epoch` of the previous one. A node that keeps its id over a restart has to
+store that epoch.
 """
 
 import struct
@@ -29,14 +29,13 @@ Buffer = bytes | bytearray | memoryview
 
 EPOCH_BYTES = 4
 EPOCH_MAX = (1 << 8 * EPOCH_BYTES) - 1
-#: Bodies under one key. All epochs together last 142 years at a million bodies a second.
+#: Bodies per key. All epochs together last 142 years at a million bodies a second.
 EPOCH_MESSAGES_MAX = 1 << 20
-#: Their bytes, for one body may have 64 MiB: 2^36 blocks under one key, and an attacker's advantage below 2^-56 (2^72 / 2^128),
-#: about the 2^-57 at which RFC 8446 section 5.5 draws the line for TLS 1.3. Too small: keys are derived for nothing.
+#: Bytes of bodies per key; a single body may have 64 MiB. 2^36 blocks per key keep an attacker's advantage below 2^-56 (2^72 /
+#: 2^128), about the limit of 2^-57 in RFC 8446 section 5.5 (TLS 1.3). Too small: needless derivations of keys.
 EPOCH_BODIES_BYTES_MAX = 1 << 40
-#: Senders whose windows one receiver keeps, for one group. Beyond that the one that was silent the longest is forgotten, and
-#: what it sent could be repeated here by a node that is inside the network. A sender has about 5.5 KB with two epochs:
-#: 22 MB in all.
+#: Senders with a remembered window, per group and receiver. Too small: the sender silent for longest is forgotten, and an
+#: insider can replay its bodies here; too large: memory, about 5.5 KB with two epochs each, 22 MB in all.
 SENDERS_MAX = 4096
 
 _NONCE = struct.Struct("!IQ")  # epoch, counter
@@ -45,7 +44,7 @@ _NONCE = struct.Struct("!IQ")  # epoch, counter
 def unicast_associated(group_id: bytes, sender: bytes, receiver: bytes) -> bytes:
     """Return the associated data of a body for one receiver (docs/design.md 4.2).
 
-    All parts have a fixed size, so it is longer than that of a multicast and is never taken for it.
+    All parts have a fixed size, so the result is longer than a multicast's and never confused with one.
 
     Raises:
         ValueError: An id has the wrong size.
@@ -68,7 +67,7 @@ def multicast_associated(group_id: bytes, sender: bytes) -> bytes:
 
 
 class GroupSealer:
-    """Seals what one sender sends into one group. See the module for what it asks of the sender."""
+    """Seals the bodies of one sender to one group; see the requirement in the module docstring."""
 
     __slots__ = ("_bytes_left", "_counter", "_encrypt", "_epoch", "_epoch_messages", "_keys", "_sender")
 
@@ -81,8 +80,8 @@ class GroupSealer:
         Args:
             keys: The keys of the group.
             sender: The id of this node.
-            epoch: The first epoch; neither it nor a later one was ever used by this id in this group.
-            epoch_messages: How many bodies an epoch seals; less than the default costs more derivations.
+            epoch: The first epoch; the id has used neither this nor a later epoch in the group.
+            epoch_messages: The number of bodies per epoch; fewer than the default cost more key derivations.
 
         Raises:
             ValueError: The id has the wrong size, or a number is out of range.
@@ -99,19 +98,19 @@ class GroupSealer:
 
     @property
     def epoch(self) -> int:
-        """The epoch in use; it grows by itself. Another sealer of this sender in this group has to start above it."""
+        """The current epoch; it grows by itself. The next sealer of this sender and group has to start above it."""
         return self._epoch
 
     # Hot path. Measured with 64 bytes: 790 ns, against 515 for the bare AESGCM.encrypt with associated data.
     def seal(self, body: Buffer, associated: bytes) -> tuple[bytes, bytes]:
-        """Return the nonce and the sealed body; both travel.
+        """Return the nonce and the sealed body; the receiver needs both.
 
         Args:
-            body: What to seal.
-            associated: From `unicast_associated` or `multicast_associated`; the receiver makes it anew.
+            body: The plaintext.
+            associated: From `unicast_associated` or `multicast_associated`; the receiver computes it itself.
 
         Raises:
-            KeyExhaustedError: After the last body of the last epoch.
+            KeyExhaustedError: The last epoch has no body left.
         """
         counter = self._counter
         self._bytes_left -= len(body)
@@ -121,7 +120,7 @@ class GroupSealer:
             self._start_epoch(self._epoch + 1)
             self._bytes_left -= len(body)
             counter = 0
-        # Before the call: whatever happens in it, a nonce is not used again.
+        # Increment before encrypting: if the encryption fails, no later call reuses the nonce.
         self._counter = counter + 1
         nonce = _NONCE.pack(self._epoch, counter)
         return nonce, self._encrypt(nonce, body, associated)
@@ -134,29 +133,30 @@ class GroupSealer:
 
 
 class GroupOpener:
-    """Opens what the members of one group send, each body once.
+    """Opens the bodies sent by the members of one group and accepts each body once.
 
-    Of every sender it keeps the newest epoch and the one before, for bodies that an epoch change overtook; still older ones are
-    refused. All of this changes only after a body proved authentic, so a forger moves no window and pushes nobody out.
+    The opener keeps each sender's newest epoch and the previous one, because a new epoch can overtake bodies of the previous
+    one. Bodies of older epochs are rejected. Only an authentic body changes the state, so a forger can neither move a window
+    nor evict a sender.
     """
 
     __slots__ = ("_keys", "_senders", "_senders_max")
 
     def __init__(self, keys: GroupKeys, *, senders_max: int = SENDERS_MAX) -> None:
-        """Start with no sender known.
+        """Start without known senders.
 
         Args:
             keys: The keys of the group.
-            senders_max: How many senders to keep; too few and a repeated body passes, too many and memory goes.
+            senders_max: The number of remembered senders. Too small: repeated bodies are accepted; too large: memory.
 
         Raises:
-            ValueError: The number is not positive.
+            ValueError: `senders_max` is not positive.
         """
         if senders_max < 1:
             raise ValueError(f"an opener keeps at least 1 sender, not {senders_max}")
         self._keys = keys
         self._senders_max = senders_max
-        # The one heard last stands last.
+        # The sender heard last is at the end.
         self._senders: OrderedDict[bytes, _Sender] = OrderedDict()
 
     # Hot path. Measured with 64 bytes in order: 1,040 ns, against 520 for the bare AESGCM.decrypt with associated data.
@@ -164,16 +164,16 @@ class GroupOpener:
         """Return the body.
 
         Args:
-            sender: The id of the node that is said to have sealed it.
-            nonce: As it came.
-            sealed: As it came.
-            associated: From `unicast_associated` with our own id, or from `multicast_associated`.
+            sender: The id of the claimed sender.
+            nonce: The nonce as received.
+            sealed: The sealed body as received.
+            associated: From `unicast_associated` with the own id, or from `multicast_associated`.
 
         Raises:
-            ReplayError: It is authentic, and was opened before or is too old to tell.
-            AuthenticationError: It is not authentic.
+            ReplayError: The body is authentic, but was opened before or is older than the window.
+            AuthenticationError: The body is not authentic.
         """
-        # AES-GCM takes nonces of other sizes too; no sealer of ours makes one.
+        # AES-GCM accepts nonces of other sizes, but `GroupSealer` never makes one.
         if len(nonce) != NONCE_BYTES:
             raise AuthenticationError
         number, counter = _NONCE.unpack(nonce)
@@ -190,7 +190,7 @@ class GroupOpener:
             body = epoch.decrypt(nonce, sealed, associated)
         except InvalidTag:
             raise AuthenticationError from None
-        # From here on it is authentic, and may change what we know.
+        # The body is authentic and may change the state.
         if known is None:
             self._senders[sender] = _Sender(epoch)
             if len(self._senders) > self._senders_max:
@@ -205,7 +205,7 @@ class GroupOpener:
 
 
 class _Epoch:
-    """The key and the window of one sender in one epoch."""
+    """The key and the replay window of one sender in one epoch."""
 
     __slots__ = ("accept", "decrypt", "number")
 
@@ -225,10 +225,10 @@ class _Sender:
         self.previous: _Epoch | None = None
 
     def advance(self, epoch: _Epoch) -> None:
-        """Make an epoch the current one, unless it is the one before."""
+        """Make an epoch the current one; ignore the previous epoch."""
         if epoch is self.previous:
             return
-        # An older epoch that is not kept: its window is gone or never was, so nothing tells new from repeated.
+        # An older epoch without state: its window is gone or never existed, so new and repeated bodies look alike.
         if epoch.number < self.current.number:
             raise ReplayError
         self.previous = self.current

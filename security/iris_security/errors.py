@@ -1,13 +1,13 @@
-"""The errors of `security`, split by who must act.
+"""The errors of `iris_security`, by the party that has to act.
 
 * `SecurityError`: the base of all
-    * `SecretFormatError` (also a `ValueError`): the user gave a malformed secret and has to correct it
-    * `KeyExhaustedError`: a key may seal nothing more; its owner has to open a new link or take a new id
-    * `AuthenticationError`: what came from outside is not authentic; its owner drops it, or closes the link
-        * `ReplayError`: it is authentic but was seen before; for local counters, never to be told to the peer
+    * `SecretFormatError` (also a `ValueError`): the user has to correct a malformed secret
+    * `KeyExhaustedError`: a key may encrypt no more; its owner has to open a new link or take a new id
+    * `AuthenticationError`: received data is not authentic; the receiver drops the data or closes the link
+        * `ReplayError`: authentic data was received before; for local counters, never reported to the peer
 
-What came from outside fails in one opaque form. Whoever learns *which* check failed holds an oracle, so neither the text nor
-the chain of causes says it.
+All failures of received data look the same. An attacker who learns *which* check failed has an oracle, so neither the text nor
+the chain of causes reveals the check.
 """
 
 
@@ -16,24 +16,24 @@ class SecurityError(Exception):
 
 
 class SecretFormatError(SecurityError, ValueError):
-    """The text is not a secret. The message says what to do and never repeats the text."""
+    """The text is no valid secret. The message names the remedy and never repeats the text."""
 
 
 class KeyExhaustedError(SecurityError):
-    """A key has sealed all it safely can. Going on would use a nonce twice, so nothing more is sealed."""
+    """A key has reached its safe limit. Further encryption would reuse a nonce, so it is refused."""
 
 
 class AuthenticationError(SecurityError):
-    """Something from outside did not authenticate: forged, damaged, truncated, or made with another key."""
+    """Received data is not authentic: forged, damaged, truncated or encrypted with another key."""
 
     def __str__(self) -> str:
-        """Return the one text of every failed authentication."""
+        """Return the same text for every failed authentication."""
         return "the data did not authenticate"
 
 
 class ReplayError(AuthenticationError):
-    """Something authentic arrived a second time, or too late to tell."""
+    """Authentic data arrived a second time, or is older than the replay window."""
 
     def __str__(self) -> str:
-        """Return the text for the local log; to the peer a replay looks like every other failure."""
+        """Return the text for the local log; the peer sees a replay as any other failure."""
         return "the data was received before, or is too old to tell"

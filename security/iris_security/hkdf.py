@@ -1,21 +1,21 @@
-"""HKDF-SHA256 (RFC 5869), the one way in which this package makes a key out of another."""
+"""HKDF-SHA256 (RFC 5869), the only key derivation of this package."""
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-#: AES-256 keys, Noise pre-shared keys and HMAC-SHA256 keys all have this size.
+#: The size of AES-256 keys, Noise pre-shared keys and HMAC-SHA256 keys.
 KEY_BYTES = 32
 
 
 def hkdf(secret: bytes, *, info: bytes, salt: bytes = b"", length: int = KEY_BYTES) -> bytes:
-    """Derive a key from a secret, extract and expand.
+    """Derive a key from a secret, by extract and expand.
 
-    Every use has an info of its own (RFC 5869 section 3.2), so a key derived for one purpose says nothing about the others.
+    Every use has its own `info` (RFC 5869 section 3.2), so keys of different purposes are independent.
 
     Args:
         secret: The input keying material.
-        info: What the derived key is for.
-        salt: What the secret is bound to; empty stands for 32 zero bytes (RFC 5869 section 2.2).
-        length: The size of the derived key.
+        info: The purpose of the derived key.
+        salt: The context of the secret; empty stands for 32 zero bytes (RFC 5869 section 2.2).
+        length: The size of the derived key in bytes.
     """
     return HKDF(algorithm=SHA256(), length=length, salt=salt, info=info).derive(secret)

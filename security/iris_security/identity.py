@@ -1,12 +1,11 @@
-"""The identity of a node: a key pair that its process makes at its start, and forgets with its end (docs/design.md 2.7).
+"""The identity of a node: a key pair made at the start of its process and forgotten at the end (docs/design.md 2.7).
 
-The id of a node is a hash of the public key. So nobody can take the id of another node: what a node signs shows that it is the
-node of that id, and nobody has to be asked for the key, which travels with each signature (signature.py).
+The node id is a hash of the public key, so no node can take the id of another. Each signature carries the public key
+(signature.py) and so proves the id of the signer without a look-up.
 
-What this does not give: whoever is in the network makes as many identities as it likes, and tries keys until an id lies where
-it wants it on the ring. An id has 128 bits of the hash. To find a second key for the id of another node takes 2^128 tries; two
-keys of one's own with the same id take 2^64, and are of no use to anybody. With a key of low order anybody can sign, but nobody
-who makes a key as RFC 8032 says has one.
+Limits: an insider can make any number of identities, and can try keys until an id has a chosen position on the ring. An id has
+128 bits of the hash. Finding a second key for another node's id takes 2^128 tries. Finding two own keys with the same id takes
+2^64 tries and is useless. Anybody can sign for a key of low order, but no key made as in RFC 8032 has a low order.
 """
 
 import enum
@@ -19,14 +18,14 @@ IDENTITY_SEED_BYTES = SEED_BYTES
 
 
 class Purpose(enum.Enum):
-    """Say what a signature is for; the value is its label."""
+    """The purpose of a signature; the value is its label."""
 
     INITIATOR = b"link initiator"
-    """The hash of the whole handshake of a link, by the node that dialled."""
+    """The hash of a link's whole handshake, signed by the initiator."""
     RESPONDER = b"link responder"
-    """The hash of the handshake of a link before the payload of the second message, by the node that was dialled."""
+    """The hash of a link's handshake before the payload of the second message, signed by the responder."""
     OVERLAY = b"overlay"
-    """A message of the overlay that passes other nodes on its way."""
+    """A message of the overlay that other nodes forward."""
     DATAGRAM = b"datagram"
     """The header and the payload of a datagram."""
 
@@ -36,7 +35,7 @@ class Identity:
 
     Attributes:
         node_id: The id, `NODE_ID_BYTES` of SHA-256("iris node id" || public key).
-        public_key: 32 bytes.
+        public_key: The public key, 32 bytes.
     """
 
     __slots__ = ("_key", "node_id", "public_key")
@@ -45,7 +44,7 @@ class Identity:
         """Make the key pair.
 
         Args:
-            seed: Fresh entropy of `IDENTITY_SEED_BYTES`: the private key.
+            seed: The private key: fresh entropy of `IDENTITY_SEED_BYTES`.
 
         Raises:
             ValueError: The seed has the wrong size.
@@ -55,15 +54,15 @@ class Identity:
         self.node_id: bytes = _node_id_of(self.public_key)
 
     def __repr__(self) -> str:
-        """Show the id, and nothing of the private key."""
+        """Show the id without the private key."""
         return f"Identity({self.node_id.hex()})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Refuse to be pickled: the private key would travel with it."""
+        """Refuse pickling, which would copy the private key."""
         raise TypeError("an Identity is not pickled: its private key never leaves its process")
 
     def sign(self, purpose: Purpose, data: bytes) -> bytes:
-        """Return the signature of some data, `SIGNATURE_BYTES`."""
+        """Return the signature of `data`, `SIGNATURE_BYTES`."""
         return self._key.sign(purpose.value, data)
 
 
@@ -71,12 +70,12 @@ def verify_signature(purpose: Purpose, data: bytes, signature: bytes) -> bytes:
     """Return the id of the node that made a signature.
 
     Args:
-        purpose: What it has to be for.
-        data: What it has to be of.
-        signature: As it came.
+        purpose: The expected purpose.
+        data: The signed data.
+        signature: The signature as received.
 
     Raises:
-        AuthenticationError: It is no such signature.
+        AuthenticationError: The signature is not valid for this purpose and data.
     """
     return _node_id_of(verify(purpose.value, data, signature))
 

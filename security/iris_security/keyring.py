@@ -1,11 +1,10 @@
-"""Secrets, and all keys that derive from them (docs/design.md 2).
+"""A node's secrets and all keys derived from them (docs/design.md 2).
 
-A network has one `Secret`. A `Keyring` derives from it what goes out into the other modules: the `NetworkKeys` of links and
-datagrams, and the `GroupKeys` of every cluster and topic. Each derivation has a label of its own, and the network name as its
-salt.
+A network has one `Secret`. A `Keyring` derives the `NetworkKeys` of links and datagrams from it, and the `GroupKeys` of every
+cluster and topic. Each derivation has its own label, and the network name as its salt.
 
-Rotation: of several *generations* of a secret the primary one seals, and the accepted ones still open. A key id, in clear on
-the wire, names the generation of the network's secret in use; each generation has groups of its own (docs/design.md 2.9).
+Rotation: a secret has several *generations*. The primary generation encrypts; the accepted generations only decrypt. A key id,
+sent in clear, names the generation of the network's secret. Each generation has its own groups (docs/design.md 2.9).
 """
 
 import hashlib
@@ -20,27 +19,27 @@ from iris_security.secret import Secret
 from iris_security.signature import PUBLIC_KEY_BYTES, SigningKey, verify
 from iris_security.text_form import refuse_secret
 
-KEY_ID_BYTES = 8  # it only chooses among a keyring's few generations; the handshake proves the key
-GROUP_ID_BYTES = 16  # two groups of one network meet after 2^64 names, and nobody finds a second key for one of them
-NODE_ID_BYTES = 16  # the width of a node id on the wire, and in associated data
-PROOF_BYTES = 16  # 128 bits, as an AES-GCM tag: guessing works online only
-NAME_BYTES_MAX = 255  # a name fits behind a length of one byte, and into any log line
+KEY_ID_BYTES = 8  # chooses among a keyring's few generations; the handshake proves the key
+GROUP_ID_BYTES = 16  # two groups of a network collide after 2^64 names; a second key for a given group takes 2^128 tries
+NODE_ID_BYTES = 16  # the size of a node id on the wire and in associated data
+PROOF_BYTES = 16  # 128 bits, as an AES-GCM tag; an attacker can only guess online
+NAME_BYTES_MAX = 255  # a name fits behind a length of one byte and into any log line
 
-#: Generations of one secret at once. A rotation has two, and two more are left for those that overlap. Too small: a rotation
-#: has to wait for the one before; too large: members register once for each.
+#: Generations of one secret at once. A rotation needs two; two more allow rotations to overlap. Too small: a rotation waits for
+#: the previous one; too large: members register once per generation.
 GENERATIONS_MAX = 4
 
 _PERMIT_LABEL = b"permit"
 
 
 def encode_name(name: str) -> bytes:
-    """Return the UTF-8 form of the name of a network, cluster or topic, as every derivation takes it.
+    """Return the UTF-8 form of a network, cluster or topic name, the input of every derivation.
 
     Two Unicode forms of one visible name are two names.
 
     Raises:
-        ValueError: The name is no string, empty, longer than `NAME_BYTES_MAX`, no valid Unicode, has a zero character, or holds
-            a secret.
+        ValueError: The name is no string, empty, longer than `NAME_BYTES_MAX`, invalid Unicode, contains a zero character, or
+            contains a secret.
     """
     if not isinstance(name, str) or not name:
         raise ValueError("a name has to be a non-empty string")
@@ -50,13 +49,13 @@ def encode_name(name: str) -> bytes:
         raise ValueError(
             f"a name has at most {NAME_BYTES_MAX} bytes in UTF-8, this one has {len(encoded)}: choose a shorter one"
         )
-    # A name is used as a salt, and HMAC fills short keys up with zeros: "a" and "a\0" would be the same network.
+    # A name is used as a salt, and HMAC pads short keys with zeros: "a" and "a\0" would be the same network.
     if b"\0" in encoded:
         raise ValueError("a name must not hold the character U+0000: leave it out")
     return encoded
 
 
-#: The secret of a cluster: one, or its generations, the primary one first.
+#: The secret of a cluster, or its generations, the primary first.
 OwnSecret: TypeAlias = Secret | Sequence[Secret]
 
 
@@ -65,7 +64,7 @@ class NetworkKeys(KeyMaterial):
 
     Attributes:
         network: The name of the network.
-        key_id: Public: it travels in clear and names the secret (docs/design.md 2.2).
+        key_id: The public name of the secret, sent in clear (docs/design.md 2.2).
         link_psk: The pre-shared key of the Noise handshake (docs/design.md 3.1).
         datagram_key: The root of the senders' datagram keys (datagram.py).
     """
@@ -93,32 +92,31 @@ class NetworkKeys(KeyMaterial):
         )
 
     def prove(self, handshake_hash: bytes, *, initiator: bool) -> bytes:
-        """Return the proof that one side of a link holds this generation, though the link began under another one.
+        """Return the proof that one side of a link holds this generation, for a link opened with another generation.
 
         Args:
-            handshake_hash: Of the link (docs/design.md 3.1).
-            initiator: Which side proves it: the proof of the one is none of the other.
+            handshake_hash: The hash of the link's handshake (docs/design.md 3.1).
+            initiator: Whether the initiator proves it; the proofs of the two sides differ.
         """
         label = b"iris generation i" if initiator else b"iris generation r"
         return hmac.digest(self.link_psk, label + handshake_hash, "sha256")[:PROOF_BYTES]
 
     def verify(self, handshake_hash: bytes, proof: bytes, *, initiator: bool) -> bool:
-        """Tell in constant time whether a proof, as it came from a peer, is that of one side of a link; see `prove`."""
+        """Verify a received proof of one side of a link in constant time; see `prove`."""
         return hmac.compare_digest(self.prove(handshake_hash, initiator=initiator), proof)
 
     def __repr__(self) -> str:
-        """Show what is public."""
+        """Show the public parts."""
         return f"NetworkKeys(network={self.network!r}, key_id={self.key_id.hex()}, <hidden>)"
 
 
 class GroupKeys(KeyMaterial):
-    """The keys of a group, for its members: to name it, to seal for it, to prove membership, to let nodes use it.
+    """The keys of a group, held by its members: to name the group, seal, prove membership and make permits.
 
     Attributes:
-        group_id: The hash of the public key that permits are made with. Public inside the network: nodes that lack the keys
-            still route by it, and tell by it who may use the group.
-        key: From which the keys of senders derive.
-        permit_seed: The private key that permits are made with.
+        group_id: The hash of the permit key's public half. Insiders without the keys use the id to route and to verify permits.
+        key: The key from which the senders' keys derive.
+        permit_seed: The private key that signs permits.
     """
 
     __slots__ = ("_permits", "group_id", "key", "permit_seed")
@@ -136,21 +134,21 @@ class GroupKeys(KeyMaterial):
         object.__setattr__(self, "permit_seed", permit_seed)
 
     def permit(self, data: bytes) -> bytes:
-        """Return a permit of this group: a signature that whoever knows the group id can check (docs/design.md 2.8).
+        """Return a permit of this group: a signature that every node with the group id can verify (docs/design.md 2.8).
 
         Args:
-            data: What is permitted, and to which node.
+            data: The permitted action and the node it is for.
         """
         return self._permits.sign(_PERMIT_LABEL, data)
 
     def proof(self, node_id: bytes, statement: bytes = b"") -> bytes:
         """Return the proof that a node holds the key of this group (docs/design.md 2.4).
 
-        It does not expire and says nothing about who shows it. So the receiver also has to know that the peer is that node.
+        The proof does not expire and does not authenticate its sender, so the receiver has to authenticate the node otherwise.
 
         Args:
             node_id: The node.
-            statement: What the node says of its membership, which nobody without the key can change.
+            statement: The node's statement about its membership; nodes without the key cannot change it.
 
         Raises:
             ValueError: The id has not `NODE_ID_BYTES`.
@@ -160,15 +158,15 @@ class GroupKeys(KeyMaterial):
         return hmac.digest(hkdf(self.key, info=b"iris member"), node_id + statement, "sha256")[:PROOF_BYTES]
 
     def verify_proof(self, node_id: bytes, proof: bytes, statement: bytes = b"") -> bool:
-        """Tell in constant time whether a proof, as it came from a peer, is the one of that node for that statement."""
+        """Verify a received proof for a node and its statement in constant time."""
         return len(node_id) == NODE_ID_BYTES and hmac.compare_digest(self.proof(node_id, statement), proof)
 
     def prove(self, handshake_hash: bytes, *, initiator: bool) -> bytes:
         """Return the proof that one side of a link holds the key of this group (docs/design.md 4.7).
 
         Args:
-            handshake_hash: Of the link (docs/design.md 3.1): no other link has the same, so the proof is none there.
-            initiator: Which side proves it: the proof of the one is none of the other.
+            handshake_hash: The hash of the link's handshake (docs/design.md 3.1), unique to the link, as is the proof.
+            initiator: Whether the initiator proves it; the proofs of the two sides differ.
         """
         label = b"iris group i" if initiator else b"iris group r"
         return hmac.digest(hkdf(self.key, info=b"iris group link"), label + handshake_hash, "sha256")[:PROOF_BYTES]
@@ -178,15 +176,15 @@ class GroupKeys(KeyMaterial):
         return hkdf(self.key, info=b"iris tunnel")
 
     def __repr__(self) -> str:
-        """Show what is public."""
+        """Show the public parts."""
         return f"GroupKeys(group_id={self.group_id.hex()}, <hidden>)"
 
 
 class Keyring:
-    """All secrets of a node in one network, and what derives from them. It is not pickled, for the secrets are not.
+    """All secrets of a node in one network, and the keys derived from them. It cannot be pickled.
 
     Attributes:
-        administrator: The public half of the key of who may exchange the network's secret; None if nobody may.
+        administrator: The public half of the administrator key, which rotates the network's secret; None without rotation.
     """
 
     def __init__(
@@ -202,19 +200,19 @@ class Keyring:
         """Derive the keys of the network.
 
         Args:
-            primary: The secret with which this node seals.
-            network: The name of the network. One secret under two names is two networks.
-            accepted: Other generations, older or to come: what others seal with them opens, and nothing is sealed with them.
-            clusters: Clusters with a secret of their own: nobody else in the network can name, read or join them. Of several
-                secrets the first is the primary one, and the others are accepted. Or a function from the name of a cluster
-                to its secret, None for the network's; it is asked at each derivation, and has to be quick.
-            strict: Whether a cluster without a secret of its own is an error when it is used.
-            administrator: The public half of the key of who may exchange the network's secret in a running network
-                (administration.py), `PUBLIC_KEY_BYTES`; None if nobody may.
+            primary: The secret with which this node encrypts.
+            network: The name of the network. One secret with two names makes two networks.
+            accepted: Other generations, older or future ones, which only decrypt.
+            clusters: The cluster secrets by cluster name; only holders of a cluster secret can name, read or join the cluster.
+                Of several secrets the first is the primary one, and the others are accepted. Or a function from the name of a
+                cluster to its secret, or to None for the network's; each derivation calls the function, so it has to be quick.
+            strict: Whether the use of a cluster without its own secret is an error.
+            administrator: The public half of the administrator key, which rotates the secret of a running network
+                (administration.py), `PUBLIC_KEY_BYTES`; None without rotation.
 
         Raises:
-            ValueError: A name is not valid, see `encode_name`; a cluster has no secret, there are more generations than
-                `GENERATIONS_MAX`, or the administrator has another size.
+            ValueError: A name is not valid, see `encode_name`; a cluster has an empty list of secrets; a secret has more
+                generations than `GENERATIONS_MAX`; or `administrator` has another size.
         """
         if administrator is not None and len(administrator) != PUBLIC_KEY_BYTES:
             raise ValueError(f"an administrator has {PUBLIC_KEY_BYTES} bytes, not {len(administrator)}")
@@ -231,13 +229,14 @@ class Keyring:
         self._primary = next(iter(self._generations.values()))
 
     def with_generations(self, secrets: Sequence[Secret]) -> "Keyring":
-        """Return a keyring that differs in the secret of the network alone.
+        """Return a copy with another network secret.
 
         Args:
-            secrets: The generations, the primary one first.
+            secrets: The generations, the primary first.
 
         Raises:
-            ValueError: There are none, or more than `GENERATIONS_MAX`.
+            ValueError: There are more than `GENERATIONS_MAX` secrets.
+            IndexError: There are no secrets.
         """
         return Keyring(
             secrets[0],
@@ -255,31 +254,32 @@ class Keyring:
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
-        """The generations of the network's secret, the primary one first."""
+        """The generations of the network's secret, the primary first."""
         return self._secrets
 
     @property
     def primary(self) -> NetworkKeys:
-        """The keys with which this node seals."""
+        """The keys with which this node encrypts."""
         return self._primary
 
     def find(self, key_id: bytes) -> NetworkKeys | None:
-        """Return the keys that a peer names by a key id, primary or accepted, or nothing.
+        """Return the keys of the generation named by a peer's key id, or None.
 
-        A key id is public, so finding one proves nothing about the peer.
+        A key id is public, so a match proves nothing about the peer.
         """
         return self._generations.get(key_id)
 
     @property
     def generations(self) -> tuple[NetworkKeys, ...]:
-        """The keys of every generation of the network's secret, the primary one first."""
+        """The keys of every generation of the network's secret, the primary first."""
         return tuple(self._generations.values())
 
     @property
     def own_secrets(self) -> Mapping[str, tuple[bytes, ...]]:
-        """The clusters that were named with a secret of their own: the id of each generation by name, the primary one first.
+        """The ids of the generations of each configured cluster secret, by cluster name, the primary first.
 
-        An id is public: it tells generations apart, and nobody gets from it to the secret. Those of a function are not here.
+        An id is public: it identifies a generation and does not reveal the secret. Secrets returned by a function are not
+        included.
         """
         return {
             name: tuple(hkdf(secret.value, salt=self._salt, info=b"iris key id", length=KEY_ID_BYTES) for secret in secrets)
@@ -287,12 +287,12 @@ class Keyring:
         }
 
     def cluster(self, name: str) -> GroupKeys:
-        """Derive the primary keys of a cluster, from its own secret if it has one (docs/design.md 2.3).
+        """Derive the primary keys of a cluster, from its own secret if configured (docs/design.md 2.3).
 
-        Nothing is remembered here, so no table grows; keep the result.
+        The keyring caches nothing, so no table grows; keep the result.
 
         Raises:
-            ValueError: The name is not valid, see `encode_name`; or the cluster has no secret of its own, and has to have one.
+            ValueError: The name is not valid, see `encode_name`; or `strict` is set and the cluster has no secret.
         """
         return self._derive_group(self._secrets_of(name)[0], "cluster", name)
 
@@ -305,7 +305,7 @@ class Keyring:
         return self._derive_group(self._secrets[0], "topic", name)
 
     def accepted(self, name: str, *, is_topic: bool = False) -> list[GroupKeys]:
-        """Derive the keys of a cluster or topic in the other generations of its secret.
+        """Derive the keys of a cluster or topic from the accepted generations of its secret.
 
         Raises:
             ValueError: The name is not valid, see `encode_name`.
@@ -315,25 +315,26 @@ class Keyring:
         return [self._derive_group(secret, "cluster", name) for secret in self._secrets_of(name)[1:]]
 
     def internal(self, name: str) -> list[GroupKeys]:
-        """Derive the keys of a cluster that every node has by itself, the primary ones first.
+        """Derive the keys of a cluster that every node joins by itself, the primary first.
 
-        They are those of the network unless `clusters` names a secret for it, also where `strict` is set, which is about the
-        clusters that a program uses. A function is not asked: it knows the names of the program alone.
+        The keys derive from the network secret, unless the mapping `clusters` has a secret for this cluster. `strict` does not
+        apply, because it concerns the clusters of the program. A function is not called, because it knows only the program's
+        names.
         """
         secrets = self._clusters.get(name, self._secrets)
         return [self._derive_group(secret, "cluster", name) for secret in secrets]
 
     def is_own(self, cluster: str, keys: GroupKeys) -> bool:
-        """Return whether keys of a cluster come from a secret of its own, and not from one of the network.
+        """Return whether the keys of a cluster derive from the cluster's own secret rather than the network's.
 
         Args:
             cluster: The name of the cluster.
-            keys: Keys that `cluster` or `accepted` returned.
+            keys: Keys returned by `cluster` or `accepted`.
         """
         return all(self._derive_group(secret, "cluster", cluster).group_id != keys.group_id for secret in self._secrets)
 
     def has_own_secret(self, cluster: str) -> bool | None:
-        """Return whether a cluster has a secret of its own here; None where a function says so, which is not asked for this."""
+        """Return whether a cluster has its own secret; None if `clusters` is a function, which is not called for this."""
         return None if self._find_own is not None else cluster in self._clusters
 
     def _own(self, cluster: str) -> tuple[Secret, ...] | None:
@@ -358,7 +359,7 @@ class Keyring:
         )
 
     def __repr__(self) -> str:
-        """Show what is public."""
+        """Show the public parts."""
         return f"Keyring(network={self.network!r}, key_id={self._primary.key_id.hex()}, generations={len(self._generations)})"
 
 
@@ -367,7 +368,7 @@ def _own_generations(cluster: str, given: OwnSecret) -> tuple[Secret, ...]:
 
 
 def _generations_of(what: str, secrets: Sequence[Secret]) -> tuple[Secret, ...]:
-    """Return the generations of one secret, each once, in order."""
+    """Return the generations of one secret, without duplicates, in order."""
     generations = tuple(dict.fromkeys(secrets))
     if not generations:
         raise ValueError(f"{what} has no secret: give it one, or leave it out")
@@ -379,12 +380,12 @@ def _generations_of(what: str, secrets: Sequence[Secret]) -> tuple[Secret, ...]:
 
 
 def is_permitted(group_id: bytes, data: bytes, permit: bytes) -> bool:
-    """Return whether a permit was made with the keys of a group, which the caller need not hold.
+    """Return whether a permit was made with the keys of a group; the caller does not need the keys.
 
     Args:
-        group_id: The group.
-        data: What has to be permitted, and to which node.
-        permit: As it came.
+        group_id: The id of the group.
+        data: The expected action and node.
+        permit: The permit as received.
     """
     try:
         return _group_id_of(verify(_PERMIT_LABEL, data, permit)) == group_id

@@ -1,8 +1,7 @@
 """The handshake between gateways of two clouds: `Noise_KK_25519_AESGCM_SHA256` (docs/design.md 15.2).
 
-Section numbers are those of the Noise Protocol Framework, revision 34.
-
-Theory of operation. Each side knows the static public key of the other before, and the pattern has two messages::
+Section numbers are those of the Noise Protocol Framework, revision 34. Each side knows the static public key of the other in
+advance. The pattern has two messages::
 
     -> s
     <- s
@@ -10,16 +9,15 @@ Theory of operation. Each side knows the static public key of the other before, 
     -> e, es, ss
     <- e, ee, se
 
-This is KK of section 7.5. Only public keys are exchanged beforehand. Who lacks the private key of either side can neither make
-nor read either message, and the ephemeral keys make the keys of every link new: who learns both private keys later cannot read
-what was recorded. Who steals the private key of one cloud poses as that cloud, as everybody expects; but not as another one
-towards it (key compromise impersonation), in any record: section 7.7 gives messages of the responder, and all that follows,
-authentication 2.
+This is KK of section 7.5. Without the private key of either side neither message can be made or read. The ephemeral keys make
+the keys of every link new, so a later thief of both private keys cannot decrypt recorded traffic. A thief of one cloud's
+private key can impersonate that cloud, but cannot impersonate another cloud to it in any record (key compromise impersonation):
+section 7.7 gives authentication 2 to the responder's messages and all following ones.
 
-Message 1 carries nothing fresh from the responder, so it can be replayed, and whoever has stolen the private key of the
-responder can forge it. The responder must believe nothing, and do nothing of consequence, before the first record opens.
+Message 1 contains nothing fresh from the responder, so an attacker can replay it, and a thief of the responder's private key
+can forge it. The responder must trust nothing and change nothing before the first record decrypts.
 
-Because the pattern is fixed, this is not a general Noise engine: `_mix_first` and `_mix_second` spell the tokens out.
+The pattern is fixed, so this is no general Noise engine: `_mix_first` and `_mix_second` process the tokens directly.
 """
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -31,7 +29,7 @@ PROTOCOL_NAME = b"Noise_KK_25519_AESGCM_SHA256"
 
 
 class KnownKeysHandshake(TwoMessages):
-    """One handshake, in one of its two roles; its use is that of every `TwoMessages`."""
+    """One handshake between gateways, as initiator or responder; see `TwoMessages` for its use."""
 
     def __init__(
         self, *, initiator: bool, static_private: bytes, peer_static_public: bytes, prologue: bytes, ephemeral_private: bytes
@@ -39,14 +37,14 @@ class KnownKeysHandshake(TwoMessages):
         """Prepare a handshake (section 5.3, Initialize).
 
         Args:
-            initiator: Whether we write the first message.
-            static_private: Our own static key, the private half.
-            peer_static_public: The public half of the static key of the only peer that we shake hands with.
-            prologue: What both sides have to agree on; a peer with another prologue fails.
-            ephemeral_private: Fresh entropy of `DH_KEY_BYTES`. It must never be used for a second handshake.
+            initiator: Whether the local side writes the first message.
+            static_private: The private half of the local static key, `DH_KEY_BYTES`.
+            peer_static_public: The public half of the expected peer's static key, `DH_KEY_BYTES`.
+            prologue: Data equal on both sides; with different prologues the handshake fails.
+            ephemeral_private: Fresh entropy of `DH_KEY_BYTES`. Never use it for a second handshake.
 
         Raises:
-            ValueError: A key has the wrong size, or the peer's is a point of low order.
+            ValueError: A key has the wrong size, or the peer's key is a point of low order.
         """
         for key in (static_private, peer_static_public):
             if len(key) != DH_KEY_BYTES:
@@ -59,7 +57,7 @@ class KnownKeysHandshake(TwoMessages):
             self._static_shared = exchange(self._static, peer_static_public)  # `ss`
         except AuthenticationError:
             raise ValueError("the static key of the peer is a point of low order") from None
-        # The result of `ee` and of `se`. The responder has them after message 1, and mixes them in message 2.
+        # The results of `ee` and `se`. The responder computes them after message 1 and mixes them in with message 2.
         self._prepared: tuple[bytes, bytes] | None = None
         # The pre-messages: the initiator's key first (section 5.3).
         own_public = self._static.public_key().public_bytes_raw()
@@ -70,12 +68,12 @@ class KnownKeysHandshake(TwoMessages):
         """Process `-> e, es, ss`."""
         symmetric = self._symmetric
         symmetric.mix_hash(public)
-        # A point of low order as an ephemeral key shows here: its product with every key is zero.
+        # An ephemeral key of low order fails here, because its product with every key is zero.
         symmetric.mix_key(exchange(self._ephemeral, self._peer_static) if self._initiator else exchange(self._static, public))
         symmetric.mix_key(self._static_shared)
 
     def _prepare_second(self, remote: bytes) -> None:
-        # Only now, with the tag verified: a stranger makes us compute `es` and `ss`, and no more.
+        # Only after the tag is verified: a stranger can cause no computation beyond `es` and `ss`.
         self._prepared = exchange(self._ephemeral, remote), exchange(self._ephemeral, self._peer_static)
 
     def _mix_second(self, public: bytes) -> None:

@@ -1,35 +1,35 @@
-"""The window that tells a late packet from a repeated one (RFC 6479, after RFC 4303 section 3.4.3)."""
+"""A replay window, which distinguishes late packets from repeated ones (RFC 6479, after RFC 4303 section 3.4.3)."""
 
-#: How far behind the highest a counter is still told apart. It has to be more than what a path reorders: on ordered links that
-#: is next to nothing, and datagrams here are beacons, a few a second. So 1024 is generous, and a full bitmap has only 128
-#: bytes.
+#: The greatest accepted distance behind the highest counter. Too small: packets reordered by the path are dropped. Ordered
+#: links reorder nearly nothing, and datagrams are beacons, a few a second, so 1024 is generous. Too large: memory; a full
+#: bitmap has 128 bytes now.
 REPLAY_WINDOW = 1024
 
 _MISSING_MASK = (1 << REPLAY_WINDOW) - 1
 
 
 class ReplayWindow:
-    """The counters of one key that were seen: each is accepted once.
+    """The received counters of one key; each is accepted once.
 
-    Give it authentic counters only: it must not be moved by a forger.
+    Pass authentic counters only, so that a forger cannot move the window.
 
-    RFC 6479 keeps the bits of what *was* seen, in a ring of words, to spare the shift. Here the bits are of what is
-    *missing*: in a stream without loss the bitmap is the integer 0, and nothing has to be shifted at all.
+    RFC 6479 keeps the bits of *received* counters in a ring of words, to avoid the shift. Here the bits are *missing* counters:
+    without loss the bitmap is the integer 0, and no shift is needed.
     """
 
     __slots__ = ("_highest", "_missing")
 
     def __init__(self) -> None:
-        """Start with nothing seen."""
+        """Start without received counters."""
         self._highest = -1
-        # Bit i stands for the counter `highest - i`. Invariant: bit 0 is not set, and no bit beyond the window is.
+        # Bit i stands for the counter `highest - i`. Invariant: bit 0 and the bits beyond the window are clear.
         self._missing = 0
 
     def accept(self, counter: int) -> bool:
-        """Tell whether a counter is new, and remember it.
+        """Record a counter and return whether it is new.
 
         Returns:
-            False if it was seen before, or lies too far behind the highest to tell.
+            False if the counter was received before, or lies beyond the window.
         """
         ahead = counter - self._highest
         if ahead == 1:  # the usual case
@@ -38,7 +38,7 @@ class ReplayWindow:
                 self._missing = (self._missing << 1) & _MISSING_MASK
             return True
         if ahead > 0:
-            # The bound comes before the shift: a counter is up to 2^64, and no memory holds such an integer.
+            # Bound the shift first: a counter can be 2^64, and no memory holds an integer of so many bits.
             shift = min(ahead, REPLAY_WINDOW)
             skipped = (1 << shift) - 2  # all counters between the old and the new highest
             self._missing = ((self._missing << shift) | skipped) & _MISSING_MASK

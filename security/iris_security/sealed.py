@@ -1,15 +1,15 @@
-"""Payloads that only their two ends read: requests for members of a cluster, and the answers (docs/design.md 15).
+"""End-to-end sealed requests to members of a cluster, and their sealed answers (docs/design.md 15).
 
-A request is `0x01 salt:16` and AES-256-GCM, under a key that derives from a secret, that salt and a name; within it
-`flags:u8 sealed_ms:u64`, with flag 1 `bond:16`, and the payload. An answer is `0x01 salt:16` and the same cipher, under a key
-that derives from the secret, a salt of its own, the name and the bond of the request. The bond is the salt of the request, or,
-where the request has a key, a hash of that: whoever asks for the same thing again opens the answer that is remembered.
+A request is `0x01 salt:16` and an AES-256-GCM ciphertext, with a key derived from a secret, the salt and a name. The plaintext
+is `flags:u8 sealed_ms:u64`, with flag 1 `bond:16`, and the payload. An answer has the same form, with a key derived from the
+secret, its own salt, the name and the bond of the request. The bond is the salt of the request or, for a request with a key, a
+hash of that key. So a caller that repeats a request with the same key can open the remembered answer.
 
-Each key seals one message, so the nonce is zero. That is why an answer has a salt of its own: a request that is retried at
-another member, or that all members answer, has several answers, and one key for them would betray them all.
+Each key seals one message, so the nonce is zero. An answer needs its own salt because a retried request or a survey has several
+answers, and a shared key would reuse the nonce and expose them all.
 
-Nodes on the way hold none of this. They see the length of a payload, and can drop it or hand it over again: against that a
-member looks at `sealed_ms` and keeps the salts of a `SaltTable`.
+Forwarding nodes hold no keys. They see the length of a payload, and can drop or replay it. Members reject replays by
+`sealed_ms` and a `SaltTable`.
 """
 
 import hashlib
@@ -30,15 +30,15 @@ from iris_security.secret import Secret
 
 Buffer = bytes | bytearray | memoryview
 
-#: The first byte of everything sealed; it is authenticated.
+#: The first byte of all sealed data, covered by the tag.
 VERSION = 1
 SALT_BYTES = 16
 BOND_BYTES = 16
-#: How far the time at which a request was sealed may be from the clock of the member, either way (milliseconds). Too small:
-#: clocks that nobody sets, and requests that wait, are refused; too large: salts have to be kept for longer.
+#: The accepted difference between the sealing time and the member's clock, either way (milliseconds). Too small: wrong clocks
+#: and long waits make members reject requests; too large: members keep salts for longer.
 WINDOW_MS = 300_000
-#: Salts that one handler keeps, of some 250 bytes each: those of 218 requests a second during the window. Too small: of more,
-#: what took long on its way is refused, as it cannot be told from what came before; too large: memory.
+#: Salts remembered by one handler, of about 250 bytes each: 218 requests a second during the window. Too small: at higher rates
+#: delayed requests are rejected, because they may be replays; too large: memory.
 SALTS_MAX = 65_536
 
 _HAS_BOND = 1
@@ -46,19 +46,19 @@ _INNER = struct.Struct(">BQ")  # flags, sealed_ms
 _OUTER_BYTES = 1 + SALT_BYTES
 _NONCE = bytes(NONCE_BYTES)
 
-#: What sealing adds to a request without and with a key, and to an answer.
+#: The bytes added by sealing to a request without a key, to a request with a key, and to an answer.
 REQUEST_OVERHEAD_BYTES = _OUTER_BYTES + _INNER.size + TAG_BYTES
 KEYED_OVERHEAD_BYTES = REQUEST_OVERHEAD_BYTES + BOND_BYTES
 ANSWER_OVERHEAD_BYTES = _OUTER_BYTES + TAG_BYTES
 
 
 class Exchange(KeyMaterial):
-    """One request and its answers: seals these at the member, and opens them at the caller.
+    """One request and its answers: seals answers at the member and opens answers at the caller.
 
     Args:
-        secret: The secret that the request is sealed with.
-        label: The UTF-8 form of the name that it is sealed under.
-        bond: What the answers are bound to, `BOND_BYTES`.
+        secret: The secret that sealed the request.
+        label: The UTF-8 form of the name used for sealing.
+        bond: The value that binds the answers to the request, `BOND_BYTES`.
     """
 
     __slots__ = ("bond", "label", "secret")
@@ -73,45 +73,45 @@ class Exchange(KeyMaterial):
         object.__setattr__(self, "bond", bond)
 
     def seal_reply(self, reply: Buffer, salt: bytes) -> bytes:
-        """Return a reply, sealed.
+        """Return a sealed reply.
 
         Args:
-            reply: What to seal.
-            salt: `SALT_BYTES` that nobody has used before.
+            reply: The plaintext.
+            salt: Fresh random bytes, `SALT_BYTES`.
         """
         return _seal(self.secret, b"iris sealed reply" + self.bond + self.label, reply, salt)
 
     def open_reply(self, sealed: Buffer) -> bytes:
-        """Return a reply.
+        """Decrypt a reply.
 
         Raises:
-            AuthenticationError: It is none to this request.
+            AuthenticationError: The data is no reply to this request.
         """
         return _open(self.secret, b"iris sealed reply" + self.bond + self.label, sealed)
 
     def seal_failure(self, failure: Buffer, salt: bytes) -> bytes:
-        """Return what is said of a handler that raised, sealed; nobody can pass it as a reply. As `seal_reply`."""
+        """Return the sealed description of a handler's failure, which cannot pass for a reply; see `seal_reply`."""
         return _seal(self.secret, b"iris sealed failure" + self.bond + self.label, failure, salt)
 
     def open_failure(self, sealed: Buffer) -> bytes:
-        """Return what is said of a handler that raised.
+        """Decrypt the description of a handler's failure.
 
         Raises:
-            AuthenticationError: It is none to this request.
+            AuthenticationError: The data is no failure of this request.
         """
         return _open(self.secret, b"iris sealed failure" + self.bond + self.label, sealed)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedRequest:
-    """A request that is authentic; whether it came before, a `SaltTable` says."""
+    """An authentic request; a `SaltTable` detects replays."""
 
     payload: bytes = field(repr=False)
-    """The request."""
+    """The plaintext of the request."""
     salt: bytes
-    """The bytes that make it different from all others."""
+    """The random bytes unique to the request."""
     sealed_ms: int
-    """When it was sealed: milliseconds since 1970, by the clock of the caller."""
+    """The sealing time by the caller's clock: milliseconds since 1970."""
     exchange: Exchange
     """Seals the answers."""
 
@@ -119,18 +119,18 @@ class OpenedRequest:
 def seal_request(
     secret: Secret, name: str, payload: Buffer, *, salt: bytes, sealed_ms: int, key: bytes | None = None
 ) -> tuple[bytes, Exchange]:
-    """Return a request, sealed, and what opens its answers.
+    """Return a sealed request, and the exchange that opens its answers.
 
     Args:
-        secret: The secret that caller and members share.
-        name: The name that both sides give what is asked.
-        payload: What to seal.
-        salt: `SALT_BYTES` that nobody has used before.
+        secret: The secret shared by caller and members.
+        name: The name of the request, equal on both sides.
+        payload: The plaintext.
+        salt: Fresh random bytes, `SALT_BYTES`.
         sealed_ms: The time, in milliseconds since 1970.
-        key: What this request is, if answers to others with the same key are answers to it, too.
+        key: The identity of the request; requests with the same key share their answers.
 
     Raises:
-        ValueError: The salt has the wrong size, or the name is none.
+        ValueError: The salt has the wrong size, or the name is not valid.
     """
     label = encode_name(name)
     if key is None:
@@ -143,16 +143,16 @@ def seal_request(
 
 
 def open_request(secrets: Sequence[Secret], name: str, sealed: Buffer) -> OpenedRequest:
-    """Return a request.
+    """Decrypt and authenticate a request.
 
     Args:
-        secrets: The generations of the secret: any of them may have sealed it.
-        name: The name that both sides give what is asked.
-        sealed: As it came.
+        secrets: The generations of the secret; each is tried.
+        name: The name of the request, equal on both sides.
+        sealed: The request as received.
 
     Raises:
-        AuthenticationError: It is not sealed with one of these secrets and under this name.
-        ValueError: The name is none.
+        AuthenticationError: No secret of `secrets` sealed the request with this name.
+        ValueError: The name is not valid.
     """
     label = encode_name(name)
     for secret in secrets:
@@ -180,29 +180,29 @@ def _decode(opened: bytes, salt: bytes, secret: Secret, label: bytes) -> OpenedR
 
 
 class SaltTable:
-    """The salts that one handler has seen: none is taken twice, however long ago that was.
+    """The salts received by one handler: no salt is ever accepted twice.
 
-    A salt is kept while its request would be young enough to be taken. If there are too many, the one that came first is
-    forgotten before its time, and with it all that was sealed earlier is refused: what was forgotten cannot come again.
+    A salt is kept until its request is too old to be accepted. A full table forgets its first salt early, and from then on
+    rejects all requests sealed at that time or earlier, so a forgotten request cannot return.
     """
 
     __slots__ = ("_ages", "_floor_ms", "_identities", "_salts_max")
 
     def __init__(self, salts_max: int = SALTS_MAX) -> None:
-        """Start with nothing seen.
+        """Start without salts.
 
         Args:
-            salts_max: How many to keep.
+            salts_max: The number of remembered salts.
 
         Raises:
-            ValueError: The number is not positive.
+            ValueError: `salts_max` is not positive.
         """
         if salts_max < 1:
             raise ValueError(f"a table keeps at least 1 salt, not {salts_max}")
         self._salts_max = salts_max
         self._identities: dict[bytes, bytes] = {}
-        self._ages: deque[tuple[int, bytes]] = deque()  # (sealed_ms, salt), as they came
-        # Invariant: whatever was taken and forgotten was sealed at this time or before.
+        self._ages: deque[tuple[int, bytes]] = deque()  # (sealed_ms, salt), in order of arrival
+        # Invariant: every accepted and forgotten request was sealed at this time or before.
         self._floor_ms = -1
 
     def __len__(self) -> int:
@@ -212,13 +212,13 @@ class SaltTable:
         """Remember a request.
 
         Args:
-            request: An authentic one; a forger must not fill the table.
-            identity: Of an idempotent request that is given to this member again if it was not done: the same each time, and
-                not empty. The same salt with the same identity is taken again.
+            request: An authentic request; forgers must not fill the table.
+            identity: The identity of an idempotent request that the caller may send to this member again: constant, not empty.
+                The same salt with the same identity is accepted again.
             now_ms: The time, in milliseconds since 1970.
 
         Raises:
-            ReplayError: It was taken before, or sealed too long ago, or at a time that is yet to come.
+            ReplayError: The request was accepted before, or its sealing time is too old or in the future beyond `WINDOW_MS`.
         """
         while self._ages and self._ages[0][0] + WINDOW_MS < now_ms:
             self._forget_first()

@@ -6,24 +6,24 @@ from collections.abc import Callable
 from iris_security.key_material import KeyMaterial
 from iris_security.text_form import SECRET_PREFIX, VALUE_BYTES, decode_text, encode_text
 
-#: A source of that many bytes which nobody can guess: the operating system's in production, a seeded one in a simulation.
+#: A source of the given number of unguessable bytes: the operating system in production, a seeded source in a simulation.
 Entropy = Callable[[int], bytes]
 
-SECRET_BYTES = VALUE_BYTES  # one AES-256 or HMAC-SHA256 key: more would be cut by the derivation, less is guessed sooner
+SECRET_BYTES = VALUE_BYTES  # one AES-256 or HMAC-SHA256 key; derivations would truncate more, and less is easier to guess
 
-#: How the text of every secret begins.
+#: The prefix of the text form of a secret.
 TEXT_PREFIX = SECRET_PREFIX
 _CHECKSUM_LABEL = b"iris secret checksum"
 
 
 class Secret(KeyMaterial):
-    """The 32 bytes from which all keys of a network, or of one cluster, derive.
+    """The 32 bytes from which all keys of a network or cluster derive.
 
     Args:
-        value: The bytes.
+        value: The bytes, `SECRET_BYTES`.
 
     Raises:
-        ValueError: It has another size.
+        ValueError: The value has another size.
     """
 
     __slots__ = ("value",)
@@ -40,34 +40,34 @@ class Secret(KeyMaterial):
         """Make a new secret.
 
         Args:
-            entropy: In production the source of the operating system, as `os.urandom`.
+            entropy: The source of random bytes; in production `os.urandom`.
 
         Raises:
-            ValueError: The source gave another number of bytes.
+            ValueError: The source returned another number of bytes.
         """
         return cls(entropy(SECRET_BYTES))
 
     @classmethod
     def from_bytes(cls, value: bytes) -> "Secret":
-        """Take a secret of 32 bytes that was stored as bytes.
+        """Make a secret of 32 stored bytes.
 
         Raises:
-            ValueError: It has another size.
+            ValueError: The value has another size.
         """
         return cls(bytes(value))
 
     @classmethod
     def parse(cls, text: str) -> "Secret":
-        """Read the text form; white space around it does not matter.
+        """Parse the text form; surrounding white space is ignored.
 
         Raises:
-            SecretFormatError: The text is no secret, or was damaged when it was copied.
+            SecretFormatError: The text is no secret, or was damaged in copying.
         """
         return cls(decode_text(text, TEXT_PREFIX, _CHECKSUM_LABEL, "secret"))
 
     @property
     def text(self) -> str:
-        """The text form, one line to copy: `iris1.` and 48 characters. Whoever sees it has the secret."""
+        """The text form, one line to copy: `iris1.` and 48 characters. The line contains the secret."""
         return encode_text(self.value, TEXT_PREFIX, _CHECKSUM_LABEL)
 
     def __eq__(self, other: object) -> bool:
@@ -77,9 +77,9 @@ class Secret(KeyMaterial):
         return hmac.compare_digest(self.value, other.value)
 
     def __hash__(self) -> int:
-        """Hash as equality demands. The hash of bytes is keyed per process and stays inside it."""
+        """Hash consistently with `__eq__`. Python keys the hash of bytes per process, and the hash stays inside the process."""
         return hash((Secret, self.value))
 
     def __repr__(self) -> str:
-        """Return a text that is the same for every secret."""
+        """Return the same text for every secret."""
         return "Secret(<hidden>)"

@@ -1,7 +1,7 @@
-"""Signatures of Ed25519 (RFC 8032) that carry their key, for ids that are hashes of keys: those of nodes and of groups.
+"""Ed25519 signatures (RFC 8032) that carry their public key, for ids of nodes and groups, which are hashes of keys.
 
-A signature is `public key:32 || Ed25519(b"iris " || label || 0x00 || data):64`. Each purpose has a label of its own, so what
-was signed for one is never taken for another.
+A signature is `public key:32 || Ed25519(b"iris " || label || 0x00 || data):64`. Each purpose has its own label, so
+signatures are not valid for other purposes.
 """
 
 from cryptography.exceptions import InvalidSignature
@@ -12,15 +12,15 @@ from iris_security.errors import AuthenticationError
 #: A private key of Ed25519 (RFC 8032 section 5.1.5).
 SEED_BYTES = 32
 PUBLIC_KEY_BYTES = 32
-#: A public key, and what it verifies.
+#: A public key and an Ed25519 signature.
 SIGNATURE_BYTES = PUBLIC_KEY_BYTES + 64
 
 
 class SigningKey:
-    """A key pair.
+    """A key pair for signatures.
 
     Attributes:
-        public_key: `PUBLIC_KEY_BYTES`.
+        public_key: The public key, `PUBLIC_KEY_BYTES`.
     """
 
     __slots__ = ("_sign", "public_key")
@@ -41,27 +41,27 @@ class SigningKey:
         self._sign = private.sign
 
     def sign(self, label: bytes, data: bytes) -> bytes:
-        """Return the signature of some data, `SIGNATURE_BYTES`."""
+        """Return the signature of `data`, `SIGNATURE_BYTES`."""
         return self.public_key + self._sign(_labelled(label, data))
 
 
 def verify(label: bytes, data: bytes, signature: bytes) -> bytes:
-    """Return the public key that a signature was made with.
+    """Return the public key that made a signature.
 
     Args:
-        label: What it has to be for.
-        data: What it has to be of.
-        signature: As it came.
+        label: The label of the expected purpose.
+        data: The signed data.
+        signature: The signature as received.
 
     Raises:
-        AuthenticationError: It is no such signature.
+        AuthenticationError: The signature is not valid for this label and data.
     """
     if len(signature) != SIGNATURE_BYTES:
         raise AuthenticationError
     public_key = signature[:PUBLIC_KEY_BYTES]
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature[PUBLIC_KEY_BYTES:], _labelled(label, data))
-    except (InvalidSignature, ValueError):  # a ValueError: these bytes are no public key
+    except (InvalidSignature, ValueError):  # a ValueError: the bytes are no public key
         raise AuthenticationError from None
     return public_key
 

@@ -1,7 +1,7 @@
-"""The state of a Noise handshake, which every pattern shares, and the parts of a pattern of two messages.
+"""The handshake state shared by all Noise patterns, and the base of patterns with two messages.
 
-Section numbers are those of the Noise Protocol Framework, revision 34. The patterns themselves are in noise.py and noise_kk.py;
-both use X25519, AES-256-GCM and SHA-256.
+Section numbers are those of the Noise Protocol Framework, revision 34. The patterns are in noise.py and noise_kk.py; both use
+X25519, AES-256-GCM and SHA-256.
 """
 
 import enum
@@ -18,38 +18,38 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from iris_security.aead import TAG_BYTES
 from iris_security.errors import AuthenticationError
 
-# X25519 imports this at its first use: 4 ms, in the middle of the first handshake of a process.
+# Import now: X25519 imports the backend at its first use, which would delay a process's first handshake by 4 ms.
 default_backend()
 
 DH_KEY_BYTES = 32  # an X25519 key, private or public (section 12.1)
 MESSAGE_BYTES_MAX = 65535  # section 3
 PAYLOAD_BYTES_MAX = MESSAGE_BYTES_MAX - DH_KEY_BYTES - TAG_BYTES
 
-#: Section 12.4: 32 zero bits and the nonce, big-endian. In these patterns it is always 0, see `SymmetricState`.
+#: The nonce of section 12.4: 32 zero bits and the counter, big-endian. The counter is always 0 here, see `SymmetricState`.
 _NONCE_ZERO = bytes(12)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TransportKeys:
-    """The keys of the two directions of a link, from where we stand."""
+    """The keys of the two directions of a link, as seen from the local side."""
 
     send: bytes
     receive: bytes
 
     def __repr__(self) -> str:
-        """Show nothing: both fields are secret."""
+        """Hide both fields, which are secret."""
         return "TransportKeys(<hidden>)"
 
 
 class SymmetricState:
     """The SymmetricState of section 5.2, with its CipherState.
 
-    In our patterns every message mixes a new key in before its payload, so each key seals exactly one payload under nonce 0.
-    `_take_key` holds us to it.
+    Here every message mixes in a new key before its payload. So a key encrypts only one payload, under nonce 0; `_take_key`
+    enforces this.
     """
 
     def __init__(self, protocol_name: bytes, prologue: bytes) -> None:
-        # A protocol name that is no longer than a hash is, with zeros behind it, the first one (section 5.2).
+        # A protocol name no longer than a hash, padded with zeros, is the initial hash (section 5.2).
         assert len(protocol_name) <= hashlib.sha256().digest_size
         self.hash = protocol_name.ljust(hashlib.sha256().digest_size, b"\0")
         self._chaining_key = self.hash
@@ -77,7 +77,7 @@ class SymmetricState:
         return plaintext
 
     def split(self) -> tuple[bytes, bytes]:
-        """Return the keys of the initiator's and of the responder's records."""
+        """Return the record keys of the initiator and of the responder."""
         of_initiator, of_responder = _noise_hkdf(self._chaining_key, b"", 2)
         return of_initiator, of_responder
 
@@ -94,24 +94,24 @@ class Turn(enum.Enum):
     READ = enum.auto()
     COMPLETE = enum.auto()
     SPLIT = enum.auto()
-    # A read failed. Nothing leads out of here.
+    # A read failed. The state is final.
     DEAD = enum.auto()
 
 
 class TwoMessages:
-    """A handshake of one message each way, each of which begins with an ephemeral key; a pattern says what is mixed in.
+    """A handshake of one message each way, both with an ephemeral key first; subclasses mix in the tokens of a pattern.
 
-    The initiator writes and then reads, the responder reads and then writes; then `is_complete` holds, and `split` gives the
-    keys.
+    The initiator writes and then reads; the responder reads and then writes. Then `is_complete` is true, and `split` returns
+    the keys.
 
     Args:
-        initiator: Whether we write the first message.
-        ephemeral_private: Fresh entropy of `DH_KEY_BYTES`. It must never be used for a second handshake.
-        symmetric: The state, with all that is mixed in before the first ephemeral key.
+        initiator: Whether the local side writes the first message.
+        ephemeral_private: Fresh entropy of `DH_KEY_BYTES`. Never use it for a second handshake.
+        symmetric: The state after mixing in everything before the first ephemeral key.
 
     Attributes:
-        payload_hash: The hash of all before the payload of the last message that was written or read. It has both ephemeral
-            keys in it once that is message 2.
+        payload_hash: The handshake hash before the payload of the last written or read message. From message 2 on, it covers
+            both ephemeral keys.
 
     Raises:
         ValueError: The key has the wrong size.
@@ -128,7 +128,7 @@ class TwoMessages:
         self._turn = Turn.WRITE if initiator else Turn.READ
 
     def __repr__(self) -> str:
-        """Show the state and no key."""
+        """Show the state without keys."""
         return f"{type(self).__name__}(initiator={self._initiator}, {self._turn.name})"
 
     @property
@@ -138,7 +138,7 @@ class TwoMessages:
 
     @property
     def handshake_hash(self) -> bytes:
-        """The hash of all that both sides sent, to bind something else to this link (section 11.2).
+        """The hash of the whole handshake, which binds other data to this link (section 11.2).
 
         Raises:
             RuntimeError: The handshake is not complete.
@@ -148,16 +148,16 @@ class TwoMessages:
         return self._symmetric.hash
 
     def write_message(self, payload: bytes | Callable[[bytes], bytes] = b"") -> bytes:
-        """Return the message of our turn; send it to the peer.
+        """Return the message to send to the peer.
 
-        The payload of message 1 can be replayed and is read by whoever learns the long-lived keys later: leave it empty.
+        Message 1 can be replayed, and a later thief of the long-lived keys can read its payload: leave it empty.
 
         Args:
-            payload: What to carry; or a function that makes it of `payload_hash`, to sign that.
+            payload: The payload, or a function from `payload_hash` to the payload, for a signature of the hash.
 
         Raises:
             ValueError: The payload is larger than `PAYLOAD_BYTES_MAX`.
-            RuntimeError: It is not our turn.
+            RuntimeError: The handshake does not write now.
         """
         self._require(Turn.WRITE)
         if not callable(payload):
@@ -177,14 +177,14 @@ class TwoMessages:
     def read_message(self, message: bytes) -> bytes:
         """Return the payload of the peer's message.
 
-        After a failure the handshake is dead; close the connection without a word.
+        A failure ends the handshake; close the connection without an answer.
 
         Raises:
-            AuthenticationError: Anything about the message is wrong.
-            RuntimeError: It is not the peer's turn.
+            AuthenticationError: The message is not valid, for whatever reason.
+            RuntimeError: The handshake does not read now.
         """
         self._require(Turn.READ)
-        self._turn = Turn.DEAD  # until all below has held
+        self._turn = Turn.DEAD  # until the whole message is verified
         if not DH_KEY_BYTES + TAG_BYTES <= len(message) <= MESSAGE_BYTES_MAX:
             raise AuthenticationError
         remote, sealed = message[:DH_KEY_BYTES], message[DH_KEY_BYTES:]
@@ -203,7 +203,7 @@ class TwoMessages:
         return payload
 
     def split(self) -> TransportKeys:
-        """Return the keys of the link (section 5.2, Split), once: two sealers of one key would use nonces twice.
+        """Return the keys of the link (section 5.2, Split), once: two sealers with one key would reuse nonces.
 
         Raises:
             RuntimeError: The handshake is not complete, or was split before.
@@ -213,18 +213,18 @@ class TwoMessages:
         ours, theirs = self._symmetric.split()
         return TransportKeys(send=ours, receive=theirs) if self._initiator else TransportKeys(send=theirs, receive=ours)
 
-    # -- what a pattern is made of
+    # -- the hooks of a pattern
 
     def _mix_first(self, public: bytes) -> None:
-        """Mix in the tokens of message 1, of which this is the ephemeral key."""
+        """Mix in the tokens of message 1, with its ephemeral key."""
         raise NotImplementedError
 
     def _prepare_second(self, remote: bytes) -> None:
-        """Compute, as the responder, what message 2 mixes in and what may fail: message 1 has authenticated."""
+        """Compute, as the responder, the fallible inputs of message 2; message 1 is already authenticated."""
         raise NotImplementedError
 
     def _mix_second(self, public: bytes) -> None:
-        """Mix in the tokens of message 2, of which this is the ephemeral key; a responder has prepared them."""
+        """Mix in the tokens of message 2, with its ephemeral key; a responder has prepared them."""
         raise NotImplementedError
 
     def _require(self, turn: Turn) -> None:
@@ -236,9 +236,9 @@ def exchange(private: X25519PrivateKey, public: bytes) -> bytes:
     """Return the shared secret of two keys.
 
     Raises:
-        AuthenticationError: It is all zeros: the public key is a point of low order, which no honest side has. Section 12.1
-            allows the check, and OpenSSL always makes it; it keeps the handshake hash unique to a link (section 14, channel
-            binding).
+        AuthenticationError: The secret is all zeros: the public key is a point of low order, which no honest side has. Section
+            12.1 allows the check, and OpenSSL always makes it. The check keeps the handshake hash unique to a link (section 14,
+            channel binding).
     """
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
@@ -254,7 +254,7 @@ def _check_payload(payload: bytes) -> None:
 def _noise_hkdf(chaining_key: bytes, material: bytes, outputs: int) -> list[bytes]:
     """Return two or three keys of 32 bytes (section 4.3).
 
-    It equals RFC 5869 with the chaining key as salt and an empty info, cut into blocks.
+    The result equals RFC 5869 with the chaining key as salt and an empty info, cut into blocks.
     """
     extracted = hmac.digest(chaining_key, material, "sha256")
     keys: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The text forms of secrets and keys: lines that people copy, with a checksum that shows a mistyped one."""
+"""The text forms of secrets and keys: single lines for copying, with a checksum that detects typing errors."""
 
 import base64
 import hashlib
@@ -7,42 +7,42 @@ import re
 
 from iris_security.errors import SecretFormatError
 
-#: How the texts begin that nobody but their owner may see: of a secret, an administration key, the private key of a cloud.
+#: The prefixes of confidential texts: a secret, an administrator key, the private key of a cloud.
 SECRET_PREFIX = "iris1."  # noqa: S105 - how each secret begins, and no secret
 ADMINISTRATION_PREFIX = "irisadmin1."
 CLOUD_PREFIX = "irisidp1."
 
-#: Characters behind such a beginning that make a text a secret, also a damaged one: half of those of a secret. Too small: names
-#: and paths that begin so are refused; too large: an error shows so much of a cut secret that the rest can be guessed.
+#: The characters after a prefix that make a text a secret, even a damaged one: half of a secret's characters. Too small: names
+#: and paths with the prefix are refused; too large: an error shows so much of a truncated secret that the rest can be guessed.
 SECRET_CHARACTERS_MIN = 24
-# One beginning that the three have in common, so that a text without it costs little.
+# The three prefixes share a beginning, so scanning a text without it is cheap.
 _SECRET = re.compile(rf"iris(?:1|admin1|idp1)\.[A-Za-z0-9_-]{{{SECRET_CHARACTERS_MIN},}}")
 
-#: What a text stands for.
+#: The size of the encoded value.
 VALUE_BYTES = 32
 _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
-#: 36 bytes are exactly 48 characters: no padding and no unused bits, so every text stands for a value of its own.
+#: 36 bytes are exactly 48 characters: without padding or unused bits, a value has exactly one text.
 _CHARACTERS = 48
-_CHECKSUM_BYTES = 4  # one of 4 thousand million mistyped texts goes unnoticed
+_CHECKSUM_BYTES = 4  # one of 4 thousand million mistyped texts passes
 
 _HOW_TO_CORRECT = "copy the whole line as it was printed when the {what} was made"
 
 
 def holds_secret(text: str) -> bool:
-    """Tell whether a text has a secret or a private key in it, whole or damaged."""
+    """Tell whether a text contains a secret or a private key, complete or damaged."""
     return _SECRET.search(text) is not None
 
 
 def hide_secrets(text: str) -> str:
-    """Return a text with a mark in place of each secret and private key."""
+    """Return the text with each secret and private key replaced by `[secret]`."""
     return _SECRET.sub("[secret]", text)
 
 
 def refuse_secret(text: str) -> None:
-    """Refuse a secret in place of a name. Names are shown to people and told to other nodes.
+    """Refuse a secret in place of a name, because names are shown to people and sent to other nodes.
 
     Raises:
-        ValueError: The text holds a secret or a private key. The error does not repeat it.
+        ValueError: The text contains a secret or a private key. The error does not repeat it.
     """
     if holds_secret(text):
         raise ValueError(
@@ -55,24 +55,24 @@ def encode_text(value: bytes, prefix: str, label: bytes) -> str:
     """Return the text form of a value: its prefix and 48 characters.
 
     Args:
-        value: `VALUE_BYTES`.
-        prefix: How texts of its kind begin.
-        label: Of the checksum of its kind.
+        value: The value, `VALUE_BYTES`.
+        prefix: The prefix of its kind.
+        label: The checksum label of its kind.
     """
     return prefix + base64.urlsafe_b64encode(value + _checksum(value, label)).decode("ascii")
 
 
 def decode_text(text: str, prefix: str, label: bytes, what: str) -> bytes:
-    """Return the value that a text stands for; white space around it does not matter.
+    """Return the value of a text form; surrounding white space is ignored.
 
     Args:
-        text: As somebody gave it.
-        prefix: How texts of its kind begin.
-        label: Of the checksum of its kind.
+        text: The text as typed.
+        prefix: The prefix of its kind.
+        label: The checksum label of its kind.
         what: The name of its kind, for the error.
 
     Raises:
-        SecretFormatError: It is no such text, or was damaged when it was copied.
+        SecretFormatError: The text is not of this kind, or was damaged in copying.
     """
     text, advice = text.strip(), _HOW_TO_CORRECT.format(what=what)
     article = "an" if what[0] in "aeiou" else "a"
@@ -81,7 +81,7 @@ def decode_text(text: str, prefix: str, label: bytes, what: str) -> bytes:
     encoded = text.removeprefix(prefix)
     if len(encoded) != _CHARACTERS:
         raise SecretFormatError(f'{article} {what} has {_CHARACTERS} characters after "{prefix}", not {len(encoded)}: {advice}')
-    # The decoder of the standard library skips foreign characters and takes "+" for "-": one value would have many texts.
+    # The standard decoder skips foreign characters and accepts "+" for "-", which would give a value many texts.
     if not _ALPHABET.issuperset(encoded):
         raise SecretFormatError(f'{article} {what} has only letters, digits, "-" and "_" after its prefix: {advice}')
     decoded = base64.urlsafe_b64decode(encoded)
@@ -92,5 +92,5 @@ def decode_text(text: str, prefix: str, label: bytes, what: str) -> bytes:
 
 
 def _checksum(value: bytes, label: bytes) -> bytes:
-    """Return what shows a mistyped text; it is part of it, and as secret as that."""
+    """Return the checksum of a value, as confidential as the value itself."""
     return hashlib.sha256(label + value).digest()[:_CHECKSUM_BYTES]
