@@ -1,7 +1,7 @@
-"""The audit of a gateway: a record for each event that an operator is asked about later (docs/design.md 15.16).
+"""The audit of a gateway: one record for each event that an operator may have to account for later (docs/design.md 15.16).
 
-Records have names, addresses, numbers and sizes, never payloads, headers or keys. What a stranger or a neighbour can cause at
-will is told once in a while, with how often it happened.
+Records hold names, addresses, numbers and sizes, never payloads, headers or keys. Events that strangers or neighbours can
+repeat at will are recorded once per period, with a count of the repetitions.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
     from iris_py.federation.limits import Account
 
-#: The same refusal is told once in this time (seconds). Too small: a scanner fills the disk; too large: counts come late.
+#: The period (seconds) for one record of a repeated refusal. Too small: a scanner fills the disk; too large: counts come late.
 PERIOD_S: Final = 10.0
-#: A burst of what is over a limit ends with so many seconds without any. Too small: one burst is many lines; too large: two
-#: bursts are one.
+#: The quiet time (seconds) that ends a burst of events over a limit. Too small: one burst fills many lines; too large: two
+#: bursts look like one.
 BURST_S: Final = 10.0
-#: Different refusals that are told apart within a period; those beyond are counted together. Too small: an operator does not
-#: see who; too large: strangers with many addresses, or a neighbour that tries many names, fill memory and disk.
+#: Different refusals counted separately within a period; further refusals share one count. Too small: an operator cannot tell
+#: the offenders apart; too large: strangers with many addresses, or a neighbour trying many names, fill memory and disk.
 SUBJECTS_MAX: Final = 256
-#: Records that wait to be written; beyond them new ones are left out and counted. Too small: a slow disk loses some; too large:
-#: they fill memory.
+#: Records waiting for the disk; beyond this bound new records are dropped and counted. Too small: a slow disk loses records;
+#: too large: waiting records fill memory.
 WAITING_MAX: Final = 8192
 #: Characters of a text in a record. Too small: names are cut off; too large: lines get long.
 TEXT_CHARACTERS_MAX: Final = 512
@@ -34,31 +34,28 @@ _OTHERS: Final = ""
 
 
 class Once:
-    """Lets the first event of a subject through, and counts the next ones.
+    """Lets the first event of a subject through, and counts its repetitions.
 
-    Each cloud has subjects of its own, so no neighbour and no stranger can hide what another one does.
+    Each cloud has its own subjects, so no neighbour or stranger can hide the events of another.
 
     Args:
-        quiet_s: How long after it the next one is let through (seconds).
-        is_burst: Whether that time begins anew with each event.
+        quiet_s: The time (seconds) until the next event of a subject is let through.
+        is_burst: Whether every event restarts the quiet time.
     """
 
     def __init__(self, quiet_s: float, *, is_burst: bool = False) -> None:
         self._quiet_s = quiet_s
         self._is_burst = is_burst
-        # By cloud and subject: until when it is quiet, and how many were counted.
+        # By cloud and subject: the end of the quiet time, and the number of repetitions.
         self._clouds: dict[str, dict[Hashable, tuple[float, int]]] = {}
 
     def admit(self, subject: Hashable, now: float, cloud: str = "") -> int | None:
-        """Tell whether an event is to be told.
+        """Return the number of unrecorded repetitions if the event is due for a record, else None.
 
         Args:
-            subject: Events with equal ones count together.
+            subject: The key of the event: events with equal subjects count together.
             now: The time.
-            cloud: The alias of the neighbour that the event concerns; empty for strangers.
-
-        Returns:
-            How many were not told before; None if this one is not.
+            cloud: The alias of the neighbour concerned; empty for strangers.
         """
         subjects = self._clouds.get(cloud)
         if subjects is None:
@@ -76,7 +73,7 @@ class Once:
         return count
 
     def _forget_quiet_clouds(self, now: float) -> None:
-        """Forget clouds that may have been removed from the settings."""
+        """Forget clouds without a running quiet time: the settings may have dropped them."""
         self._clouds = {cloud: subjects for cloud, subjects in self._clouds.items() if _without_quiet(subjects, now)}
 
 
@@ -85,7 +82,7 @@ def _without_quiet(subjects: Mapping[Hashable, tuple[float, int]], now: float) -
 
 
 class Audit:
-    """Makes records; the owner takes them and writes each as a line.
+    """Makes audit records; the owner takes the records and writes them as lines.
 
     Args:
         clock: Returns the time of day, in seconds since 1970.
@@ -98,114 +95,114 @@ class Audit:
         self._refusals = Once(PERIOD_S)
         self._uses = Once(PERIOD_S)
         self._limits = Once(BURST_S, is_burst=True)
-        self._told: dict[tuple[str, str, str, str], tuple[int, ...]] = {}  # totals of each account when told last
+        self._told: dict[tuple[str, str, str, str], tuple[int, ...]] = {}  # the totals in the last record of each account
 
     @property
     def has_records(self) -> bool:
-        """Whether there is something to take."""
+        """Whether records wait to be taken."""
         return bool(self._waiting)
 
     def take(self) -> list[str]:
-        """Take what is to be written: lines of JSON, without their ends."""
+        """Take the waiting records, as lines of JSON without line ends."""
         lines = [json.dumps(record) for record in self._waiting]
         self._waiting.clear()
         return lines
 
     def link_up(self, cloud: str, address: str, gateway: str) -> None:
-        """Tell of a bundle with a neighbour.
+        """Record a new bundle.
 
         Args:
             cloud: The alias of the neighbour.
-            address: ``host:port`` at the other end.
-            gateway: The id of the process there, in hex.
+            address: The peer's ``host:port``.
+            gateway: The id of the peer's process, in hex.
         """
         self._add("link_up", cloud=cloud, address=address, gateway=gateway)
 
     def link_down(self, cloud: str, address: str, gateway: str, reason: str, seconds: float) -> None:
-        """Tell of the end of a bundle; the arguments are as for `link_up`.
+        """Record the end of a bundle.
 
         Args:
             cloud: The alias of the neighbour.
-            address: ``host:port`` at the other end.
-            gateway: The id of the process there, in hex.
-            reason: What ended it.
-            seconds: How long it was up.
+            address: The peer's ``host:port``.
+            gateway: The id of the peer's process, in hex.
+            reason: The reason of the end.
+            seconds: The lifetime of the bundle.
         """
         self._add("link_down", cloud=cloud, address=address, gateway=gateway, reason=reason, seconds=round(seconds, 3))
 
     def handshake_refused(self, host: str, reason: str, now: float) -> None:
-        """Tell of a handshake that was turned away: once in ten seconds for each host.
+        """Record a refused handshake: once in ten seconds for each host.
 
         Args:
-            host: The IP address at the other end, without a port: each attempt has another one.
-            reason: What was wrong.
+            host: The peer's IP address, without the port, which differs with each attempt.
+            reason: The fault.
             now: The time.
         """
         self._add_once(self._refusals, "", (host, reason), now, "handshake_refused", host=host, reason=reason)
 
     def catalogue(self, cloud: str, gateway: str, version: int, rules: int) -> None:
-        """Tell of a catalogue that came.
+        """Record a received catalogue.
 
         Args:
             cloud: The alias of the neighbour.
-            gateway: The id of the process that sent it, in hex.
-            version: Its version.
-            rules: How many entries it has.
+            gateway: The id of the sending process, in hex.
+            version: The version of the catalogue.
+            rules: The number of entries.
         """
         self._add("catalogue", cloud=cloud, gateway=gateway, version=version, rules=rules)
 
     def use_refused(self, cloud: str, name: str, use: str, reason: str, now: float) -> None:
-        """Tell of a use that no rule allows: once in ten seconds for each name.
+        """Record a use without a rule that allows the use: once in ten seconds for each name.
 
         Args:
-            cloud: The alias of the neighbour that wanted it.
-            name: The name, as it is outside.
+            cloud: The alias of the neighbour.
+            name: The exported name.
             use: The use: "request", ...
-            reason: What was wrong.
+            reason: The fault.
             now: The time.
         """
         self._add_once(self._uses, cloud, (name, use), now, "use_refused", cloud=cloud, name=name, use=use, reason=reason)
 
     def limited(self, cloud: str, pattern: str, limit: str, now: float) -> None:
-        """Tell of what is over a limit: once in a burst.
+        """Record a use over a limit: once in a burst.
 
         Args:
             cloud: The alias of the neighbour.
-            pattern: The rule, by its names outside.
+            pattern: The exported pattern of the rule.
             limit: The limit: "requests_per_s", ...
             now: The time.
         """
         self._add_once(self._limits, cloud, (pattern, limit), now, "limited", cloud=cloud, rule=pattern, limit=limit)
 
     def reload(self, changes: Mapping[str, object], error: str = "") -> None:
-        """Tell that the file was loaded anew, or why it was not.
+        """Record a reload of the settings file, or its failure.
 
         Args:
-            changes: What has changed, as JSON has it.
-            error: What was wrong; empty if nothing was.
+            changes: The changes, as JSON values.
+            error: The fault; empty after a success.
         """
         self._add("reload", is_applied=not error, error=error, changes=dict(changes))
 
     def request(self, cloud: str, pattern: str, name: str, use: str, size: int, outcome: str, number: str) -> None:
-        """Tell of one request, where the rule says ``audit = "all"``.
+        """Record one request, for a rule with ``audit = "all"``.
 
         Args:
             cloud: The alias of the neighbour.
-            pattern: The rule, by its names outside.
-            name: The name that was asked for, as it is outside.
+            pattern: The exported pattern of the rule.
+            name: The exported name of the cluster.
             use: The use: "request", ...
-            size: Bytes of its payload.
-            outcome: What came of it.
-            number: What tells it from others in the logs of both sides.
+            size: Bytes of the payload.
+            outcome: The outcome.
+            number: The id of the request in the logs of both gateways.
         """
         self._add("request", cloud=cloud, rule=pattern, name=name, use=use, bytes=size, outcome=outcome, id=number)
 
     def totals(self, cloud: str, accounts: Iterable[Account]) -> None:
-        """Tell what has passed under each rule since the last time; nothing of rules under which nothing has. Once a minute.
+        """Record the traffic of each rule since the last record, once a minute; idle rules get no record.
 
         Args:
             cloud: The alias of the neighbour.
-            accounts: Its accounts.
+            accounts: The accounts of the neighbour.
         """
         for account in accounts:
             numbers = (
@@ -239,7 +236,7 @@ class Audit:
             )
 
     def forget(self, cloud: str) -> None:
-        """Forget the totals of a neighbour that is none any more, or whose accounts begin anew."""
+        """Forget the totals of a neighbour that was removed, or whose accounts start again at zero."""
         self._told = {key: numbers for key, numbers in self._told.items() if key[0] != cloud}
 
     def _add_once(self, once: Once, owner: str, subject: Hashable, now: float, event: str, **values: object) -> None:

@@ -1,17 +1,14 @@
-"""A bundle: the connections between two gateway processes, used as one line (docs/design.md 15.92).
+"""A bundle: the connections between two gateway processes, used as one cloud link (docs/design.md 15.92).
 
-Connection 0 carries control messages, and requests and replies as long as they are small; larger ones, and channels, take the
-others, so that nothing small waits behind them. With connection 0 the bundle ends; with another one only its channels do, and
-it is dialled again. Both sides may send requests, and each numbers its own.
+Connection 0 carries control messages and small requests and replies. Larger ones, and channels, use the other connections, so
+that nothing small waits behind bulk. The bundle ends with connection 0; the end of another connection breaks only its channels,
+and the connection is dialled again. Both gateways may send requests, and number their own.
 
-Whether a line to another cloud still works, from what was received and from nothing else (docs/design.md 15.94).
-
-A line is *probed* when nothing was heard for a while, sooner if something is outstanding. It is *suspect* when something is
-outstanding, a probe at least, and nothing was heard for longer than a line and a busy gateway take: it gets nothing new. It is
-*broken* when that goes on. What was suspect counts as sound again only after some time without a doubt, so that a line which
-comes and goes does not make everybody come and go with it.
-
-The detector is laxer than that inside a cloud (5.9), as a wide-area line is: Akka's for several data centres is so, too.
+`Health` judges whether a cloud link works, from received data alone (docs/design.md 15.94). A silent link is *probed*, sooner
+while an answer is outstanding. A link is *suspect*, and gets no new work, when an answer or echo stays out for longer than a
+slow line and a busy gateway would need. After more silence the link is *broken*. A suspect link becomes sound again only after
+a while without doubt, so that a flapping link does not make every user flap. The detector is laxer than inside a cloud (5.9),
+as wide-area links require; Akka's detector for several data centres is laxer, too.
 """
 
 from __future__ import annotations
@@ -34,51 +31,52 @@ if TYPE_CHECKING:
     from iris_py.federation.channels import ChannelEnd, Channels
     from iris_py.federation.frames import Catalogue
 
-#: Silence after which a line is probed while something is outstanding (seconds). Too small: every slow answer costs a probe.
+#: Silence (seconds) before a probe while an answer is outstanding. Too small: every slow answer costs a probe.
 PROBE_BUSY_S = 1.0
-#: And while nothing is. Too small: idle lines cost; too large: a line that a firewall has forgotten is found when it is used.
+#: Silence (seconds) before a probe of an idle link. Too small: idle links cost; too large: a link forgotten by a firewall is
+#: noticed only when used.
 PROBE_IDLE_S = 5.0
-#: Silence with something outstanding after which a line gets nothing new (seconds), or so many smoothed round trips if that is
-#: longer. Too small: a gateway that is busy for a moment, or a slow line with deep buffers, is avoided; too large: requests go
-#: into a dead line for as long.
+#: Silence (seconds) with an outstanding answer after which a link is suspect; SUSPECT_ROUND_TRIPS smoothed round trips if
+#: longer. Too small: a briefly busy gateway, or a slow line with deep buffers, is avoided; too large: requests go into a dead
+#: link for as long.
 SUSPECT_S = 3.0
 SUSPECT_ROUND_TRIPS = 6
-#: And after which it is given up.
+#: Silence (seconds) with an outstanding answer after which a link is broken.
 BROKEN_S = 10.0
-#: Health (seconds) after a suspicion that makes a line count again: twice as much after each further one. Too small: a line
-#: that comes and goes takes everybody along; too large: a line that is well again is not used for as long.
+#: The trial (seconds) after a suspicion before a link is sound again; doubled after each further suspicion. Too small: a
+#: flapping link makes every user flap; too large: a healthy link stays unused for as long.
 TRUST_S_MIN = 0.5
 TRUST_S_MAX = 5.0
-#: A suspicion so long ago (seconds) does not count any more.
+#: The age (seconds) at which a suspicion is forgiven.
 FORGIVEN_S = 60.0
-#: The share of a new round trip in the smoothed one (RFC 6298, section 2).
+#: The weight of a new sample in the smoothed round trip (RFC 6298, section 2).
 SMOOTHING = 1 / 8
 
 
 class Health:
-    """The state of one line, as far as it is known.
+    """The health of one cloud link.
 
     Args:
         now: The time.
 
     Attributes:
-        heard_at: When something was received last.
-        round_trip_s: The smoothed round trip; None before the first one.
-        is_suspect: Whether it gets nothing new.
+        heard_at: The time of the last received data.
+        round_trip_s: The smoothed round trip; None before the first sample.
+        is_suspect: Whether the link is suspect and gets no new work.
     """
 
     def __init__(self, now: float) -> None:
         self.heard_at = now
         self.round_trip_s: float | None = None
         self.is_suspect = False
-        self._waiting_since: float | None = None  # something is outstanding, and nothing was heard since
-        self._probe = 0  # the number of the last one
-        self._probed_at: float | None = None  # while it is not answered
-        self._trusted_at = now  # when it counts again
-        self._suspicions = 0  # of late
+        self._waiting_since: float | None = None  # the first unanswered message since the last received data
+        self._probe = 0  # the number of the last probe
+        self._probed_at: float | None = None  # None once answered
+        self._trusted_at = now  # the end of the trial
+        self._suspicions = 0  # recent suspicions
 
     def heard(self, now: float) -> None:
-        """Something was received."""
+        """Note that data was received."""
         self.heard_at = now
         self._waiting_since = None
         if self.is_suspect:
@@ -88,16 +86,16 @@ class Health:
             self._suspicions = min(self._suspicions + 1, 16)
 
     def expect(self, now: float) -> None:
-        """Something was sent that is to be answered."""
+        """Note that a message was sent that expects an answer."""
         if self._waiting_since is None:
             self._waiting_since = now
 
     def is_sound(self, now: float) -> bool:
-        """Tell whether new things may go over it."""
+        """Tell whether the link may get new work."""
         return not self.is_suspect and now >= self._trusted_at
 
     def handle_echo(self, number: int, now: float) -> None:
-        """The other side has answered a probe."""
+        """Take the round trip from the echo of the last probe."""
         if number == self._probe and self._probed_at is not None:
             sample = now - self._probed_at
             self._probed_at = None
@@ -105,22 +103,22 @@ class Health:
             self.round_trip_s = sample if before is None else before + (sample - before) * SMOOTHING
 
     def probe(self, now: float) -> int:
-        """Begin a probe; returns its number, which is to be sent."""
+        """Begin a probe; return the number to send."""
         self._probe = (self._probe + 1) & 0xFFFF_FFFF
         self._probed_at = now
         self.expect(now)
         return self._probe
 
     def check(self, now: float, *, is_busy: bool) -> tuple[bool, bool]:
-        """Do what is due; returns whether to send a probe now, and whether the line is broken.
+        """Update the state; return whether to send a probe now, and whether the link is broken.
 
         Args:
             now: The time.
-            is_busy: Whether something is outstanding.
+            is_busy: Whether an answer is outstanding.
         """
         since = self._waiting_since
         if since is not None:
-            # Sums are compared, not differences: what was rounded otherwise than the deadline would come due for ever.
+            # Compare sums, not differences: a rounding other than the deadline's would make the check due for ever.
             if now >= since + BROKEN_S:
                 return False, True
             if now >= since + self._suspect_s:
@@ -138,14 +136,14 @@ class Health:
         return min(times)
 
     def resume(self, now: float) -> None:
-        """This side stood still: that it heard nothing meanwhile says nothing of the other side."""
+        """Restart the wait for an answer after a standstill of this process, when silence proves nothing about the peer."""
         if self._waiting_since is not None:
             self._waiting_since = now
         self._probed_at = None
 
     @property
     def is_probed(self) -> bool:
-        """Whether the other side has a probe to answer."""
+        """Whether a probe awaits its echo."""
         return self._probed_at is not None
 
     @property
@@ -157,35 +155,35 @@ class Health:
         return last + (PROBE_BUSY_S if is_busy or self._probed_at is not None else PROBE_IDLE_S)
 
 
-#: Messages up to this share bodies on connection 0; larger ones go alone, over another connection. Too small: replies of usual
-#: sizes wait behind bulk; too large: what is small waits behind them.
+#: Messages up to this size are gathered into shared bodies on connection 0; larger ones travel alone, on another connection.
+#: Too small: replies of usual sizes wait behind bulk; too large: small messages wait behind them.
 SMALL_BYTES = 62 * 1024
-#: Requests of one neighbour that run here at once, over all its bundles and rules.
+#: A neighbour's concurrent requests here, over all bundles and rules.
 INCOMING_MAX = 65_536
-#: While so much waits to be sent over one bundle, no request begins over it, in either direction. Too small: lines of some
-#: hundred MB/s run dry; too large: a neighbour that does not read holds as much of our memory.
+#: The send queue of a bundle at which no request begins, in either direction. Too small: links of some hundred MB/s run dry;
+#: too large: a neighbour that does not read holds as much of our memory.
 QUEUED_BYTES_MAX = 64 * 1024 * 1024
-#: Replies over one connection, but for connection 0, that may be lost with it. More cannot be under way, for each is above
-#: `SMALL_BYTES`, and a link with 256 MiB queued breaks. Too small: a caller waits in vain for one of them; too large: memory
-#: for numbers of replies that have long arrived.
+#: Remembered large replies of a connection other than 0, which may be lost with the connection. More cannot be under way: each
+#: is above `SMALL_BYTES`, and a link with 256 MiB queued breaks. Too small: a caller waits in vain for a lost reply; too large:
+#: memory for the numbers of delivered replies.
 REPLIES_MAX = 8192
 
 
 class Outgoing(msgspec.Struct, eq=False):
-    """A request of this side, until its outcome is there.
+    """A request of the local cloud, until its outcome.
 
     Attributes:
-        token: What its outcome comes with.
-        call: What is asked.
-        headers: Those of the application, encoded.
-        deadline: Until when somebody waits.
-        bundle: Where it was sent.
-        number: Its number there.
-        sent_at: When it was sent there.
-        link: The connection that it went over if that was not connection 0, and so may be lost alone.
-        is_unsure: Whether it was sent another way before, which may have had it executed.
-        limits: Where it is counted as under way.
-        account: Where it is accounted for.
+        token: The key under which the outcome is reported.
+        call: The call.
+        headers: The application's headers, encoded.
+        deadline: The end of the caller's wait.
+        bundle: The bundle of the request.
+        number: The request's number in the bundle.
+        sent_at: The time of sending.
+        link: The connection of a large request if other than connection 0, and so lost on its own.
+        is_unsure: Whether the request was sent another way before, and may have been executed.
+        limits: The limits that count the request as under way.
+        account: The account of the request.
     """
 
     token: Any
@@ -202,19 +200,19 @@ class Outgoing(msgspec.Struct, eq=False):
 
 
 class Incoming(msgspec.Struct, eq=False):
-    """A request of a neighbour, to be served here.
+    """A neighbour's request, to serve in the local cloud.
 
     Attributes:
-        bundle: It came over this one, and is answered there.
-        number: Its number there.
-        rule: The rule that allows it.
-        call: What is asked; its name is that outside.
-        headers: Those of the application, encoded.
-        name: The cluster here.
-        deadline: When nobody waits any more.
-        began_at: When it came.
-        limits: Where it is counted as under way.
-        account: Where it is accounted for.
+        bundle: The bundle of the request and its reply.
+        number: The request's number in the bundle.
+        rule: The rule that allows the request.
+        call: The call, with the exported name.
+        headers: The application's headers, encoded.
+        name: The local name of the cluster.
+        deadline: The end of the caller's wait.
+        began_at: The time of arrival.
+        limits: The limits that count the request as under way.
+        account: The account of the request.
     """
 
     bundle: Bundle
@@ -234,34 +232,34 @@ class Bundle:
 
     Args:
         alias: The neighbour.
-        bundle_id: What the side that dials calls it, 8 bytes.
-        gateway: The process at the other end, 16 bytes.
-        is_initiator: Whether this side dials its connections.
-        count: How many connections it is to have.
+        bundle_id: The initiator's id of the bundle, 8 bytes.
+        gateway: The peer's process, 16 bytes.
+        is_initiator: Whether the local gateway dials the connections.
+        count: The planned number of connections.
         now: The time.
 
     Attributes:
-        address: Where it was dialled; empty at the side that was dialled.
-        host: The IP address at the other end.
+        address: The dialled address; empty at the responder.
+        host: The peer's IP address.
         key: The public key of the neighbour.
-        name: What the other cloud calls itself, for people.
-        zone: Where the other gateway is.
-        max_message_bytes: The largest payload that the other side takes.
-        clock_ahead_s: By how much the clock of the other side was ahead of ours when it introduced itself, about.
-        links: Its connections by index; None where there is none.
-        channels: Of each connection; likewise.
-        health: Whether it still works.
-        catalogue: What the other side lets us use; None until it has said so.
-        is_going: Whether the other side drains.
-        is_quiet: Whether this side has said that it uses it no more, for the other side drains.
-        is_released: Whether the other side has said that.
-        is_closed: Whether it has ended.
-        end_reason: The reason of its end, for people; empty before.
-        calls: Requests that were sent, by number.
-        incoming: Requests of the other side, by number.
-        opened_at: When connection 0 was open.
-        known_open: The connections, by index, that the other side has open, too, as far as this one knows.
-        touched: Links that have something to write.
+        name: The other cloud's own name, for people.
+        zone: The zone of the peer.
+        max_message_bytes: The largest payload accepted by the peer.
+        clock_ahead_s: The approximate lead of the peer's clock at the handshake.
+        links: The connections by index; None for a missing connection.
+        channels: The channel tables by index; None for a missing connection.
+        health: The health of the cloud link.
+        catalogue: The peer's catalogue; None until received.
+        is_going: Whether the peer drains.
+        is_quiet: Whether the local gateway has released the draining peer.
+        is_released: Whether the peer has released the local gateway.
+        is_closed: Whether the bundle has ended.
+        end_reason: The reason of the end, for people; empty before.
+        calls: Requests sent, by number.
+        incoming: Requests of the peer, by number.
+        opened_at: The time when connection 0 opened.
+        known_open: The indexes of connections known to be open at both ends.
+        touched: Links with something to write.
     """
 
     def __init__(self, alias: str, bundle_id: bytes, gateway: bytes, *, is_initiator: bool, count: int, now: float) -> None:
@@ -288,11 +286,11 @@ class Bundle:
         self.touched: dict[Link, None] = {}
         self._last_number = 0
         self._last_channel = 0
-        self._parts: list[bytes] = []  # of small messages, for connection 0
+        self._parts: list[bytes] = []  # small messages for connection 0
         self._parts_bytes = 0
-        self._asked: dict[Link, int] = {}  # connections but 0, and what had come over them when they were asked for a sign
+        self._asked: dict[Link, int] = {}  # received bytes of each connection but 0 at the last request for a sign
         self._asked_at = now
-        self._large_replies: dict[Link, deque[int]] = {}  # that may be lost with a connection alone
+        self._large_replies: dict[Link, deque[int]] = {}  # may be lost with their connection
 
     def __repr__(self) -> str:
         return f"<Bundle {self.id.hex()[:8]} to {self.alias}/{self.gateway.hex()[:8]}>"
@@ -301,26 +299,26 @@ class Bundle:
 
     @property
     def main(self) -> Link | None:
-        """Connection 0, if it is open."""
+        """Connection 0, if open."""
         link = self.links[0]
         return link if link is not None and link.is_open else None
 
     @property
     def is_up(self) -> bool:
-        """Whether something may be sent over it at all."""
+        """Whether the bundle can send anything at all."""
         return not self.is_closed and self.main is not None and self.catalogue is not None
 
     def is_usable(self, now: float) -> bool:
-        """Tell whether new things may be sent over it."""
+        """Tell whether the bundle may get new work."""
         return self.is_up and not self.is_going and self.health.is_sound(now)
 
     @property
     def where(self) -> str:
-        """The gateway at the other end, for people: the address that was dialled, or the host that has dialled."""
+        """The peer gateway, for people: the dialled address, or the host that dialled."""
         return self.address or self.host
 
     def describe_fault(self, now: float) -> str:
-        """Return why it is not usable, for people."""
+        """Return why the bundle is unusable, for people."""
         if self.is_closed:
             return self.end_reason or "it has ended"
         if self.is_going:
@@ -329,21 +327,21 @@ class Bundle:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is outstanding."""
+        """Whether an answer is outstanding."""
         return bool(self.calls) or any(channels is not None and len(channels) for channels in self.channels)
 
     def count_under_way(self) -> int:
-        """Return how many requests, of both sides, and channels have not ended."""
+        """Return the number of unfinished requests, of both gateways, and channels."""
         channels = sum(len(channels) for channels in self.channels if channels is not None)
         return len(self.calls) + len(self.incoming) + channels
 
     @property
     def queued_bytes(self) -> int:
-        """The bytes that wait to be sent."""
+        """The bytes queued for sending."""
         return self._parts_bytes + sum(link.queued_bytes for link in self.links if link is not None)
 
     def load(self) -> float:
-        """Return how long a new request would wait, for comparison: what is under way, times the round trip."""
+        """Return the estimated wait of a new request, for comparison: requests under way times the round trip."""
         return (len(self.calls) + 1) * max(self.health.round_trip_s or 0.0, 0.001)
 
     # -- out
@@ -366,21 +364,21 @@ class Bundle:
         self.health.expect(now)
 
     def send_cancel(self, number: int, now: float) -> None:
-        """Tell that nobody waits for a request any more."""
+        """Tell the peer to cancel a request."""
         self._send(packets.CANCEL, number, 0, b"", (), now)
 
     def send_reply(self, number: int, reply: bytes, now: float) -> None:
-        """Answer a request of the other side."""
+        """Send the reply to a peer's request."""
         link = self._send(packets.REPLY, number, 0, b"", (reply,), now)
         if link is not None:
             self._large_replies.setdefault(link, deque(maxlen=REPLIES_MAX)).append(number)
 
     def take_large_replies(self, link: Link) -> Sequence[int]:
-        """Return the numbers of the requests whose replies may be lost with a connection that has ended."""
+        """Return the numbers of the requests whose replies may be lost with an ended connection."""
         return self._large_replies.pop(link, ())
 
     def flush(self, now: float) -> None:
-        """Give connection 0 what was gathered, as one body."""
+        """Send the gathered messages on connection 0, as one body."""
         if not self._parts:
             return
         parts, size = self._parts, self._parts_bytes
@@ -391,20 +389,20 @@ class Bundle:
             self._touch(link, now)
 
     def abort(self, reason: str) -> None:
-        """End all its connections at once."""
+        """End all connections at once."""
         for link in self.links:
             if link is not None:
                 link.abort(reason)
                 self.touched[link] = None
 
     def ask_for_signs(self, now: float) -> list[Link]:
-        """Ask for a sign of life over every connection but connection 0, from time to time; return those that gave none.
+        """Ask periodically for a sign of life over all connections but 0; return the connections that gave none.
 
-        Nothing else would be sent over one that nobody uses: a firewall forgets it, and who uses it next would find that out.
+        Idle connections carry no other traffic: a firewall may forget a connection unnoticed until its next use.
         """
         if now < self._asked_at + PROBE_IDLE_S:
             return []
-        was_awake = now < self._asked_at + 2 * PROBE_IDLE_S  # else the answers may stand in the sockets, unread
+        was_awake = now < self._asked_at + 2 * PROBE_IDLE_S  # else the answers may wait unread in the sockets
         self._asked_at = now
         links = [link for link in self.links[1:] if link is not None and link.is_open]
         silent = [link for link in links if was_awake and self._asked.get(link) == link.received_bytes]
@@ -417,16 +415,16 @@ class Bundle:
     # -- channels
 
     def choose_connection(self) -> int:
-        """Return the index of the connection for a new channel: of those open at both sides the one with the fewest.
+        """Return the index of the connection for a new channel: open at both ends, with the fewest channels.
 
-        Connection 0 is taken only if there is no other: the question for a channel goes over it, and may overtake what opens
-        another one.
+        Connection 0 is the last resort. The request for a channel travels on connection 0, and may arrive before another
+        connection is open at the peer.
         """
         indexes = [index for index in self.known_open if (link := self.links[index]) is not None and link.is_open]
         return min(indexes, key=lambda index: len(self.channels[index] or ()), default=0)
 
     def next_channel(self) -> int:
-        """Return a number for a channel that this side opens."""
+        """Return a number for a channel opened here."""
         self._last_channel += 1
         return self._last_channel
 
@@ -437,7 +435,7 @@ class Bundle:
     # --
 
     def _send(self, kind: int, number: int, argument: int, head: bytes, payload: Sequence[bytes], now: float) -> Link | None:
-        """Send a message; returns the connection that it went over if that was not connection 0."""
+        """Send a message; return the connection used if other than connection 0."""
         parts = encode_message(kind, number, argument, head, payload)
         size = sum(map(len, parts))
         if size > SMALL_BYTES:
@@ -453,7 +451,7 @@ class Bundle:
         return None
 
     def _bulk_link(self) -> Link | None:
-        """Return the open connection with the least to send; connection 0 only if it is alone."""
+        """Return the open connection with the shortest send queue; connection 0 only without another."""
         links = [link for link in self.links[1:] if link is not None and link.is_open]
         return min(links, key=lambda link: link.queued_bytes, default=self.main)
 

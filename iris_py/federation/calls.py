@@ -1,14 +1,14 @@
-"""Requests to other clouds, between a node and its gateway: the bytes of a request, and of what became of it.
+"""The messages between a node and its gateway for requests and surveys in other clouds.
 
-A node asks a gateway by a request of its own cloud (docs/design.md 15.22). Its payload is ``CALL``, then the identity if there
-is one, the name there, the zones, and the payload for the member. The reply is a status and, with ``DONE``, the reply of the
-member, otherwise facts as msgpack. Nothing here raises because of what another process has sent.
+A node sends a request to a gateway as a request in its own cloud (docs/design.md 15.22). The payload is ``CALL``, the identity
+if present, the name in the other cloud, the zones, and the payload for the member. The reply is a status, then the member's
+reply for ``DONE``, or facts in msgpack.
 
-The messages of a survey of another cloud, between the node that asks and the gateway there (docs/design.md 15.83).
+The messages of a survey travel through a tunnel and a channel, unread by the gateway in between (docs/design.md 15.83). The
+caller sends QUESTION. The other gateway sends ASKED with the members asked, ANSWER with a member's reply or failure, and ENDED.
+Members appear with pseudonyms and zones, without addresses.
 
-They travel through a tunnel and a channel, one message each; the gateway on the way looks at none. The caller sends a
-QUESTION; the other side says with ASKED who is asked, with ANSWER what became of each, and with ENDED that nothing more comes.
-Members have pseudonyms and zones, and no addresses. Nothing here raises because of what another process has sent.
+The decoders never raise for bytes sent by another process.
 """
 
 from __future__ import annotations
@@ -40,78 +40,78 @@ from iris_py.wire import packets
 from iris_py.wire.packets import FAILURE_TEXT_MAX, IDENTITY_BYTES
 
 QUESTION, ASKED, ANSWER, ENDED = range(1, 5)
-#: Of an answer that the gateway had no memory for: nobody says that on a link.
+#: The kind of an answer dropped by the gateway for lack of memory; links never carry this kind.
 DROPPED: Final = 0
 #: The pseudonym of a member.
 PSEUDONYM_BYTES: Final = 16
 
 _TYPE: Final = struct.Struct(">B")
-#: Type, how many members are asked, how many of them follow.
+#: Type, number of members asked, number of members listed behind.
 _ASKED: Final = struct.Struct(">BIB")
-#: A member: its pseudonym, and the bytes of its zone, which follows.
+#: A member: pseudonym and length of the zone, which follows.
 _MEMBER: Final = struct.Struct(f">{PSEUDONYM_BYTES}sB")
-#: Type, the kind of the message that the member has sent, whether it has nothing more to say; a member and a payload follow.
+#: Type, kind of the member's message, whether it is the member's last; a member and a payload follow.
 _ANSWER: Final = struct.Struct(">BBB")
-#: What a message has besides the payload at most.
+#: The largest overhead of a message beside the payload.
 OVERHEAD_BYTES: Final = _ANSWER.size + _MEMBER.size + 0xFF
-#: How many replies are enough, for the gateway there: what a channel for a survey is opened with; 0: all.
+#: The options of a survey's channel: the number of replies that completes the survey; 0: all.
 _STOP_AFTER: Final = struct.Struct(">I")
 _KINDS: Final = frozenset((packets.REPLY, packets.FAILURE, packets.DECLINE, packets.REJECTION, DROPPED))
 
 
 class Place(NamedTuple):
-    """A member, as another cloud sees it."""
+    """A member, as seen by another cloud."""
 
     pseudonym: bytes
-    """The same at all gateways of its cloud, for one neighbour."""
+    """The same at all gateways of the member's cloud, for one neighbour."""
     zone: str
-    """Where it says it is."""
+    """The zone announced by the member."""
 
 
 class Asked(NamedTuple):
-    """The question leaves for the members."""
+    """The question goes to the members."""
 
     expected: int
-    """How many are asked."""
+    """The number of members asked."""
     members: tuple[Place, ...] = ()
-    """The members; empty if there are too many to know."""
+    """The members; empty if too many to list."""
 
 
 class Answer(NamedTuple):
-    """A member has said something."""
+    """A member has replied or failed."""
 
     member: Place
     """The member."""
     kind: int
     """REPLY, FAILURE, DECLINE or REJECTION of :mod:`iris_py.wire.packets`, or DROPPED."""
     is_last: bool
-    """Whether it has nothing more to say."""
+    """Whether the answer is the member's last."""
     payload: bytes = b""
     """The reply, or the encoded failure."""
 
 
 class Ended(NamedTuple):
-    """Nothing more comes."""
+    """The survey has ended."""
 
     outcome: bytes
-    """Why nobody was asked, as :mod:`iris_py.federation.calls` has it; an empty reply if somebody was."""
+    """The error if nobody was asked, as an outcome; otherwise an empty reply."""
 
 
 Said: TypeAlias = Asked | Answer | Ended
 
 
 def encode_question(payload: bytes) -> bytes:
-    """Encode what the caller asks."""
+    """Encode the caller's question."""
     return _TYPE.pack(QUESTION) + payload
 
 
 def decode_question(data: bytes) -> bytes | None:
-    """Decode what the caller asks; None if it is no question."""
+    """Decode the caller's question; None if malformed."""
     return data[_TYPE.size :] if data[:1] == b"\x01" else None
 
 
 def encode_said(message: Said) -> bytes:
-    """Encode what the gateway says. Of more members than are told by name it tells none."""
+    """Encode a message of the gateway; an ASKED with too many members lists none."""
     if isinstance(message, Asked):
         members = message.members if len(message.members) <= DIRECT_MEMBERS_MAX else ()
         head = _ASKED.pack(ASKED, min(message.expected, 0xFFFF_FFFF), len(members))
@@ -123,7 +123,7 @@ def encode_said(message: Said) -> bytes:
 
 
 def decode_said(data: bytes) -> Said | None:
-    """Decode what the gateway says; None if it is malformed. Never raises."""
+    """Decode a message of the gateway; None if malformed. Never raises."""
     kind = data[0] if data else 0
     if kind == ENDED:
         return Ended(data[_TYPE.size :]) if len(data) > _TYPE.size else None
@@ -139,12 +139,12 @@ def decode_said(data: bytes) -> Said | None:
 
 
 def encode_stop_after(stop_after: int | None) -> bytes:
-    """Encode how many replies are enough; None for all."""
+    """Encode the number of replies that completes a survey; None for all."""
     return _STOP_AFTER.pack(min(stop_after or 0, 0xFFFF_FFFF))
 
 
 def decode_stop_after(options: bytes) -> int | None:
-    """Decode how many replies are enough; None for all, also where it is malformed."""
+    """Decode the number of replies that completes a survey; None for all, or if malformed."""
     return _STOP_AFTER.unpack(options)[0] or None if len(options) == _STOP_AFTER.size else None
 
 
@@ -171,7 +171,7 @@ def _encode_place(place: Place) -> bytes:
 
 
 def _decode_place(data: bytes, at: int) -> tuple[Place, int] | None:
-    """Return a member, and where it ends."""
+    """Return a member and the end of its encoding."""
     if len(data) - at < _MEMBER.size:
         return None
     pseudonym, zone_bytes = _MEMBER.unpack_from(data, at)
@@ -187,12 +187,12 @@ def _decode_place(data: bytes, at: int) -> tuple[Place, int] | None:
 
 
 VERSION: Final = 1
-#: version, op, flags, bytes of the name, of the zone that is preferred, and of the one that is required
+#: version, op, flags, bytes of the name, of the preferred zone, and of the required zone
 CALL: Final = struct.Struct(">BBBBBB")
-#: What a call has before its payload at most.
+#: The largest overhead of a call before its payload.
 CALL_OVERHEAD_BYTES: Final = CALL.size + IDENTITY_BYTES + 3 * 0xFF
 
-#: Lost members that an outcome names: the last ones. Too small: some are not named; too large: outcomes are as large.
+#: Lost members named in an outcome: the last ones. Too small: some are not named; too large: outcomes grow with the bound.
 LOST_MAX: Final = 32
 
 IDENTIFIED, ANCHORED, RETRIES_FAILED, WAITS, SEALED = 1, 2, 4, 8, 16
@@ -200,13 +200,13 @@ _FLAGS: Final = IDENTIFIED | ANCHORED | RETRIES_FAILED | WAITS | SEALED
 
 
 class Op(enum.IntEnum):
-    """The things that a gateway can be asked for."""
+    """The operations of a gateway for a node."""
 
     REQUEST = 1
     STATUS = 2
     EXPLAIN = 3
     PROBE = 4
-    """Send an echo over the lines, and answer at once like ``EXPLAIN``, or like ``STATUS`` without a name."""
+    """Send an echo over the links, and answer at once like ``EXPLAIN``, or like ``STATUS`` without a name."""
 
 
 class Status(enum.IntEnum):
@@ -224,7 +224,7 @@ class Status(enum.IntEnum):
     TOO_LARGE = 9
 
 
-#: Those that say that a request was surely not executed.
+#: Outcomes of requests that were certainly not executed.
 UNEXECUTED: Final = frozenset(
     (
         Status.NO_MEMBERS,
@@ -238,19 +238,19 @@ UNEXECUTED: Final = frozenset(
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a node asks a gateway for.
+    """A node's call to a gateway.
 
     Attributes:
         op: An :class:`Op`.
-        name: The name of the cluster in the other cloud, without its alias.
-        payload: For the member there.
-        identity: By which a member knows a request that it has executed, 16 bytes; empty: it is executed at most once.
+        name: The name of the cluster in the other cloud, without the alias.
+        payload: The payload for the member.
+        identity: The idempotency key by which a member recognises a repeated request, 16 bytes; empty: executed at most once.
         is_anchored: Whether the identity also chooses the member.
-        retries_failed: Whether another member is asked when the handler of one has failed it; only with an identity.
-        waits: Whether it waits for a place if every member is full.
-        is_sealed: Whether caller and member have sealed payload and reply themselves.
-        prefer: The zone of the other cloud that it prefers; empty for none.
-        require: The zone of the other cloud that nobody outside is asked; empty for none.
+        retries_failed: Whether a failed handler is retried at another member; only with an identity.
+        waits: Whether to wait for a place while every member is full.
+        is_sealed: Whether caller and member have sealed payload and reply end to end.
+        prefer: The preferred zone in the other cloud; empty for none.
+        require: The zone in the other cloud outside of which no member is asked; empty for none.
     """
 
     op: int = Op.REQUEST
@@ -266,16 +266,17 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_call(call: Call) -> bytes:
-    """Encode what a gateway is asked for.
+    """Encode a call.
 
     Raises:
-        ValueError: The name or a zone has more than 255 bytes in UTF-8 or cannot be said in it, or the identity is none.
+        ValueError: The name or a zone has more than 255 bytes in UTF-8 or cannot be encoded, or the identity has a wrong
+            length.
     """
     return call_head(call) + call.payload
 
 
 def call_head(call: Call) -> bytes:
-    """Encode all of a call but its payload, as :func:`encode_call` does: it is the same for many that differ in that alone."""
+    """Encode a call without its payload, as :func:`encode_call` does: many calls differ in their payload alone."""
     if call.identity and len(call.identity) != IDENTITY_BYTES:
         raise ValueError(f"an identity has {IDENTITY_BYTES} bytes, not {len(call.identity)}")
     name, prefer, require = call.name.encode(), call.prefer.encode(), call.require.encode()
@@ -293,7 +294,7 @@ def call_head(call: Call) -> bytes:
 
 
 def decode_call(data: bytes) -> Call | None:
-    """Decode what a node asks for; None if it is malformed, or of another version. Never raises."""
+    """Decode a call; None if malformed, or of another version. Never raises."""
     if len(data) < CALL.size:
         return None
     version, op, flags, name_bytes, prefer_bytes, require_bytes = CALL.unpack_from(data)
@@ -335,7 +336,7 @@ _Zone: TypeAlias = Annotated[str, msgspec.Meta(max_length=0xFF)]
 
 
 class _Facts(msgspec.Struct, omit_defaults=True, frozen=True):
-    """The facts of an error, as far as they may be told to another cloud: of members pseudonyms, of nodes nothing."""
+    """The facts of an error that another cloud may learn: pseudonyms of members, nothing about nodes."""
 
     member: _Member = ""
     type: _Text = ""
@@ -355,10 +356,10 @@ _decoder: Final = msgspec.msgpack.Decoder(_Facts)
 
 
 def encode_outcome(outcome: bytes | IrisError) -> bytes:
-    """Encode what became of a request: the reply of a gateway to a node. Never raises.
+    """Encode the outcome of a request: a gateway's reply to a node. Never raises.
 
     Args:
-        outcome: The reply of the member, or the error that the request ended with; ids of members in it are pseudonyms.
+        outcome: The member's reply or the error of the request, with pseudonyms in place of member ids.
     """
     if isinstance(outcome, bytes):
         return b"\0" + outcome
@@ -383,7 +384,7 @@ def _describe(error: IrisError) -> tuple[Status, _Facts]:
         return Status.MEMBER_LOST, _Facts(member=error.member, lost=error.members[-LOST_MAX:])
     if isinstance(error, MemberLost):
         return Status.MEMBER_LOST, _Facts(member=error.member)
-    if isinstance(error, NodeClosed):  # the gateway's own: it may have been sent
+    if isinstance(error, NodeClosed):  # the gateway's own node: the request may have been sent
         return Status.MEMBER_LOST, _Facts()
     if isinstance(error, RequestTimeout):
         return Status.TIMEOUT, _Facts(member=error.member or "")
@@ -391,23 +392,23 @@ def _describe(error: IrisError) -> tuple[Status, _Facts]:
         return Status.TOO_LARGE, _Facts(size=error.size_bytes, limit=error.limit_bytes)
     if isinstance(error, RemoteError):
         member, type_, text = error.member, error.type, error.text
-    else:  # what the node there refuses: a secret that the cluster lacks, for example
+    else:  # errors of the node there, such as a missing cluster secret
         member, type_, text = "", type(error).__qualname__, str(error)
     return Status.REMOTE_ERROR, _Facts(member, _sayable(type_, FAILURE_TEXT_MAX), _sayable(text, FAILURE_TEXT_MAX))
 
 
 def decode_outcome(reply: bytes, cluster: str, timeout_s: float, gateway: str = "") -> bytes | IrisError:
-    """Decode what became of a request: the reply of a gateway. Never raises.
+    """Decode the outcome of a request from a gateway's reply. Never raises.
 
     Args:
-        reply: What the gateway has replied.
-        cluster: The name that was asked for, with its alias, as errors have it.
-        timeout_s: How long the caller was to wait.
+        reply: The gateway's reply.
+        cluster: The name of the cluster with its alias, for errors.
+        timeout_s: The caller's timeout.
         gateway: The id (hex) of the gateway.
 
     Returns:
-        The reply of the member, or the error. A malformed reply is a :exc:`~iris_py.errors.RemoteError` of the type
-        ``MalformedReply``: whether the request was executed nobody knows.
+        The member's reply, or the error. A malformed reply becomes a :exc:`~iris_py.errors.RemoteError` of the type
+        ``MalformedReply``: the request may have been executed.
     """
     if reply[:1] == b"\0":
         return reply[1:]
@@ -424,7 +425,7 @@ def decode_outcome(reply: bytes, cluster: str, timeout_s: float, gateway: str = 
 
 
 def is_given_up(outcome: bytes) -> bool:
-    """Tell whether an outcome is :exc:`~iris_py.errors.TooManyMembersLost`, so that nobody is to be asked again."""
+    """Tell whether an outcome is :exc:`~iris_py.errors.TooManyMembersLost`, which forbids further retries."""
     return outcome[0] == Status.MEMBER_LOST and isinstance(decode_outcome(outcome, "", 0.0), TooManyMembersLost)
 
 
@@ -449,10 +450,10 @@ def _error_of(status: Status, facts: _Facts, cluster: str, timeout_s: float, gat
 
 
 def _milliseconds(seconds: float) -> int:
-    """Return a time in milliseconds, rounded up, but for what the representation of a number adds."""
+    """Return a time in milliseconds, rounded up after removing floating-point noise."""
     return math.ceil(round(min(seconds * 1000, 0xFFFF_FFFF), 3))
 
 
 def _sayable(text: str, limit: int) -> str:
-    """Shorten a text, and escape what UTF-8 cannot hold."""
+    """Shorten a text, and escape characters that UTF-8 cannot encode."""
     return text[:limit].encode("utf-8", "backslashreplace").decode()[:limit]

@@ -1,22 +1,18 @@
-"""The channels of one connection between two gateways: streams of messages under credit, in fair turns (docs/design.md 15.41).
+"""The channels of one connection between two gateways: message streams with credit, in fair turns (docs/design.md 15.41).
 
-A channel carries what a request does not fit: the messages of a tunnel, of a subscription, of a publisher, of a survey. It is a
-:class:`~iris_py.patterns.tunnel.stream.StreamEnd` at each gateway. Its chunks are not sealed, for the records of the connection
-are; they travel in TUNNEL frames behind the number of the channel. It lives on one connection, for its order, and breaks with
-it.
+A channel carries messages that do not fit a request: of a tunnel, subscription, publisher or survey. Each gateway holds one
+end, a :class:`~iris_py.patterns.tunnel.stream.StreamEnd`. Chunks need no encryption of their own, because the connection
+encrypts its records. TUNNEL frames carry the chunks behind the channel's number. A channel stays on one connection, to keep its
+order, and breaks with the connection.
 
-Both gateways count the channels that they open from 0 and by themselves. A frame carries the number as its sender has it: with
-:data:`FAR_SIDE` if the receiver of the frame has opened the channel. Messages that open a channel travel elsewhere
-(:mod:`iris_py.federation.frames`) and maybe on another connection, so an end may hear the far side before it hears that it was
-accepted; it says nothing itself until then.
+Both gateways number the channels they open from 0. A frame carries its sender's number, with :data:`FAR_SIDE` set if the
+receiver opened the channel. Opening messages travel separately (:mod:`iris_py.federation.frames`), possibly on another
+connection, so an end may receive data before its acceptance; the end sends nothing until accepted.
 
-The windows of channels: how they grow with what the line holds, and how much memory they take together (15.42).
-
-A window bounds a channel to one window in each round trip, so on a long line it has to be as large as what the line holds. The
-receiver finds that out by itself, as TCP does (Fisk and Feng, Dynamic Right-Sizing in TCP, 2001): it takes note of what was
-taken within a round trip, and lets a window have a share more than that (:data:`HEADROOM`), up to twice itself at once. A
-reader that is slower than the line never takes so much, and its window stays small. Nor does the window of a stream grow that
-fills the line: what is beyond would only wait in front of it, and with it whatever else goes that way.
+Windows limit a channel to one window in each round trip, so a long line needs a large window (15.42). The receiver sizes the
+window as TCP does (Fisk and Feng, Dynamic Right-Sizing in TCP, 2001): from the bytes consumed within a round trip, with some
+:data:`HEADROOM`, at most doubling at once. A reader slower than the line keeps a small window. So does a stream that already
+fills the line: a larger window would only lengthen the queue in front of the line.
 """
 
 from __future__ import annotations
@@ -40,43 +36,44 @@ if TYPE_CHECKING:
 
     from iris_py.wire.headers import Headers
 
-#: The window that a channel begins with, where there is room. Too small: short streams wait for credit; too large: few channels
-#: have room.
+#: The initial window of a channel, if memory allows. Too small: short streams wait for credit; too large: few channels fit.
 FIRST_WINDOW_BYTES = 1024 * 1024
-#: A channel does not begin with less: it is refused. Too small: channels that can hardly move; too large: fewer of them.
+#: The smallest initial window: with less memory a channel is refused. Too small: channels that can hardly move; too large:
+#: fewer channels fit.
 FIRST_WINDOW_BYTES_MIN = 64 * 1024
-#: A window begins with at most this share of the room that is left: the last ones find some, too.
+#: An initial window is at most this fraction of the remaining memory, so that the last channels find some, too.
 FIRST_WINDOW_SHARE = 8
-#: A window grows to so many times what was taken within a round trip. Too small: a sender that waits for credit, which comes in
-#: quarters of the window, never has more; too large: others wait so many round trips behind a stream that fills the line.
+#: The window as a multiple of the bytes consumed within a round trip. Too small: a sender limited by credit, which comes in
+#: quarters of the window, never gets more; too large: other traffic waits as many round trips behind a stream that fills the
+#: line.
 HEADROOM = 1.75
-#: And not by less than this share of itself. Too small: much credit for little.
+#: The smallest growth, as a fraction of the window. Too small: many credits for little growth.
 GROWTH_SHARE_MIN = 1 / 16
-#: How far a window grows unless the operator says otherwise: at 80 ms that is 210 MB/s. Too small: long lines are not used; too
-#: large: what a reader that stalls may hold up.
+#: The default of the largest window: 210 MB/s at 80 ms. Too small: long lines are not used; too large: a stalled reader holds
+#: up as much.
 GROWN_WINDOW_BYTES = 16 * 1024 * 1024
-#: The operator may say no more than this. Python's own speed is the bound before.
+#: The largest value that an operator may set. Python's own speed is a lower bound.
 GROWN_WINDOW_BYTES_MAX = 256 * 1024 * 1024
-#: The memory of all channels of a gateway together, unless the operator says otherwise. Too small: windows do not grow, and
-#: channels are refused; too large: the gateway may run out of memory.
+#: The default memory of all channels of a gateway. Too small: windows do not grow, and channels are refused; too large: the
+#: gateway may run out of memory.
 CHANNEL_BYTES = 1024 * 1024 * 1024
-#: The memory of the channels to one neighbour, likewise: one that opens many leaves room for others.
+#: The default memory of the channels to one neighbour: a neighbour with many channels leaves room for others.
 NEIGHBOUR_CHANNEL_BYTES = 256 * 1024 * 1024
-#: Channels of one neighbour. Too small: streams are refused; too large: tables that a neighbour can fill.
+#: Channels of one neighbour. Too small: streams are refused; too large: a neighbour can fill large tables.
 CHANNELS_MAX = 4096
 
 
 class WindowBudget:
-    """The memory that channels may take, and their number: of one neighbour, or of a gateway.
+    """A bound on the memory and number of channels, of one neighbour or of a gateway.
 
     Args:
-        limit_bytes: How much memory.
-        channels_max: How many channels; None for as many as there is memory for.
-        within: The budget that this one is a part of, too: that of the gateway.
+        limit_bytes: The largest memory.
+        channels_max: The largest number of channels; None for no bound but memory.
+        within: The gateway's budget that includes this neighbour's budget.
 
     Attributes:
-        used_bytes: How much is taken. Invariant: 0 <= used_bytes <= limit_bytes.
-        channels: How many channels there are.
+        used_bytes: The memory in use. Invariant: 0 <= used_bytes <= limit_bytes.
+        channels: The number of channels.
     """
 
     def __init__(self, limit_bytes: int, *, channels_max: int | None = None, within: WindowBudget | None = None) -> None:
@@ -88,39 +85,39 @@ class WindowBudget:
 
     @property
     def left_bytes(self) -> int:
-        """The bytes that may still be taken."""
+        """The remaining bytes."""
         left = self._limit_bytes - self.used_bytes
         return left if self._within is None else min(left, self._within.left_bytes)
 
     @property
     def has_place(self) -> bool:
-        """Whether there may be another channel, as far as their number goes."""
+        """Whether the bound on the number allows another channel."""
         is_full = self._channels_max is not None and self.channels >= self._channels_max
         return not is_full and (self._within is None or self._within.has_place)
 
     def take(self, size: int, *, channels: int = 0) -> None:
-        """Take some; only what :attr:`left_bytes` and :attr:`has_place` allow."""
+        """Take memory and channels, within :attr:`left_bytes` and :attr:`has_place`."""
         self.used_bytes += size
         self.channels += channels
         if self._within is not None:
             self._within.take(size, channels=channels)
 
     def give_back(self, size: int, *, channels: int = 0) -> None:
-        """Give back what was taken."""
+        """Give back memory and channels."""
         self.take(-size, channels=-channels)
 
 
 class WindowGrowth:
-    """The conditions under which the windows of one connection grow.
+    """The growth of the windows of one connection.
 
     Args:
-        budget: Where their memory comes from.
-        largest_bytes: How far one grows.
+        budget: The memory budget.
+        largest_bytes: The largest window.
 
     Attributes:
-        budget: Where their memory comes from.
+        budget: The memory budget.
         now: The time of the present call.
-        round_trip_s: The round trip of the line, smoothed, in seconds; 0 while it is not known: until then no window grows.
+        round_trip_s: The smoothed round trip of the line in seconds; 0 while unknown, when no window grows.
     """
 
     def __init__(self, budget: WindowBudget, largest_bytes: int) -> None:
@@ -130,10 +127,10 @@ class WindowGrowth:
         self._largest_bytes = largest_bytes
 
     def first_window_bytes(self, queue_bytes: int) -> int:
-        """Return the window that a channel begins with; 0 if there is no room for another channel.
+        """Return the initial window of a channel; 0 without room for another channel.
 
         Args:
-            queue_bytes: What the channel takes besides its window.
+            queue_bytes: The channel's memory besides its window.
         """
         if not self.budget.has_place:
             return 0
@@ -142,12 +139,12 @@ class WindowGrowth:
         return size if size + queue_bytes <= left else 0
 
     def next_window_bytes(self, window_bytes: int, taken: int, elapsed_s: float) -> int:
-        """Return the window that follows on another one, and take the memory for it.
+        """Return the next window of a channel, and take the memory for any growth.
 
         Args:
-            window_bytes: The present one.
-            taken: What was taken of it, as credits count.
-            elapsed_s: In how long: a round trip at least.
+            window_bytes: The present window.
+            taken: The consumed bytes, as counted by credits.
+            elapsed_s: The measured time: at least a round trip.
         """
         wanted = int(HEADROOM * taken * self.round_trip_s / elapsed_s) - window_bytes
         more = min(wanted, window_bytes, self._largest_bytes - window_bytes)
@@ -157,17 +154,17 @@ class WindowGrowth:
         return window_bytes + more
 
 
-#: Set in the number of a channel that the far side has opened.
+#: Set in the number of a channel opened by the peer.
 FAR_SIDE = 1 << 63
 #: The number of a channel, in front of its frames.
 NUMBER = struct.Struct(">Q")
-#: What an end holds that was written and has not left, in bytes and charges, however much credit the far side gives. Too small:
-#: the line runs dry between turns of the event loop; too large: memory for each channel.
+#: The largest send queue of an end, in bytes and charges, regardless of the peer's credit. Too small: the line runs dry between
+#: turns of the event loop; too large: memory for each channel.
 QUEUED_BYTES_MAX = 256 * 1024
 
 
 class Line(Protocol):
-    """A connection, as channels see it: a :class:`~iris_py.link.link.Link`."""
+    """A connection, as used by channels: a :class:`~iris_py.link.link.Link`."""
 
     @property
     def has_tunnel_room(self) -> bool:
@@ -178,12 +175,12 @@ class Line(Protocol):
 
 
 class RuleTurns(Way["ChannelEnd"]):
-    """The channels of one rule, which take turns among themselves in the turn of the rule.
+    """The channels of one rule, which take turns within the rule's turn.
 
     Attributes:
-        rule: Names it.
-        channels: How many there are.
-        allowance: How many bytes they may still send in the turn of the rule.
+        rule: The key of the rule.
+        channels: The number of channels.
+        allowance: The bytes left in the rule's turn.
     """
 
     def __init__(self, ready_ways: dict[Way[ChannelEnd], None], rule: Hashable) -> None:
@@ -197,19 +194,19 @@ class ChannelEnd(StreamEnd):
     """One end of a channel.
 
     Args:
-        number: What this side's frames carry.
-        turns: The turns of its rule.
-        growth: How its window grows.
-        window_bytes: What the far side may send before any of it is taken, to begin with.
-        credit_bytes: What this side may send before any of it is taken; None while the far side has not accepted it.
-        changed: Where it notes that something changed which the application may wait for.
-        headers: What was given when it was opened.
+        number: The number in frames sent from this end.
+        turns: The turns of the rule.
+        growth: The growth of windows.
+        window_bytes: The peer's initial credit.
+        credit_bytes: The initial credit from the peer; None before the peer accepts.
+        changed: Collects the end when it has changed in a way awaited by the application.
+        headers: The headers of the opening message.
 
     Attributes:
-        turns: The turns of its rule.
-        is_opened: Whether the far side has accepted it. Before, nothing is sent.
-        credit: What may still be written. Invariant: 0 <= credit <= the far side's window, and what is written and has not left
-            is at most :data:`QUEUED_BYTES_MAX`.
+        turns: The turns of the rule.
+        is_opened: Whether the peer has accepted the channel. Nothing is sent before.
+        credit: The bytes that may still be written. Invariant: 0 <= credit <= the peer's window, and at most
+            :data:`QUEUED_BYTES_MAX` written bytes are unsent.
     """
 
     __slots__ = ("_growth", "_left", "_measured_at", "_taken_then", "is_opened", "turns")
@@ -229,7 +226,7 @@ class ChannelEnd(StreamEnd):
         self.turns = turns
         self.is_opened = credit_bytes is not None
         self._growth = growth
-        self._left = 0  # of what was written
+        self._left = 0  # sent part of the written bytes
         self._measured_at = growth.now
         self._taken_then = 0
         if credit_bytes is not None:
@@ -238,7 +235,7 @@ class ChannelEnd(StreamEnd):
 
     @property
     def rule(self) -> Hashable:
-        """The rule under which it was opened."""
+        """The key of the channel's rule."""
         return self.turns.rule
 
     @property
@@ -246,13 +243,13 @@ class ChannelEnd(StreamEnd):
         return super().is_finished or (self.failure is not None and self._reset is None)
 
     def accept(self, credit_bytes: int) -> None:
-        """The far side has accepted it.
+        """Handle the peer's acceptance.
 
         Args:
-            credit_bytes: Its window.
+            credit_bytes: The peer's window.
         """
         self.is_opened = True
-        self._granted = max(self._granted, bounded_window(credit_bytes))  # it may have given more before this was heard
+        self._granted = max(self._granted, bounded_window(credit_bytes))  # a credit may have overtaken the acceptance
         self._set_credit()
         self._changed[self] = None
         if self.is_ready:
@@ -296,9 +293,9 @@ class Channels:
 
     Args:
         line: The connection.
-        budget: The memory and number of the channels of this neighbour.
-        count_drop: Counts what is dropped, by reason.
-        largest_window_bytes: How far windows grow: at most ``GROWN_WINDOW_BYTES_MAX``.
+        budget: The budget of the neighbour's channels.
+        count_drop: Counts a dropped message under a reason.
+        largest_window_bytes: The largest window: at most ``GROWN_WINDOW_BYTES_MAX``.
     """
 
     def __init__(
@@ -313,9 +310,9 @@ class Channels:
         self._budget = budget
         self._count_drop = count_drop
         self._growth = WindowGrowth(budget, largest_window_bytes)
-        self._ends: dict[int, ChannelEnd] = {}  # by what this side's frames carry
+        self._ends: dict[int, ChannelEnd] = {}  # by the number in sent frames
         self._rules: dict[Hashable, RuleTurns] = {}
-        self._ready: dict[Way[ChannelEnd], None] = {}  # the rules with a channel that has a chunk, in the order of their turns
+        self._ready: dict[Way[ChannelEnd], None] = {}  # the rules with a chunk to send, in the order of their turns
         self._changed: dict[ChannelEnd, None] = {}
 
     def __len__(self) -> int:
@@ -325,7 +322,7 @@ class Channels:
         return number in self._ends
 
     def get(self, number: int) -> ChannelEnd | None:
-        """Return a channel by its number: with :data:`FAR_SIDE` if the far side has opened it."""
+        """Return a channel by number: with :data:`FAR_SIDE` if opened by the peer."""
         return self._ends.get(number)
 
     def ends(self) -> list[ChannelEnd]:
@@ -335,7 +332,7 @@ class Channels:
     # -- opening
 
     def first_window_bytes(self) -> int:
-        """Return the window that the next channel begins with; 0 if there is no room for another channel."""
+        """Return the initial window of the next channel; 0 without room for another channel."""
         return self._growth.first_window_bytes(QUEUED_BYTES_MAX)
 
     def open(
@@ -347,14 +344,15 @@ class Channels:
         credit_bytes: int | None = None,
         headers: Headers = NO_HEADERS,
     ) -> ChannelEnd:
-        """Begin a channel: one that the far side is asked for, or has asked for.
+        """Add a channel, requested by the local gateway or by the peer.
 
         Args:
-            number: A new one; with :data:`FAR_SIDE` if the far side has asked.
-            rule: Names the rule that it falls under, for the turns.
-            window_bytes: What the far side may send at first: what :meth:`first_window_bytes` has said in this turn.
-            credit_bytes: The far side's window if it has asked; None if it is asked, until :meth:`opened` or :meth:`refused`.
-            headers: What was given with it.
+            number: A new number; with :data:`FAR_SIDE` for the peer's request.
+            rule: The key of the channel's rule, for the turns.
+            window_bytes: The peer's initial credit: the result of :meth:`first_window_bytes` in the same turn.
+            credit_bytes: The peer's window for the peer's request; None for a local request, until :meth:`opened` or
+                :meth:`refused`.
+            headers: The headers of the opening message.
         """
         assert number not in self._ends
         turns = self._rules.get(rule)
@@ -374,11 +372,11 @@ class Channels:
         return end
 
     def opened(self, number: int, credit_bytes: int) -> None:
-        """The far side has accepted a channel that it was asked for.
+        """Handle the peer's acceptance of a channel.
 
         Args:
             number: As in :meth:`open`.
-            credit_bytes: Its window.
+            credit_bytes: The peer's window.
         """
         end = self._ends.get(number)
         if end is None or end.is_opened:
@@ -387,7 +385,7 @@ class Channels:
             end.accept(credit_bytes)
 
     def refused(self, number: int, failure: Failure) -> None:
-        """The far side has refused a channel that it was asked for."""
+        """Handle the peer's refusal of a channel."""
         end = self._ends.get(number)
         if end is None or end.is_opened:
             self._count_drop("unknown_channel")
@@ -396,17 +394,17 @@ class Channels:
             self._forget(end)
 
     def withdrawn(self, number: int, failure: Failure) -> None:
-        """The far side has asked for a channel, and does not want it any more; it knows nothing of an end here."""
+        """Remove a channel whose request the peer has withdrawn; the peer has no end of the channel."""
         end = self._ends.get(number)
         if end is not None:
             end.fail(failure, is_told=False)
             self._forget(end)
 
     def close(self, reason: str) -> None:
-        """Break all channels: the connection is gone.
+        """Break all channels after the end of the connection.
 
         Args:
-            reason: Why, for people.
+            reason: The reason, for people.
         """
         for end in self.ends():
             end.fail(Failure(reason), is_told=False)
@@ -415,18 +413,18 @@ class Channels:
     # -- in
 
     def receive(self, number: bytes, data: bytes, start: int, stop: int, now: float) -> None:
-        """Take a TUNNEL frame, as the link passes it on.
+        """Handle a TUNNEL frame from the link.
 
         Args:
-            number: That of the channel, as the far side has it.
-            data: Has the frames of the channel.
-            start: Where they begin.
-            stop: Where they end.
+            number: The peer's number of the channel.
+            data: The buffer with the channel's frames.
+            start: The start of the frames.
+            stop: The end of the frames.
             now: The time.
         """
         end = self._ends.get(NUMBER.unpack(number)[0] ^ FAR_SIDE)
         if end is None:
-            self._count_drop("unknown_channel")  # most often it ended here while this was under way
+            self._count_drop("unknown_channel")  # usually the channel ended here while the frame was under way
             return
         self._growth.now = now
         end.receive_frames(data, start, stop)
@@ -437,22 +435,22 @@ class Channels:
 
     @property
     def has_work(self) -> bool:
-        """Whether :meth:`fill` would send anything, or :meth:`changed` return any."""
+        """Whether :meth:`fill` has chunks to send, or :meth:`changed` ends to return."""
         return bool(self._changed) or (bool(self._ready) and self._line.has_tunnel_room)
 
     @property
     def has_changed(self) -> bool:
-        """Whether :meth:`changed` would return any."""
+        """Whether :meth:`changed` has ends to return."""
         return bool(self._changed)
 
     @property
     def is_ready(self) -> bool:
-        """Whether :meth:`fill` would send anything."""
+        """Whether :meth:`fill` has chunks to send."""
         return bool(self._ready) and self._line.has_tunnel_room
 
     @property
     def round_trip_s(self) -> float:
-        """The round trip of the line, in seconds; 0 while it is not known. The owner measures it."""
+        """The round trip of the line in seconds, measured by the owner; 0 while unknown."""
         return self._growth.round_trip_s
 
     @round_trip_s.setter
@@ -460,7 +458,7 @@ class Channels:
         self._growth.round_trip_s = round_trip_s
 
     def fill(self, now: float) -> bool:
-        """Give the line chunks while it has room, in turns of the rules; returns whether it got any."""
+        """Send chunks while the line has room, in turns of the rules; return whether any was sent."""
         ready, line = self._ready, self._line
         if not ready or not line.has_tunnel_room:
             return False
@@ -484,7 +482,7 @@ class Channels:
         return True
 
     def changed(self) -> list[ChannelEnd]:
-        """Take the ends of which something changed that their applications may wait for: call ``on_changed`` of each."""
+        """Take the ends with awaited changes: call ``on_changed`` of each."""
         changed = list(self._changed)
         self._changed.clear()
         return changed

@@ -1,11 +1,10 @@
-"""The connections of a gateway: which neighbour each is to, and which bundle it belongs to (docs/design.md 15.92, 15.93).
+"""The connections of a gateway, and their neighbours and bundles (docs/design.md 15.92, 15.93).
 
-A connection is a :class:`~iris_py.link.link.Link` under the handshake of two clouds. The side that dials makes a bundle: it
-dials connection 0, and when that is open the others to the same address. The side that was dialled finds the bundle by the
-hello.
+A connection is a :class:`~iris_py.link.link.Link` with the handshake of two clouds. The initiator makes a bundle: it dials
+connection 0, and once that is open, the others at the same address. The responder finds the bundle by the hello.
 
-Two processes keep one bundle. If both have dialled, that of the side with the smaller public key stays; if one side dials anew,
-it has lost the old one.
+Two processes keep one bundle. If both have dialled, the bundle of the cloud with the smaller public key stays. If the same
+gateway dials anew, it has lost the old bundle, which ends.
 """
 
 from __future__ import annotations
@@ -42,27 +41,28 @@ if TYPE_CHECKING:
     from iris_py.link.config import LinkConfig
     from iris_security import CloudKey
 
-#: Accepted connections that have not proven anything yet, as inside a network (3.2).
+#: Accepted connections without a completed handshake, as inside a network (3.2).
 HANDSHAKES_MAX = 256
-#: Mean pause (seconds) before a connection of a bundle, but for connection 0, is dialled again. Too small: a gateway that
-#: refuses the connection is asked all the time; too large: the bundle's bulk goes over fewer connections for as long.
+#: Mean pause (seconds) before redialling a connection other than 0. Too small: a gateway that refuses the connection is asked
+#: all the time; too large: the bundle's bulk uses fewer connections for as long.
 CONNECTION_RETRY_S = 1.0
-#: A load balancer may lead one address to several gateways. A further connection is dialled this often until it comes to the
-#: gateway of its bundle. Then the bundle has one connection fewer, and the mean pause becomes :data:`CONNECTION_REST_S`.
+#: Tries of a further connection at full speed. A load balancer may lead one address to several gateways, so a try may miss the
+#: bundle's gateway. After these tries the bundle has one connection fewer, and the mean pause becomes
+#: :data:`CONNECTION_REST_S`.
 CONNECTION_TRIES_MAX = 16
 CONNECTION_REST_S = 60.0
 
 
 @dataclass(slots=True)
 class BundleOpened:
-    """There is a bundle, whose connection 0 is open."""
+    """Connection 0 of a new bundle is open."""
 
     bundle: Bundle
 
 
 @dataclass(slots=True)
 class BundleClosed:
-    """A bundle has ended; it is in no table any more."""
+    """A bundle has ended, and is no longer in any table."""
 
     bundle: Bundle
     reason: str
@@ -70,7 +70,7 @@ class BundleClosed:
 
 @dataclass(slots=True)
 class ConnectionOpened:
-    """Another connection of a bundle is open, connection 0 included."""
+    """A connection of a bundle is open, possibly connection 0."""
 
     bundle: Bundle
     index: int
@@ -78,7 +78,7 @@ class ConnectionOpened:
 
 @dataclass(slots=True)
 class ConnectionClosed:
-    """A connection has ended, and its channels with it."""
+    """A connection has ended, together with its channels."""
 
     bundle: Bundle
     link: Link
@@ -88,15 +88,15 @@ class ConnectionClosed:
 
 @dataclass(slots=True)
 class HandshakeRefused:
-    """Somebody could not be authenticated, or has no business here."""
+    """A peer failed authentication, or is not allowed to connect."""
 
     address: str
-    """The host that has dialled, without a port; or what was dialled here, as the settings have it."""
+    """The peer's host without a port; or the dialled address, as in the settings."""
     alias: str
-    """Of the neighbour that it is, if that is known."""
+    """The alias of the neighbour, if known."""
     reason: str
     is_dialled: bool = False
-    """Whether this side has dialled."""
+    """Whether the local gateway dialled."""
 
 
 LineEvent: TypeAlias = BundleOpened | BundleClosed | ConnectionOpened | ConnectionClosed | HandshakeRefused
@@ -113,20 +113,20 @@ class _Purpose:
     slot: Slot | None
     bundle: Bundle | None
     key: bytes
-    """The key of the neighbour that is expected."""
+    """The expected public key of the neighbour."""
 
 
 class Line:
-    """One connection: its purpose if this side has dialled it, and where it belongs once that is known.
+    """One connection, with its purpose if dialled locally, and its bundle once known.
 
     Attributes:
-        host: The IP address at the other end, or the host that was dialled.
-        neighbour: The neighbour; None until it is known.
-        bundle: The bundle; likewise.
-        index: Its place there.
-        key: The public key of the neighbour; empty until it is known.
-        received_bytes: How much of it was handled.
-        counted: What was sent and received that the accounts have already.
+        host: The peer's IP address, or the dialled host.
+        neighbour: The neighbour; None while unknown.
+        bundle: The bundle; None while unknown.
+        index: The index in the bundle.
+        key: The public key of the neighbour; empty while unknown.
+        received_bytes: The number of handled bytes.
+        counted: The bytes sent and received that the accounts already include.
     """
 
     __slots__ = ("bundle", "counted", "host", "index", "key", "neighbour", "purpose", "received_bytes")
@@ -144,15 +144,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Introduction:
-    """The description that this gateway gives of itself.
+    """The local gateway's description of itself.
 
     Attributes:
-        gateway: 16 random bytes, of this process.
-        name: What the cloud calls itself, for logs.
-        zone: Where the gateway is.
-        max_message_bytes: The largest payload that it takes.
-        connections: How many connections the bundles have that it dials.
-        clock_ms: Returns the time by the clock of the machine (milliseconds since 1970); 0 for who does not tell it.
+        gateway: 16 random bytes of the process.
+        name: The cloud's own name, for logs.
+        zone: The zone of the gateway.
+        max_message_bytes: The largest accepted payload.
+        connections: The number of connections in dialled bundles.
+        clock_ms: Returns the machine's clock (milliseconds since 1970); 0 to keep the clock undisclosed.
     """
 
     gateway: bytes
@@ -167,21 +167,21 @@ class Lines:
     """The connections to all neighbours.
 
     Args:
-        key: The identity of the own cloud.
-        introduction: What the other sides are told.
-        config: Times and bounds of each connection.
-        make_channels: Makes the table of the channels of a connection.
+        key: The key of the local cloud.
+        introduction: The gateway's description of itself.
+        config: Times and bounds of a connection.
+        make_channels: Makes the channel table of a connection.
         rng: The randomness of choices and waiting.
         entropy: The randomness of keys.
 
     Attributes:
-        neighbours: By alias.
-        events: What happened.
+        neighbours: The neighbours by alias.
+        events: The events so far.
         dials: Addresses to dial.
-        touched: Links that have something to write.
-        has_new_deadline: Whether :meth:`deadline` may be earlier than it was.
-        is_draining: Whether no further connection is dialled or accepted.
-        handshakes_max: Accepted connections that have not proven anything, at most; fewer where descriptors are few.
+        touched: Links with something to write.
+        has_new_deadline: Whether :meth:`deadline` may be earlier than before.
+        is_draining: Whether dialling and accepting have stopped.
+        handshakes_max: The largest number of accepted connections without a handshake; lower where descriptors are few.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Lines:
         self._strangers = Crowd(rng)
         self.handshakes_max = HANDSHAKES_MAX
         self._pairs: dict[bytes, tuple[CloudKey, bytes]] = {}
-        self._purposes: dict[str, deque[_Purpose]] = {}  # by address, of dials under way
+        self._purposes: dict[str, deque[_Purpose]] = {}  # running dials by address
         self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
         self._retries: DeadlineTable[tuple[Bundle, int]] = DeadlineTable()
         self._tries: dict[tuple[Bundle, int], int] = {}
@@ -217,11 +217,11 @@ class Lines:
     # -- the driver
 
     def note_keys(self) -> None:
-        """The keys of neighbours may have changed."""
+        """Handle a possible change of the neighbours' keys."""
         self._pairs = pairs_of([self._key], [key for each in self.neighbours.values() for key in each.settings.keys])
 
     def accepted(self, host: str, now: float) -> Link | None:
-        """Return the link of a connection that was accepted, None to turn it away; of too many strangers, one makes room."""
+        """Return the link of an accepted connection, or None to refuse; too many strangers evict one of them."""
         if self.is_draining:
             return None
         if len(self._strangers) >= self.handshakes_max:
@@ -236,7 +236,7 @@ class Lines:
         return link
 
     def dialled(self, address: str, now: float) -> Link | None:
-        """Return the link of a connection that was made to an address; None if it is not wanted any more."""
+        """Return the link of a dialled connection; None if no longer wanted."""
         purpose = self._take_purpose(address, now)
         if purpose is None:
             return None
@@ -250,20 +250,20 @@ class Lines:
         return self._make_link(handshake, Line(address.rpartition(":")[0].strip("[]"), purpose), now)
 
     def dial_failed(self, address: str, reason: str, now: float) -> None:
-        """No connection to an address could be made."""
+        """Handle a failed dial."""
         purpose = self._take_purpose(address, now)
         if purpose is not None:
             self._handle_missed(purpose, reason, now)
 
     def line_of(self, link: Link) -> Line | None:
-        """Return what an open connection is part of, if it is part of a bundle."""
+        """Return the record of an open connection that is part of a bundle, else None."""
         line = self._lines.get(link)
         return line if line is not None and line.bundle is not None and line.bundle.links[line.index] is link else None
 
     def handle_link(self, link: Link, now: float) -> None:
-        """Handle what a link has to say, but for its packets."""
+        """Handle a link's events other than packets."""
         line = self._lines.get(link)
-        while line is not None and link.has_events():  # to confirm a link opens it
+        while line is not None and link.has_events():  # confirming a link opens the link and adds an event
             for event in link.events_received():
                 if isinstance(event, PeerIdentified):
                     self._handle_identified(link, line, event, now)
@@ -282,7 +282,7 @@ class Lines:
     # -- time
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due; harmless if early."""
+        """Handle due deadlines; harmless if early."""
         for link in self._link_deadlines.expired(now):
             line = self._lines.get(link)
             is_awaited = line is not None and line.bundle is not None and line.bundle.is_busy
@@ -307,7 +307,7 @@ class Lines:
     # -- accounts
 
     def count_bytes(self) -> None:
-        """Tell the accounts of all neighbours what has passed on their connections since the last time."""
+        """Add the connections' traffic since the last call to the accounts of their neighbours."""
         sums: dict[Neighbour, list[int]] = {}
         for link, line in self._lines.items():
             if line.neighbour is not None:
@@ -322,7 +322,7 @@ class Lines:
     # -- the end
 
     def close(self, now: float) -> None:
-        """End everything: what is queued is sent first."""
+        """End all connections, after sending their queues."""
         self.is_draining = True
         for link, line in list(self._lines.items()):
             if line.bundle is None:
@@ -332,12 +332,12 @@ class Lines:
             self.handle_link(link, now)
 
     def drop_neighbour(self, neighbour: Neighbour, reason: str, now: float) -> None:
-        """End everything to a neighbour that is none any more."""
+        """End all connections to a removed neighbour."""
         self.neighbours.pop(neighbour.alias, None)
         self.drop_links(neighbour, frozenset(), reason, now)
 
     def drop_links(self, neighbour: Neighbour, keys: frozenset[bytes], reason: str, now: float) -> None:
-        """End every connection to a neighbour but those to a process that holds one of some keys."""
+        """End the connections to a neighbour's processes without one of the given keys."""
         for link, line in list(self._lines.items()):
             if line.neighbour is neighbour and line.key not in keys:
                 link.abort(reason)
@@ -393,7 +393,7 @@ class Lines:
         elif hello.index:
             bundle = neighbour.bundles.get(hello.bundle)
             if bundle is None or bundle.gateway != hello.gateway or hello.index >= len(bundle.links):
-                link.close(CloseReason.CROWDED, now)  # of a bundle that has ended, or is another gateway's
+                link.close(CloseReason.CROWDED, now)  # an ended bundle, or another gateway's
                 return
             line.bundle, line.index = bundle, hello.index
             link.confirm(now)
@@ -401,7 +401,7 @@ class Lines:
             self._admit(link, line, neighbour, hello, now)
 
     def _handle_answered(self, link: Link, line: Line, hello: LineHello, now: float) -> None:
-        """The side that was dialled has said who it is: go on unless there is a bundle to that process already."""
+        """Handle the responder's hello: confirm unless another bundle to the same process exists."""
         purpose, neighbour = line.purpose, line.neighbour
         assert purpose is not None
         assert neighbour is not None
@@ -420,10 +420,10 @@ class Lines:
         link.confirm(now)
 
     def _admit(self, link: Link, line: Line, neighbour: Neighbour, hello: LineHello, now: float) -> None:
-        """A gateway of a neighbour has dialled, for a bundle."""
+        """Handle connection 0 of a bundle dialled by a neighbour's gateway."""
         for bundle in list(neighbour.with_gateway(hello.gateway)):
             if bundle.is_initiator and not bundle.health.is_suspect and self._key.public < line.key:
-                link.close(CloseReason.DUPLICATE, now)  # ours stays
+                link.close(CloseReason.DUPLICATE, now)  # the local bundle stays
                 return
             self.end_bundle(bundle, "the other gateway has opened another bundle", now)
         if len(neighbour.bundles) >= BUNDLES_MAX or hello.bundle in neighbour.bundles:
@@ -461,13 +461,13 @@ class Lines:
                 link.abort("its bundle has ended")
                 return
             other = bundle.links[line.index]
-            if other is not None:  # the side that dials has lost it, and this one has not heard of that yet
+            if other is not None:  # the initiator lost the old connection before this side noticed
                 other.abort("it was dialled anew")
                 self.handle_link(other, now)
             self._tries.pop((bundle, line.index), None)
             if line.purpose is not None:
                 bundle.known_open.add(line.index)
-                link.ask_for_sign()  # so the other side knows that it is open here, too
+                link.ask_for_sign()  # so the peer learns that the connection is open here, too
         elif not self._has_precedence(bundle, neighbour, now):
             link.close(CloseReason.DUPLICATE, now)
             return
@@ -487,7 +487,7 @@ class Lines:
         self.events.append(BundleOpened(bundle))
 
     def _has_precedence(self, bundle: Bundle, neighbour: Neighbour, now: float) -> bool:
-        """Tell whether a bundle stays beside others to that gateway, which then end: both sides may have dialled at once."""
+        """Tell whether a new bundle replaces others to the same gateway, and end these: both sides may have dialled at once."""
         is_preferred = bundle.is_initiator == (self._key.public < bundle.key)
         for other in list(neighbour.with_gateway(bundle.gateway)):
             if not is_preferred and other.is_initiator != bundle.is_initiator and not other.health.is_suspect:
@@ -505,7 +505,7 @@ class Lines:
         if bundle is not None and neighbour is not None and is_in_use:
             self._forget_connection(bundle, neighbour, link, line.index, event.reason, now)
         elif event.refused or (event.reason == HANDSHAKE_LATE and purpose is not None and purpose.bundle is None):
-            # One that ends otherwise is no refusal, as of a load balancer that looks whether we listen.
+            # Other ends are no refusals: a load balancer's health check, for example.
             self._note_refused(line, event.reason)
         if purpose is None:
             return
@@ -564,7 +564,7 @@ class Lines:
         return None
 
     def _dial_further(self, bundle: Bundle, index: int) -> None:
-        """Dial a connection of a bundle, but for connection 0."""
+        """Dial a connection of a bundle other than connection 0."""
         neighbour = self.neighbours.get(bundle.alias)
         if bundle.is_closed or bundle.links[index] is not None or neighbour is None or bundle.is_going or self.is_draining:
             self._tries.pop((bundle, index), None)
@@ -572,7 +572,7 @@ class Lines:
         self._dial(_Purpose(neighbour, bundle.address, bundle.id, index, None, bundle, bundle.key))
 
     def _handle_missed(self, purpose: _Purpose, reason: str, now: float) -> None:
-        """Nothing came of a dial, or what came of it has ended."""
+        """Handle a failed dial, or the end of the dialled connection."""
         self.has_new_deadline = True
         bundle = purpose.bundle
         if bundle is None:
@@ -587,7 +587,7 @@ class Lines:
         self._retries.set((bundle, purpose.index), now + draw_pause(mean_s, self._rng))
 
     def _miss_duplicate(self, line: Line, now: float) -> None:
-        """There is another bundle to the gateway that a slot has dialled."""
+        """Tell the slot of a dial that another bundle to the same gateway exists."""
         purpose, line.purpose = line.purpose, None
         if purpose is not None and purpose.slot is not None:
             purpose.neighbour.dials.failed(purpose.slot, "", now, is_duplicate=True)
@@ -595,7 +595,7 @@ class Lines:
 
 
 def _uncounted(link: Link, line: Line) -> tuple[int, int]:
-    """Return what was sent and received on a connection since this was asked last."""
+    """Return the bytes sent and received on a connection since the last call."""
     sent, received = line.counted
     line.counted = link.sent_bytes, link.received_bytes
     return link.sent_bytes - sent, link.received_bytes - received

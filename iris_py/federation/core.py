@@ -1,9 +1,9 @@
-"""The protocol of a gateway towards other clouds, without input or output (docs/design.md 15.91).
+"""The protocol of a gateway with other clouds, without input or output (docs/design.md 15.91).
 
-It is driven as a node is (:class:`iris_py.net.driver.Driver`), and its owner is the gateway: it is told of requests and
-channels of neighbours, and answers them with the members of its own cloud.
+:class:`iris_py.net.driver.Driver` drives the core, as it drives a node. The owner is the gateway: it gets the requests and
+channels of neighbours as events, and answers with the members of its cloud.
 
-Nothing that a neighbour sends raises here: what breaks the protocol ends its bundle.
+A neighbour's input never raises here: a violation of the protocol ends the bundle.
 """
 
 from __future__ import annotations
@@ -55,33 +55,33 @@ if TYPE_CHECKING:
     from iris_py.link.link import Link, Packet
     from iris_security import CloudKey
 
-#: Times of a connection between clouds: laxer than inside one. Its own keep-alive only ends what the health of the bundle,
-#: which looks sooner, has long avoided.
+#: Times of a connection between clouds, longer than inside a cloud. The keep-alive is a last resort: the health check of the
+#: bundle acts sooner.
 LINE_CONFIG = LinkConfig(handshake_timeout_s=10.0, keepalive_interval_s=1.0, keepalive_timeout_s=10.0, close_timeout_s=2.0)
-#: The largest payload between clouds: as large as a node can be told to send.
+#: The largest payload between clouds: the largest that a node can be allowed to send.
 MESSAGE_BYTES_MAX = packets.MESSAGE_BYTES_LIMIT
 _LAST_STATUS = max(Status)
 
 
 class FederationCore:
-    """The lines to other clouds, and what is asked over them.
+    """The connections to other clouds, and the requests and channels over them.
 
     Args:
         settings: The neighbours and the rules.
-        key: The identity of this cloud.
-        gateway: 16 random bytes, of this process.
-        zone: Where it is.
+        key: The key of the local cloud.
+        gateway: 16 random bytes of the process.
+        zone: The zone of the gateway.
         rng: The randomness of choices and waiting.
         entropy: The randomness of keys.
         now: The time.
         config: Times and bounds of connections.
-        clock_ms: Returns the time by the clock of the machine (milliseconds since 1970), which is told and compared, and by
-            which nothing is decided; 0 not to tell it.
+        clock_ms: Returns the machine's clock (milliseconds since 1970), sent to peers for comparison only; 0 to keep the clock
+            undisclosed.
 
     Attributes:
         lines: The connections.
         openings: The channels.
-        drops: What was dropped, by reason.
+        drops: The number of dropped messages, by reason.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class FederationCore:
         self._outcomes: list[tuple[object, bytes]] = []
         self._deadlines: DeadlineTable[Outgoing] = DeadlineTable()
         self._checks: DeadlineTable[Bundle] = DeadlineTable()  # of their health
-        self._flushed: dict[Bundle, None] = {}  # bundles with messages that are gathered
-        self._versions = 0  # of catalogues
+        self._flushed: dict[Bundle, None] = {}  # bundles with gathered messages
+        self._versions = 0  # the last version of a catalogue
         self._is_draining = False
-        self._unsure: dict[Bundle, int] = {}  # this side stood still: the probe whose echo ends that
+        self._unsure: dict[Bundle, int] = {}  # after a standstill of this process: the probe whose echo ends the doubt
         self._imports: dict[tuple[str, int], RuleTable[ImportRule]] = {}
         self._has_new_deadline = True
         self._configure(settings, now)
@@ -128,19 +128,19 @@ class FederationCore:
         now: float,
         among: Container[Bundle] | None = None,
     ) -> Outgoing | None:
-        """Ask a cluster of a neighbour; the outcome comes with the token.
+        """Send a request to a neighbour's cluster; the outcome is reported with the token.
 
         Args:
             alias: The neighbour.
-            call: What is asked; its identity is the one that the other side is to know.
-            headers: Those of the application, encoded.
-            token: What its outcome comes with.
-            deadline: Until when somebody waits.
+            call: The call, with the identity for the peer.
+            headers: The application's headers, encoded.
+            token: The key under which the outcome is reported.
+            deadline: The end of the caller's wait.
             now: The time.
-            among: The bundles that it may go over first; None for all.
+            among: The bundles for the first try; None for all.
 
         Returns:
-            The request, for :meth:`cancel`; None if its outcome is there already.
+            The request, for :meth:`cancel`; None if the outcome is already queued.
         """
         refusal = self._refusal_of(alias, call, deadline, now)
         if refusal is not None:
@@ -174,7 +174,7 @@ class FederationCore:
         return outgoing
 
     def cancel(self, outgoing: Outgoing, now: float) -> None:
-        """Nobody waits for an outcome any more; none follows. Harmless if it has ended."""
+        """Cancel a request; no outcome is reported. Harmless after the outcome."""
         bundle = outgoing.bundle
         if bundle.calls.get(outgoing.number) is outgoing:
             bundle.send_cancel(outgoing.number, now)
@@ -184,11 +184,11 @@ class FederationCore:
     # -- requests of neighbours
 
     def reply(self, incoming: Incoming, outcome: bytes, now: float) -> None:
-        """Answer a request of a neighbour; harmless if nobody waits for it any more.
+        """Answer a neighbour's request; harmless after a cancellation.
 
         Args:
             incoming: The request.
-            outcome: As :mod:`iris_py.federation.calls` has it; ids of members in it are pseudonyms.
+            outcome: An outcome of :mod:`iris_py.federation.calls`, with pseudonyms in place of member ids.
             now: The time.
         """
         bundle = incoming.bundle
@@ -200,43 +200,43 @@ class FederationCore:
         self._flushed[bundle] = None
 
     def note_refused(self, alias: str, name: str, use: str, reason: str) -> None:
-        """A neighbour was refused something by the owner, for the log and the audit.
+        """Report a use refused by the owner, for the log and the audit.
 
         Args:
             alias: The neighbour.
-            name: The name, as it is outside.
-            use: What for.
-            reason: Why.
+            name: The exported name.
+            use: The use.
+            reason: The reason.
         """
         self._events.append(UseRefused(alias, name, use, reason))
 
     # -- neighbours
 
     def import_rule(self, alias: str, kind: int, name: str) -> ImportRule | None:
-        """Return the rule by which nodes of this cloud may use a name of a neighbour; None if there is none."""
+        """Return the import rule for a neighbour's name; None without a rule."""
         table = self._imports.get((alias, kind))
         return None if table is None else table.find(name)
 
     def imports_overlapping(self, alias: str, pattern: str) -> list[ImportRule]:
-        """Return the rules by which nodes of this cloud may use topics of a neighbour that match a pattern.
+        """Return the import rules for topics that share a name with a pattern.
 
         Raises:
-            ValueError: It is no pattern.
+            ValueError: The pattern is invalid.
         """
         table = self._imports.get((alias, frames.TOPIC))
         return [] if table is None else table.find_overlapping(pattern)
 
     def unusable(self, now: float) -> list[Neighbour]:
-        """Return the neighbours that nothing new may be sent to."""
+        """Return the neighbours without a usable bundle."""
         return [neighbour for neighbour in self.lines.neighbours.values() if not neighbour.is_usable(now)]
 
     def is_usable(self, alias: str, now: float) -> bool:
-        """Tell whether something may be sent to a neighbour."""
+        """Tell whether a neighbour has a usable bundle."""
         neighbour = self.lines.neighbours.get(alias)
         return neighbour is not None and neighbour.is_usable(now)
 
     def reconfigure(self, settings: FederationSettings, now: float) -> None:
-        """Use other settings from now on. Keys that are gone end their connections at once; new catalogues are sent."""
+        """Switch to other settings: end connections with removed keys at once, and send new catalogues."""
         self._configure(settings, now)
         for neighbour in self.lines.neighbours.values():
             for bundle in neighbour.bundles.values():
@@ -245,13 +245,13 @@ class FederationCore:
         self._tell_changes(now)
 
     def end_bundle(self, bundle: Bundle, name: str, use: str, reason: str, now: float) -> None:
-        """End a bundle whose other side does what it may not do.
+        """End a bundle whose peer violates its rules.
 
         Args:
             bundle: The bundle.
-            name: What it has used.
-            use: How.
-            reason: Why it may not.
+            name: The name used.
+            use: The use.
+            reason: The violation.
             now: The time.
         """
         self._events.append(UseRefused(bundle.alias, name, use, reason))
@@ -259,7 +259,7 @@ class FederationCore:
         self._advance(now)
 
     def drain(self, now: float) -> None:
-        """Tell every neighbour that this gateway gets nothing new; no connection is opened any more."""
+        """Ask every neighbour to start nothing new here, and stop opening connections."""
         self._is_draining = self.lines.is_draining = True
         for neighbour in self.lines.neighbours.values():
             for bundle in neighbour.bundles.values():
@@ -268,23 +268,23 @@ class FederationCore:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way, also nothing that neighbours may still have sent while this gateway drains."""
+        """Whether nothing is under way; while draining, neighbours must also have released their bundles."""
         bundles = [bundle for neighbour in self.lines.neighbours.values() for bundle in neighbour.bundles.values()]
         return not any(
             bundle.is_busy or bundle.incoming or (self._is_draining and not bundle.is_released) for bundle in bundles
         )
 
     def count_under_way(self) -> int:
-        """Return how many requests and channels of this cloud and its neighbours have not ended."""
+        """Return the number of unfinished requests and channels of the local cloud and its neighbours."""
         return sum(
             bundle.count_under_way() for neighbour in self.lines.neighbours.values() for bundle in neighbour.bundles.values()
         )
 
     def watch(self, bundle: Bundle, name: str, now: float, *, is_on: bool) -> bool:
-        """Ask a gateway of a neighbour to tell, or not to tell any more, how many members a cluster there has.
+        """Ask a neighbour's gateway to start or stop reporting the member count of a cluster.
 
         Returns:
-            Whether it offers that cluster for requests. Otherwise nothing is asked.
+            Whether the gateway exports the cluster for requests; if not, nothing is sent.
         """
         neighbour = self.lines.neighbours.get(bundle.alias)
         offer = None if neighbour is None else neighbour.offers.get(bundle)
@@ -296,7 +296,7 @@ class FederationCore:
         return True
 
     def probe(self, alias: str, now: float) -> None:
-        """Send an echo over each line to a neighbour that has none to answer yet, so a dead line is suspect within seconds."""
+        """Probe every link to a neighbour without a probe under way, so that a dead link is suspect within seconds."""
         neighbour = self.lines.neighbours.get(alias)
         for bundle in () if neighbour is None else list(neighbour.bundles.values()):
             if bundle.is_up and not bundle.health.is_probed:
@@ -304,32 +304,32 @@ class FederationCore:
                 self._schedule_check(bundle, now)
 
     def tell_count(self, bundle: Bundle, name: str, members: int, now: float) -> None:
-        """Tell a neighbour how many members a cluster here has, by its name outside."""
+        """Report the member count of a local cluster to a neighbour, under the exported name."""
         bundle.send_control(frames.Count(name, members), now)
         self._touch(bundle)
 
     # -- the driver
 
     def accepted(self, address: str, now: float) -> Link | None:
-        """A connection from an IP address was accepted; returns its link."""
+        """Return the link of a connection accepted from an IP address."""
         link = self.lines.accepted(address, now)
         self._advance(now)
         return link
 
     def dialled(self, address: str, now: float, host: str = "") -> Link | None:
-        """A connection to an address was made; returns its link, or None if it is not wanted any more."""
+        """Return the link of a dialled connection; None if no longer wanted."""
         link = self.lines.dialled(address, now)
         self._advance(now)
         return link
 
     def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None:
-        """No connection to an address could be made."""
+        """Handle a failed dial."""
         reason = "nobody listens there" if is_refused else "it broke at once" if is_broken else "nobody answers there"
         self.lines.dial_failed(address, reason, now)
         self._advance(now)
 
     def link_received(self, link: Link, now: float) -> None:
-        """Bytes were given to the link: handle what came of them. The hot path."""
+        """Handle the bytes received by a link. The hot path."""
         received, line = link.packets_received(), self.lines.line_of(link)
         if line is None and link.has_events():
             self.lines.handle_link(link, now)
@@ -338,7 +338,7 @@ class FederationCore:
             assert line.neighbour is not None
             assert line.bundle is not None
             if link.received_bytes != line.received_bytes:
-                if not line.index:  # of the connection that requests take, for another one may outlive it
+                if not line.index:  # only connection 0 counts: another connection may outlive it
                     self._note_heard(line.bundle, now)
                 elif line.received_bytes:
                     line.bundle.known_open.add(line.index)
@@ -353,17 +353,17 @@ class FederationCore:
             self.lines.touched[link] = None
 
     def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
-        """There are no datagrams between clouds."""
+        """Ignore datagrams: clouds exchange none."""
 
     def handle_resumption(self, now: float) -> None:
-        """This side stood still: what it finds in its sockets may be requests of callers who have given up."""
+        """Handle a standstill of this process: requests read from the sockets now may be of callers that gave up."""
         for neighbour in self.lines.neighbours.values():
             for bundle in neighbour.bundles.values():
                 bundle.health.resume(now)
                 self._unsure[bundle] = self._probe(bundle, now)
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due; harmless if early."""
+        """Handle due deadlines; harmless if early."""
         for outgoing in self._deadlines.expired(now):
             self._handle_overdue(outgoing, now)
         for bundle in self._checks.expired(now):
@@ -373,11 +373,11 @@ class FederationCore:
         self._advance(now)
 
     def has_output(self) -> bool:
-        """Tell whether :meth:`flush` or :meth:`links_to_flush` would do something."""
+        """Tell whether :meth:`flush` or :meth:`links_to_flush` has anything to do."""
         return bool(self._flushed or self.lines.touched or self.openings.has_output)
 
     def flush(self, now: float) -> None:
-        """Give what was gathered to the links."""
+        """Pass the gathered messages to the links."""
         flushed, self._flushed = self._flushed, {}
         for bundle in flushed:
             bundle.flush(now)
@@ -394,26 +394,26 @@ class FederationCore:
         return self.lines.take_touched()
 
     def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]:
-        """There are no datagrams between clouds."""
+        """Return no datagrams: clouds exchange none."""
         return []
 
     def has_events(self) -> bool:
-        """Tell whether :meth:`outcomes_received` or :meth:`events_received` would return something."""
+        """Tell whether :meth:`outcomes_received` or :meth:`events_received` has anything to return."""
         return bool(self._outcomes or self._events or self.lines.dials or self.openings.has_events)
 
     def outcomes_received(self) -> list[tuple[object, bytes]]:
-        """Take the outcomes of requests: the token, and what became of it as :mod:`iris_py.federation.calls` has it."""
+        """Take the outcomes of requests: tokens and outcomes of :mod:`iris_py.federation.calls`."""
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
     def events_received(self) -> list[FederationEvent]:
-        """Take what happened, in order."""
+        """Take the events so far, in order."""
         events: list[FederationEvent] = [*self.lines.dials, *self._events]
         self.lines.dials, self._events = [], []
         return events + self.openings.events_received()
 
     def has_new_deadline(self) -> bool:
-        """Tell whether :meth:`deadline` may be earlier than it was."""
+        """Tell whether :meth:`deadline` may be earlier than before."""
         return self._has_new_deadline or self.lines.has_new_deadline
 
     def deadline(self) -> float | None:
@@ -423,13 +423,13 @@ class FederationCore:
         return min((time for time in times if time is not None), default=None)
 
     def close_links(self, now: float) -> None:
-        """End every connection; what is queued is sent first."""
+        """End every connection, after sending its queue."""
         self.flush(now)
         self.lines.close(now)
         self._advance(now)
 
     def status(self, now: float) -> dict[str, Any]:
-        """Return the state of the lines, as plain values."""
+        """Return the state of the cloud links, as plain values."""
         self.lines.count_bytes()
         return {
             alias: neighbour.status(now)
@@ -442,13 +442,13 @@ class FederationCore:
         }
 
     def unmatched_imports(self, alias: str) -> list[ImportRule]:
-        """Return the imports from a neighbour for which it exports nothing; none while it has not said what it exports."""
+        """Return the imports without a matching export of the neighbour; empty before the neighbour's first catalogue."""
         neighbour = self.lines.neighbours[alias]
         rules = (rule for number in KINDS for rule in self._imports[alias, number].rules)
         return [rule for rule in rules if neighbour.exports_any(rule.kind, rule.outside) is False]
 
     def count_drop(self, reason: str, times: int = 1) -> int:
-        """Count something that was dropped; returns how often that happened."""
+        """Count dropped messages; return the total for the reason."""
         count = self.drops[reason] = self.drops.get(reason, 0) + times
         return count
 
@@ -485,7 +485,7 @@ class FederationCore:
     # -- requests of this cloud
 
     def _refusal_of(self, alias: str, call: Call, deadline: float, now: float) -> IrisError | None:
-        """Return why a request cannot be sent, whatever the other side allows."""
+        """Return the local reason to refuse a request, whatever the peer allows."""
         neighbour = self.lines.neighbours.get(alias)
         if neighbour is None:
             return CloudUnavailable(call.name)
@@ -498,11 +498,11 @@ class FederationCore:
     def _send(self, outgoing: Outgoing, bundle: Bundle, now: float) -> None:
         bundle.send_request(outgoing, now)
         self._flushed[bundle] = None
-        if len(bundle.calls) == 1:  # busy from now on; further ones change nothing
+        if len(bundle.calls) == 1:  # the bundle became busy; further requests change nothing
             self._schedule_check(bundle, now)
 
     def _reroute(self, outgoing: Outgoing, now: float) -> bool:
-        """Send an idempotent request another way, if there is one; returns whether there was."""
+        """Send an idempotent request another way, if possible; return whether it was sent."""
         neighbour = self.lines.neighbours.get(outgoing.bundle.alias)
         if not outgoing.call.identity or neighbour is None or outgoing.deadline <= now:
             return False
@@ -523,7 +523,7 @@ class FederationCore:
         outgoing.limits.end_request(reply_bytes, now)
 
     def _release(self, bundle: Bundle, now: float) -> None:
-        """Let the other side end a bundle as soon as this side has nothing under way there."""
+        """Release a draining peer as soon as no request of the local cloud is under way there."""
         if bundle.is_going and not bundle.is_quiet and not bundle.calls:
             bundle.is_quiet = True
             bundle.send_control(frames.Quiet(), now)
@@ -531,7 +531,7 @@ class FederationCore:
 
     def _finish(self, outgoing: Outgoing, outcome: bytes, now: float) -> None:
         if outgoing.is_unsure and outcome[0] in UNEXECUTED:
-            outcome = encode_outcome(MemberLost(outgoing.call.name, ""))  # the way before may have had it executed
+            outcome = encode_outcome(MemberLost(outgoing.call.name, ""))  # the first way may have executed the request
         self._forget(outgoing, len(outcome) - 1, now)
         outgoing.account.ended(outcome[0], len(outgoing.call.payload), len(outcome) - 1, now - outgoing.sent_at)
         self._outcomes.append((outgoing.token, outcome))
@@ -598,7 +598,7 @@ class FederationCore:
     def _admit(
         self, neighbour: Neighbour, bundle: Bundle, number: int, left_ms: int, headers: bytes, payload: bytes, now: float
     ) -> Incoming | None:
-        """Return a request of a neighbour if it is to be served; otherwise it is answered at once."""
+        """Return a neighbour's request to serve; otherwise answer with an error, and return None."""
         call = decode_request(payload)
         if number in bundle.incoming:
             raise LineError("a number of a request that is in use")
@@ -611,7 +611,7 @@ class FederationCore:
             outcome = NotExported(call.name)
             self._events.append(UseRefused(neighbour.alias, call.name, "request", "not exported"))
         elif bundle in self._unsure:
-            outcome = CloudUnavailable(call.name)  # it may be from long ago
+            outcome = CloudUnavailable(call.name)  # the request may be old
         elif neighbour.incoming >= INCOMING_MAX or bundle.queued_bytes >= QUEUED_BYTES_MAX:
             outcome = Overloaded(call.name, 0)
         else:
@@ -633,7 +633,7 @@ class FederationCore:
     def _end_incoming(self, incoming: Incoming, outcome: bytes, now: float) -> None:
         incoming.limits.end_request(max(0, len(outcome) - 1), now)
         neighbour = self.lines.neighbours.get(incoming.bundle.alias)
-        if neighbour is not None:  # one that is removed is not counted on: all that it has asked ends with it
+        if neighbour is not None:  # a removed neighbour has no count: its requests end with it
             neighbour.incoming -= 1
         if outcome:
             incoming.account.ended(outcome[0], len(incoming.call.payload), len(outcome) - 1, now - incoming.began_at)
@@ -681,13 +681,13 @@ class FederationCore:
             bundle.touched.clear()
 
     def _advance(self, now: float) -> None:
-        """Handle what became of connections."""
+        """Handle the events of connections."""
         while self.lines.events:
             events, self.lines.events = self.lines.events, []
             for event in events:
                 if isinstance(event, BundleOpened):
                     if event.bundle.is_closed:
-                        continue  # its neighbour may be none any more
+                        continue  # its neighbour may have been removed
                     self.lines.neighbours[event.bundle.alias].note_opened(event.bundle)
                     self._send_catalogue(event.bundle, now)
                     if self._is_draining:
@@ -726,19 +726,19 @@ class FederationCore:
             self._events.append(IncomingCancelled(request))
 
     def _handle_connection_lost(self, bundle: Bundle, link: Link, now: float) -> None:
-        """Give up what was large and went over a connection that is lost, though its bundle goes on."""
+        """Give up the large messages of a lost connection of a bundle that goes on."""
         replies = bundle.take_large_replies(link)
         if bundle.is_closed:
-            return  # that ends everything
+            return  # the end of the bundle ends everything
         for outgoing in [each for each in bundle.calls.values() if each.link is link]:
             if not self._reroute(outgoing, now):
                 self._finish(outgoing, encode_outcome(MemberLost(outgoing.call.name, "")), now)
-        for number in replies:  # whoever has got one does not wait for it any more, and drops this
+        for number in replies:  # a peer that has the reply drops this one
             bundle.send_reply(number, encode_outcome(MemberLost("", "")), now)
             self._flushed[bundle] = None
 
     def _check(self, bundle: Bundle, now: float) -> None:
-        """Look after the health of a bundle."""
+        """Check the health of a bundle."""
         if bundle.is_closed:
             return
         was_suspect = bundle.health.is_suspect
@@ -761,7 +761,7 @@ class FederationCore:
         self._tell_changes(now)
 
     def _probe(self, bundle: Bundle, now: float) -> int:
-        """Ask the other side for an echo; returns the number of the question."""
+        """Send a probe; return its number."""
         number = bundle.health.probe(now)
         bundle.send_control(frames.Probe(number), now)
         self._touch(bundle)
@@ -772,7 +772,7 @@ class FederationCore:
         bundle.health.heard(now)
         if was_suspect:
             self._events.append(BundleSuspected(bundle, 0.0))
-            self._schedule_check(bundle, now)  # when it counts again
+            self._schedule_check(bundle, now)  # at the end of the trial
 
     def _schedule_check(self, bundle: Bundle, now: float) -> None:
         if not bundle.is_closed:
@@ -780,9 +780,9 @@ class FederationCore:
             self._has_new_deadline = True
 
     def _tell_changes(self, now: float) -> None:
-        """Say which neighbours can be reached now and could not before, or the other way round, and which by other ways."""
+        """Report the neighbours whose reachability or usable bundles changed."""
         if self.lines.events:
-            return  # they say first which lines have come and gone; then this is called again
+            return  # events of connections come first; then this is called again
         for neighbour in self.lines.neighbours.values():
             usable = neighbour.usable(now)
             if usable == neighbour.was_usable:

@@ -1,11 +1,8 @@
-"""The effective rules of a gateway as plain tables, for ``iris gateway --check`` and for status.
+"""Descriptions of a gateway's rules: as tables, as an explanation of one use, and as the difference of two settings.
 
-The explanation of what would become of a use of another cloud, for `iris federation explain` (docs/design.md 15.19).
-
-A gateway looks the way up as a request would go it, without sending anything, and tells each step. It is asked by a node of its
-own cloud, so nothing here is hidden.
-
-The difference between two settings of a gateway, for loading them anew while it runs.
+`describe` returns the effective rules for ``iris gateway --check`` and for status. `explain` follows the path of a request to
+another cloud without sending the request, for `iris federation explain` (docs/design.md 15.19); only nodes of the own cloud can
+ask, so nothing is hidden. `diff` compares two settings for a reload.
 """
 
 from __future__ import annotations
@@ -33,11 +30,11 @@ if TYPE_CHECKING:
     from iris_py.federation.rules import ExportRule, ImportRule
     from iris_py.federation.settings import FederationSettings
 
-    #: A rule, and the alias of the neighbour that it is for.
+    #: A rule, and the alias of the neighbour concerned.
     ExportFor: TypeAlias = tuple[str, ExportRule]
     ImportFor: TypeAlias = tuple[str, ImportRule]
 
-#: Keys of ``[gateway]`` that count when a gateway starts, and not when it loads its file anew.
+#: Keys of ``[gateway]`` that apply only at the start of a gateway, not after a reload.
 AT_START: Final = ("identity_file", "listen", "metrics", "congestion")
 
 
@@ -45,44 +42,44 @@ AT_START: Final = ("identity_file", "listen", "metrics", "congestion")
 class Changes:
     """The difference between two settings.
 
-    A rule is the same one if it has the same kind and the same names outside; what else it says may change.
+    Rules with the same kind and the same exported names are the same rule, possibly with changed options.
     """
 
     gateway: tuple[str, ...] = ()
-    """The keys of ``[gateway]`` that have changed."""
+    """The changed keys of ``[gateway]``."""
     clouds_added: tuple[str, ...] = ()
     """New aliases."""
     clouds_removed: tuple[str, ...] = ()
-    """Aliases that are gone: all links to these neighbours end."""
+    """Removed aliases: all links to these neighbours end."""
     clouds_changed: tuple[str, ...] = ()
-    """Aliases whose addresses, limit or price have changed."""
+    """Aliases with a changed address, limit or price."""
     keys_added: tuple[tuple[str, bytes], ...] = ()
-    """New keys of neighbours that were there, with their aliases."""
+    """New keys of existing neighbours, with their aliases."""
     keys_removed: tuple[tuple[str, bytes], ...] = ()
-    """Keys that are gone of neighbours that stay: links whose other side has shown such a key end."""
+    """Removed keys of remaining neighbours: links of peers that have shown such a key end."""
     exports_added: tuple[ExportFor, ...] = ()
-    """Exports that are new."""
+    """New exports."""
     exports_removed: tuple[ExportFor, ...] = ()
-    """Exports that are gone, each as the old rule."""
+    """Removed exports, as the old rules."""
     exports_changed: tuple[ExportFor, ...] = ()
-    """Exports of other uses, limits or local names, each as the new rule."""
+    """Exports with changed uses, limits or local names, as the new rules."""
     imports_added: tuple[ImportFor, ...] = ()
-    """Imports that are new."""
+    """New imports."""
     imports_removed: tuple[ImportFor, ...] = ()
-    """Imports that are gone, each as the old rule."""
+    """Removed imports, as the old rules."""
     imports_changed: tuple[ImportFor, ...] = ()
-    """Imports under another local name, or in another order of clouds, each as the new rule."""
+    """Imports with a changed local name or order of clouds, as the new rules."""
 
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) for each in fields(self))
 
     @property
     def needs_restart(self) -> tuple[str, ...]:
-        """The keys of ``[gateway]`` that have changed and count at the next start only."""
+        """The changed keys of ``[gateway]`` that apply only after a restart."""
         return tuple(key for key in self.gateway if key in AT_START)
 
     def summary(self) -> dict[str, object]:
-        """Return what has changed as JSON has it, without keys: for the log and the audit."""
+        """Return the changes as JSON values, without keys, for the log and the audit."""
         summary: dict[str, object] = {
             "gateway": list(self.gateway),
             "clouds_added": list(self.clouds_added),
@@ -101,7 +98,7 @@ class Changes:
 
 
 def diff(old: FederationSettings, new: FederationSettings) -> Changes:
-    """Return what is different in new settings."""
+    """Return the difference between two settings."""
     stayed = [alias for alias in new.clouds if alias in old.clouds]
     keys = [(alias, old.clouds[alias].keys, new.clouds[alias].keys) for alias in stayed]
     exports, old_exports = _exports_by_name(new), _exports_by_name(old)
@@ -135,7 +132,7 @@ def diff(old: FederationSettings, new: FederationSettings) -> Changes:
 
 
 def _plain_export(rule: ExportRule) -> ExportRule:
-    """Return an export without what does not matter to one of its neighbours: its place, and who else may use it."""
+    """Return an export without the parts irrelevant to one neighbour: its position and the other clouds."""
     return replace(rule, number=0, clouds=())
 
 
@@ -151,24 +148,24 @@ def _names(rules: Sequence[tuple[str, ExportRule]] | Sequence[tuple[str, ImportR
     return [f"{rule.outside}@{alias}" for alias, rule in rules]
 
 
-#: The uses by which a name is looked at: who asks for a cluster means requests, for topics one of both.
+#: The uses behind a question for a name: requests for a cluster, subscribe or publish for topics.
 _MEANT: Final = {"cluster": frozenset(("request",)), "topic": frozenset(("subscribe", "publish"))}
 
 
 def explain(core: FederationCore, alias: str, name: str, now: float, members: Mapping[Bundle, int | None]) -> dict[str, Any]:
-    """Return what would become of a use, as plain values.
+    """Explain the path of a use of another cloud, as plain values.
 
     Args:
-        core: What is said to other clouds.
+        core: The federation core.
         alias: The cloud.
         name: The cluster or topic there.
         now: The time.
-        members: How many members the cluster has, as the lines that were asked have told; None before they did.
+        members: The member counts reported over each bundle; None before the report.
 
     Returns:
-        ``goes``: whether it would go now; ``reason``: why not, empty otherwise; ``imports``: the rules of the own file;
-        ``ways``: the gateways of the other cloud, each with its entry and whether it would carry the use; ``dials``: what came
-        of dials that have no connection now.
+        ``goes``: whether the use would succeed now; ``reason``: the obstacle, or empty; ``imports``: the rules in the own file;
+        ``ways``: the gateways of the other cloud with their entries and obstacles; ``dials``: the results of dials that have no
+        connection now.
     """
     neighbour = core.lines.neighbours.get(alias)
     found: dict[str, Any] = {"goes": False, "reason": "", "imports": [], "ways": [], "dials": []}
@@ -196,7 +193,7 @@ def explain(core: FederationCore, alias: str, name: str, now: float, members: Ma
 
 
 def _way(neighbour: Neighbour, bundle: Bundle, kind: str, name: str, now: float) -> dict[str, Any]:
-    """Return whether one gateway of the other cloud would carry it."""
+    """Describe one gateway of the other cloud and its obstacle to the use."""
     offer = neighbour.offers.get(bundle)
     number = next(number for number, its in KINDS.items() if its == kind)
     entry = None if offer is None else offer.find(number, name)
@@ -237,7 +234,7 @@ def _obstacle(bundle: Bundle, offer: Offer | None, entry: Entry | None, now: flo
 
 
 def _judge(neighbour: Neighbour, ways: list[dict[str, Any]], dials: list[dict[str, Any]]) -> tuple[bool, str]:
-    """Return whether a use would go, and why not."""
+    """Return whether a use would succeed, and the obstacle otherwise."""
     if any(not way["obstacle"] for way in ways):
         return True, ""
     if not ways:
@@ -249,29 +246,29 @@ def _judge(neighbour: Neighbour, ways: list[dict[str, Any]], dials: list[dict[st
 
 @dataclass(frozen=True, slots=True)
 class RuleRow:
-    """One rule, as it is for one neighbour."""
+    """One rule, as seen by one neighbour."""
 
     kind: str
     """``cluster`` or ``topic``."""
     outside: str
-    """The names on the line."""
+    """The exported names."""
     local: str
-    """The names in the own cloud; of an import without local names, as its nodes write them: ``databases@eu``."""
+    """The names in the local cloud; for an import without local names, the form ``databases@eu``."""
     uses: str
-    """The uses of an export; of an import that has local names, when they count."""
+    """The uses of an export; for an import with local names, when the import applies."""
     limits: str
-    """The limits that are set, and what else is."""
+    """The limits and other options."""
     line: int
     """The line of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class NeighbourDescription:
-    """One neighbour, and the rules for it; of each kind those first that count before the others."""
+    """One neighbour and its rules, sorted by kind and precedence."""
 
     alias: str
     keys: tuple[str, ...]
-    """Its public keys, as text."""
+    """The public keys, as text."""
     links: str
     """The connections, in words."""
     exports: tuple[RuleRow, ...]
@@ -279,7 +276,7 @@ class NeighbourDescription:
 
 
 def describe(settings: FederationSettings) -> tuple[NeighbourDescription, ...]:
-    """Return what may cross between the own cloud and each neighbour, in the order of the file."""
+    """Return the rules for each neighbour, in the order of the file."""
     return tuple(_describe_neighbour(settings, cloud) for cloud in settings.clouds.values())
 
 
@@ -347,7 +344,7 @@ def _describe_limits(rule: ExportRule) -> str:
 
 
 def _describe_place(rule: ImportRule, alias: str) -> str:
-    """Return when a mapped import counts, and at which place of several clouds."""
+    """Return when a mapped import applies, and its place among several clouds."""
     if not rule.local:
         return ""
     if rule.kind == "topic":

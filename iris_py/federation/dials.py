@@ -1,9 +1,8 @@
-"""The dials of a gateway to one other cloud: to several of its gateways, and to none of them twice (docs/design.md 15.93).
+"""The dials of a gateway to another cloud: to several gateways there, without a second bundle to any (docs/design.md 15.93).
 
-There is a *slot* for each bundle that is wanted. A slot dials one address after the other, leaving out those where another
-slot has a bundle, until one is to a gateway that no other slot has; behind a load balancer only the hello tells which gateway
-that is. Between tries it waits for a random time that doubles (full jitter), and is short again once a bundle has lived for a
-while.
+A *slot* stands for one wanted bundle. A slot dials address after address, without those in use by other slots, until a gateway
+without a bundle answers. Behind a load balancer, only the hello tells which gateway has answered. Between tries the slot waits
+for a random time with a doubling bound (full jitter); a bundle that lived for a while resets the bound.
 """
 
 from __future__ import annotations
@@ -17,44 +16,44 @@ if TYPE_CHECKING:
     from iris_overlay.environment import Rng
     from iris_py.federation.bundle import Bundle
 
-#: The first wait is below this (seconds), and each further one below twice as much. Too small: a cloud that is down is dialled
-#: for nothing; too large: a gateway that has restarted is found late.
+#: The bound of the first wait (seconds); each further bound is twice the last. Too small: a cloud that is down is dialled in
+#: vain; too large: a restarted gateway is found late.
 BACK_OFF_S_MIN = 0.1
-#: No wait is above this. Too small: as above; too large: a line that was cut for long heals so much later.
+#: The largest bound of a wait (seconds). Too small: as above; too large: a cloud link cut for long recovers late.
 BACK_OFF_S_MAX = 5.0
-#: A bundle that has lived for so long (seconds) was no accident: its slot begins with short waits again.
+#: The lifetime (seconds) of a bundle after which its slot starts again with short waits.
 LIFE_S = 60.0
-#: Mean wait (seconds) of a slot that has found a gateway to which there is a bundle already: behind a load balancer, the next
-#: dial may come to another gateway. It doubles up to the second one. Too small: handshakes for nothing; too large: the other
-#: gateway, or a gateway that starts later, is found late.
+#: Mean wait (seconds) of a slot after an answer by a gateway that already has a bundle: behind a load balancer, the next dial
+#: may reach another gateway. The mean doubles up to DUPLICATE_S_MAX. Too small: useless handshakes; too large: another gateway,
+#: or a gateway started later, is found late.
 DUPLICATE_S_MIN = 0.5
 DUPLICATE_S_MAX = 15.0
-#: No pause is longer than this many mean pauses: an exponential distribution has no end.
+#: The longest pause, in mean pauses: an exponential distribution has no end.
 PAUSES_MAX = 3.0
-#: The wait (seconds) of a slot while another one dials the only address that is left.
+#: The wait (seconds) of a slot while another slot dials the only remaining address.
 TURN_S = 0.5
 
 
 def draw_pause(mean_s: float, rng: Rng) -> float:
-    """Draw a pause (seconds) from an exponential distribution, for dials to an address that may be a load balancer.
+    """Draw a pause (seconds) from an exponential distribution, for dials to a possible load balancer.
 
-    Such pauses have no rhythm. Two gateways that dial a round-robin load balancer in one rhythm take turns, and each is led to
-    the gateway that the other one needs.
+    Random pauses have no rhythm. Two gateways that dial a round-robin load balancer in the same rhythm would take turns, and
+    each would always reach the gateway needed by the other.
     """
     return mean_s * min(PAUSES_MAX, -math.log(1.0 - rng.random()))
 
 
 class Slot:
-    """One bundle that is wanted.
+    """One wanted bundle.
 
     Attributes:
-        address: Where it is, or is being, dialled; empty while it waits.
-        tried: Where it was dialled last.
-        bundle: What came of it; None while there is none.
-        dial_at: When it is dialled next.
-        failures: How many tries in a row came to nothing.
-        duplicates: How many came to a gateway to which there is a bundle already, since it had a bundle last.
-        error: Why the last one did, for people.
+        address: The address being dialled, or of the bundle; empty while the slot waits.
+        tried: The address dialled last.
+        bundle: The bundle; None while the slot has none.
+        dial_at: The time of the next dial.
+        failures: Consecutive failed tries.
+        duplicates: Answers by gateways that already had a bundle, since the slot's last bundle.
+        error: The error of the last failed try, for people.
     """
 
     def __init__(self, now: float) -> None:
@@ -67,7 +66,7 @@ class Slot:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it neither has a bundle nor dials for one."""
+        """Whether the slot has no bundle and is not dialling."""
         return self.bundle is None and not self.address
 
 
@@ -75,13 +74,13 @@ class Dials:
     """The dials to one neighbour.
 
     Args:
-        addresses: Where its gateways are; none if they dial us.
-        bundles: How many bundles are wanted.
+        addresses: The addresses of the neighbour's gateways; empty if only the neighbour dials.
+        bundles: The number of wanted bundles.
         rng: The randomness of waiting.
         now: The time.
 
     Attributes:
-        slots: One for each bundle.
+        slots: One slot for each bundle.
     """
 
     def __init__(self, addresses: Sequence[str], bundles: int, rng: Rng, now: float) -> None:
@@ -91,7 +90,7 @@ class Dials:
         self.change(addresses, bundles, now)
 
     def change(self, addresses: Sequence[str], bundles: int, now: float) -> None:
-        """Take over other addresses, or another number of bundles. What there is, or is under way, stays while it lasts."""
+        """Change the addresses or the number of wanted bundles. Existing bundles and running dials stay while they last."""
         self._addresses = list(addresses)
         self._wanted = bundles if addresses else 0
         self.slots += [Slot(now) for _ in range(self._wanted - len(self.slots))]
@@ -99,7 +98,7 @@ class Dials:
             self.slots.remove(slot)
 
     def due(self, now: float) -> list[Slot]:
-        """Return the slots that are to be dialled now, each with its address."""
+        """Return the slots to dial now, with their addresses set."""
         due = []
         for slot in self.slots:
             if slot.is_idle and slot.dial_at <= now:
@@ -111,13 +110,13 @@ class Dials:
         return due
 
     def failed(self, slot: Slot, error: str, now: float, *, is_duplicate: bool = False) -> None:
-        """Nothing came of a dial, or its bundle has ended.
+        """Schedule the next dial of a slot after a failed dial or the end of its bundle.
 
         Args:
             slot: The slot.
-            error: Why, for people.
+            error: The reason, for people.
             now: The time.
-            is_duplicate: Whether there is another bundle to the same gateway.
+            is_duplicate: Whether another bundle to the same gateway exists.
         """
         bundle, slot.bundle, slot.tried, slot.address = slot.bundle, None, slot.address, ""
         if len(self.slots) > self._wanted:
@@ -127,7 +126,7 @@ class Dials:
             mean_s = min(DUPLICATE_S_MAX, DUPLICATE_S_MIN * 2.0 ** min(slot.duplicates, 16))
             slot.dial_at = now + draw_pause(mean_s, self._rng)
             slot.duplicates += 1
-            slot.error, slot.failures = "", 0  # who was found is well
+            slot.error, slot.failures = "", 0  # the gateway that answered works
             return
         slot.error = error
         if bundle is not None:
@@ -138,13 +137,13 @@ class Dials:
         slot.dial_at = now + self._rng.random() * min(BACK_OFF_S_MAX, BACK_OFF_S_MIN * 2.0 ** min(slot.failures, 16))
 
     def deadline(self) -> float | None:
-        """Return when a slot is to be dialled next."""
+        """Return the time of the next dial."""
         return min((slot.dial_at for slot in self.slots if slot.is_idle), default=None)
 
     def _choose_address(self) -> str:
-        """Return the next address, of those that no other slot uses if there are such; empty if another slot just dials it.
+        """Return the next address, preferably unused by other slots; empty if another slot is dialling the last candidate.
 
-        Two that dial one address at once may reach one gateway, and each would take the other's place.
+        Two simultaneous dials to one address may reach the same gateway, and each would displace the other.
         """
         used = {slot.address for slot in self.slots}
         dialled = {slot.address for slot in self.slots if slot.bundle is None}

@@ -1,4 +1,4 @@
-"""The events of :class:`iris_py.federation.core.FederationCore`, for the gateway around it."""
+"""The events of :class:`iris_py.federation.core.FederationCore`, for the surrounding gateway."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class CloudChanged:
-    """A neighbour can be reached now, or not any more."""
+    """A neighbour has become reachable or unreachable."""
 
     alias: str
     is_usable: bool
     reason: str = ""
-    """For people: why it cannot be reached, by line; empty if it can."""
+    """The faults of all cloud links, for people; empty if the neighbour is reachable."""
     is_planned: bool = False
-    """Whether its last gateways have said that they leave."""
+    """Whether the neighbour's last gateways had announced their departure."""
 
 
 @dataclass(slots=True)
 class BundleSuspected:
-    """Nothing is heard over a bundle, so it gets nothing new; or something is heard again."""
+    """A bundle has fallen silent and gets no new work, or the peer is heard again."""
 
     bundle: Bundle
     silent_s: float
-    """For how long nothing was heard, in seconds; 0 if it is heard again."""
+    """The length of the silence in seconds; 0 if the peer is heard again."""
 
 
 @dataclass(slots=True)
 class OffersChanged:
-    """The catalogues of a neighbour have changed, or the gateways that they are of, or which of these can be reached."""
+    """The catalogues of a neighbour, their gateways, or the reachability of these gateways changed."""
 
     alias: str
 
 
 @dataclass(slots=True)
 class BundleChanged:
-    """A bundle is open, or has ended."""
+    """A bundle has opened or ended."""
 
     bundle: Bundle
     reason: str
-    """Why it has ended; empty if it is open."""
+    """The reason of the end; empty for an open bundle."""
 
 
 @dataclass(slots=True)
 class UseRefused:
-    """A neighbour has asked for what it may not use, or for too much of it."""
+    """A neighbour has asked for a use that is not allowed or over a limit."""
 
     alias: str
     name: str
@@ -64,14 +64,14 @@ class UseRefused:
 
 @dataclass(slots=True)
 class RequestsReceived:
-    """Serve each of these, then call :meth:`FederationCore.reply`."""
+    """Requests to serve; answer every request with :meth:`FederationCore.reply`."""
 
     requests: list[Incoming]
 
 
 @dataclass(slots=True)
 class IncomingCancelled:
-    """Nobody waits any more for the reply to a request of a neighbour."""
+    """A neighbour has stopped waiting for the reply to a request."""
 
     request: Incoming
 
@@ -86,17 +86,17 @@ class ChannelOffer:
     bundle: Bundle
     open: Open
     rule: ExportRule
-    """The rule that allows it."""
+    """The rule that allows the channel."""
     name: str
-    """The name here; empty where the channel is for all that the rule covers."""
+    """The local name; empty for a channel to all names of the rule."""
     deadline: float
     channels: Channels
-    """Of the connection that it is to be on."""
+    """The channel table of the connection."""
 
 
 @dataclass(slots=True)
 class ChannelOpened:
-    """A channel that this side asked for is open."""
+    """The peer has accepted a channel opened here."""
 
     token: object
     end: ChannelEnd
@@ -105,30 +105,30 @@ class ChannelOpened:
 
 @dataclass(slots=True)
 class ChannelRefused:
-    """A channel that this side asked for cannot be opened."""
+    """A channel requested here cannot be opened."""
 
     token: object
     outcome: bytes
-    """As :mod:`iris_py.federation.calls` has it."""
+    """The error, as an outcome of :mod:`iris_py.federation.calls`."""
 
 
 @dataclass(slots=True)
 class ChannelWithdrawn:
-    """Nobody waits any more for the answer to a :class:`ChannelOffer`."""
+    """A neighbour has stopped waiting for the answer to a :class:`ChannelOffer`."""
 
     offer: ChannelOffer
 
 
 @dataclass(slots=True)
 class ChannelChanged:
-    """Something changed in a channel that its user may wait for."""
+    """A channel has changed; its user may be waiting for the change."""
 
     end: ChannelEnd
 
 
 @dataclass(slots=True)
 class WatchChanged:
-    """A neighbour wants to know, or does not any more, how many members a cluster here has."""
+    """A neighbour starts or stops watching the member count of a local cluster."""
 
     bundle: Bundle
     outside: str
@@ -138,7 +138,7 @@ class WatchChanged:
 
 @dataclass(slots=True)
 class CountTold:
-    """A neighbour has said how many members one of its clusters has."""
+    """A neighbour has reported the member count of one of its clusters."""
 
     alias: str
     bundle: Bundle

@@ -1,10 +1,10 @@
-"""The messages between two gateways (docs/design.md 15.95): control messages, and the heads of requests.
+"""The messages between two gateways: control messages and the heads of requests (docs/design.md 15.95).
 
-Control messages are ``type:u8`` and a msgpack array, each in a frame CONTROL. A type that is not known is counted and skipped,
-but one with the bit ``REQUIRED`` ends the bundle: whoever sends such a one cannot do without.
+A control message is ``type:u8`` and a msgpack array, in its own CONTROL frame. The receiver counts and skips unknown types, but
+ends the bundle at an unknown type with the bit ``REQUIRED``: its sender depends on the message.
 
-Requests and their answers are messages of :mod:`iris_py.wire.packets`, many to a body, under ``LINE_GROUP``. Nothing that comes
-in is believed before its size was looked at, and everything that is wrong raises :exc:`LineError`, which ends the bundle.
+Requests and replies are messages of :mod:`iris_py.wire.packets`, many to a body, under ``LINE_GROUP``. The decoders check sizes
+before contents, and raise :exc:`LineError` for any fault, which ends the bundle.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from iris_py.wire import packets
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: The group of requests on a line: no cluster has it.
+#: The group id of requests between gateways: no cluster has this id.
 LINE_GROUP = bytes(16)
 
-#: Types from here on end the bundle where they are not known.
+#: Unknown control messages of types from here on end the bundle.
 REQUIRED = 128
-#: Rules of a catalogue: as many as a file of rules may have.
+#: The largest number of rules in a catalogue: as many as a file of rules may have.
 RULES_MAX = 1024
-#: The largest control message. A catalogue of ``RULES_MAX`` rules with the longest names has as much; too large: what a
-#: neighbour sends takes long to read.
+#: The largest control message. Too small: a catalogue of ``RULES_MAX`` rules with the longest names does not fit; too large:
+#: reading a neighbour's message takes long.
 CONTROL_BYTES_MAX = 256 * 1024
-#: Bytes of a name of a cluster or topic.
+#: The longest name of a cluster or topic.
 NAME_BYTES_MAX = 255
-#: Bytes of what a channel is opened with: headers of the application (4 KiB), and what the pattern needs.
+#: The longest options of a channel: the application's headers (4 KiB) and the pattern's details.
 OPTIONS_BYTES_MAX = 16 * 1024
-#: Numbers of channels are below; each side counts those that it opens.
+#: Channel numbers are below this bound; both gateways count their own channels.
 CHANNEL_NUMBERS = 1 << 63
 
-# Of a cluster or of topics: the kinds of rules.
+# The kinds of rules: for a cluster or for topics.
 CLUSTER, TOPIC = 0, 1
 
-# What may be done with what is exported.
+# The uses that an export can allow.
 ALLOW_REQUEST, ALLOW_SURVEY, ALLOW_BROADCAST, ALLOW_TUNNEL, ALLOW_SUBSCRIBE, ALLOW_PUBLISH, ALLOW_BLOCK = (
     1 << n for n in range(7)
 )
 
-# What a channel is for.
+# The kinds of channels.
 SUBSCRIBE, PUBLISH, SURVEY, TUNNEL = range(4)
-#: What each of them needs to be allowed to; PUBLISH may be a broadcast, too.
+#: The uses that allow a channel of a kind; a PUBLISH channel may also carry broadcasts.
 NEEDED = {
     SUBSCRIBE: ALLOW_SUBSCRIBE,
     PUBLISH: ALLOW_PUBLISH | ALLOW_BROADCAST,
@@ -65,14 +65,14 @@ class LineError(Exception):
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """A rule as a neighbour is told of it: the names that it may use, and for what."""
+    """A rule in a catalogue: the names that the neighbour may use, and how."""
 
     rule: U16
-    """Its number, by which uses name it."""
+    """The number of the rule, by which channels and watches refer to the rule."""
     kind: U16
     """CLUSTER or TOPIC."""
     pattern: Name
-    """Its name outside."""
+    """The exported name or pattern."""
     allow: U16
     """The bits ``ALLOW_...``."""
     requests_per_s: float
@@ -81,10 +81,10 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Catalogue(msgspec.Struct, frozen=True, array_like=True):
-    """The names that a neighbour may use of ours, and no others. The first message of each side, and one after each change."""
+    """All names that the receiver may use. The first message of each gateway, sent again after each change."""
 
     version: U32
-    """Grows with each one that this process sends."""
+    """Grows with each catalogue of the sending process."""
     entries: Annotated[tuple[Entry, ...], msgspec.Meta(max_length=RULES_MAX)]
 
 
@@ -93,44 +93,44 @@ class Open(msgspec.Struct, frozen=True, array_like=True):
 
     channel: int
     connection: U16
-    """Of the bundle, on which it is."""
+    """The index, in the bundle, of the connection that carries the channel."""
     kind: U16
     """SUBSCRIBE, PUBLISH, SURVEY or TUNNEL."""
     rule: U16
     name: Name
-    """As it is exported; empty where the channel is for all that the rule covers."""
+    """The exported name; empty for a channel to all names of the rule."""
     time_left_ms: U32
     window: U32
-    """Bytes that the other side may send before any of them is taken."""
+    """The initial credit in bytes for the receiver of the message."""
     options: Options
-    """Details that the pattern needs, as its two ends understand them: gateways pass them on."""
+    """The pattern's details for the two ends; gateways in between pass them on unread."""
     headers: Options
-    """The headers of the application, encoded."""
+    """The application's headers, encoded."""
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True):
-    """A channel is open."""
+    """Accept a channel."""
 
     channel: int
     window: U32
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True):
-    """A channel cannot be opened."""
+    """Refuse a channel."""
 
     channel: int
     outcome: Options
-    """Why, as :mod:`iris_py.federation.calls` has outcomes."""
+    """The error, as an outcome of :mod:`iris_py.federation.calls`."""
 
 
 class Withdrawn(msgspec.Struct, frozen=True, array_like=True):
-    """Nobody waits any more for a channel that is being opened."""
+    """Withdraw the request for a channel: the caller has stopped waiting."""
 
     channel: int
 
 
 class Watch(msgspec.Struct, frozen=True, array_like=True):
-    """Tell, or do not tell any more, how many members a cluster has."""
+    """Start or stop reporting the member count of a cluster."""
 
     rule: U16
     name: Name
@@ -138,21 +138,21 @@ class Watch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Count(msgspec.Struct, frozen=True, array_like=True):
-    """The number of the members of a cluster."""
+    """The member count of a cluster."""
 
     name: Name
     members: U32
 
 
 class Going(msgspec.Struct, frozen=True, array_like=True):
-    """This gateway drains: nothing new, please."""
+    """The sending gateway drains: start nothing new with this gateway."""
 
 
 class Quiet(msgspec.Struct, frozen=True, array_like=True):
-    """Nothing that this side has asked for is under way over the bundle any more, and nothing new will be: you may end it.
+    """The receiver, a draining gateway, may end the bundle: the sender has no request under way and will send no new one.
 
-    Said once, after :class:`Going`. Requests may still be on their way when their gateway says that it goes, and large ones
-    may be behind anything that an echo of that could show.
+    Sent once, in answer to :class:`Going`. An echo could not prove as much, because requests may be on their way when the
+    gateway announces its departure, and large requests travel on other connections.
     """
 
 
@@ -170,7 +170,7 @@ class Echo(msgspec.Struct, frozen=True, array_like=True):
 
 Control: TypeAlias = Catalogue | Open | Opened | Refused | Watch | Count | Going | Quiet | Probe | Echo | Withdrawn
 
-#: Their types.
+#: The wire types of control messages.
 _TYPES: dict[type[Control], int] = {
     Catalogue: 1,
     Open: 2,
@@ -190,15 +190,15 @@ _decoders = {number: msgspec.msgpack.Decoder(type_) for type_, number in _TYPES.
 
 
 def encode_control(message: Control) -> bytes:
-    """Return a control message as bytes."""
+    """Return the bytes of a control message."""
     return bytes((_TYPES[type(message)],)) + _encoder.encode(message)
 
 
 def decode_control(data: bytes) -> Control | None:
-    """Read a control message; None if its type is not known and may be skipped.
+    """Read a control message; return None for an unknown type that may be skipped.
 
     Raises:
-        LineError: It is malformed, too large, or of an unknown type that may not be skipped.
+        LineError: The message is malformed, too large, or of an unknown type with ``REQUIRED``.
     """
     if not data or len(data) > CONTROL_BYTES_MAX:
         raise LineError("a control message of a wrong size")
@@ -220,12 +220,12 @@ def decode_control(data: bytes) -> Control | None:
 
 
 def decode_request(payload: bytes) -> Call:
-    """Read a request of the other side: a call as nodes say it to their gateway, whose name is that outside.
+    """Read a neighbour's request: a call in the format between node and gateway, with the exported cluster name.
 
-    It names no rule: only the most specific one for its name counts, as the exporter has them when it comes.
+    The request names no rule: the exporter applies its most specific rule for the name at arrival.
 
     Raises:
-        LineError: It is malformed.
+        LineError: The request is malformed.
     """
     call = decode_call(payload)
     if call is None or not call.name or call.op != Op.REQUEST:
@@ -234,24 +234,24 @@ def decode_request(payload: bytes) -> Call:
 
 
 def encode_message(kind: int, number: int, argument: int, head: bytes, payload: Sequence[bytes]) -> list[bytes]:
-    """Return the parts of a message of a line: a REQUEST, a REPLY or a CANCEL.
+    """Return the parts of a REQUEST, a REPLY or a CANCEL between gateways.
 
     Args:
-        kind: Which of them.
-        number: That of the request.
-        argument: Of a REQUEST, the time that is left.
-        head: Of a REQUEST, the headers of the application, encoded.
-        payload: In parts.
+        kind: REQUEST, REPLY or CANCEL.
+        number: The number of the request.
+        argument: The time left in milliseconds, for a REQUEST.
+        head: The application's headers, encoded, for a REQUEST.
+        payload: The payload, in parts.
     """
     size = sum(map(len, payload))
     return [packets.MESSAGE.pack(kind, 0, len(head), size, number, argument), head, *payload]
 
 
 def decode_messages(record: bytes, start: int, stop: int) -> list[tuple[int, int, int, bytes, bytes]]:
-    """Read the messages of a body: kind, number, argument, head and payload of each.
+    """Return kind, number, argument, head and payload of each message in a body.
 
     Raises:
-        LineError: One is cut off, or there are more than a body may have.
+        LineError: A message is cut off, or the body has too many messages.
     """
     messages = []
     unpack, size = packets.MESSAGE.unpack_from, packets.MESSAGE_BYTES

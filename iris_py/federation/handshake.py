@@ -1,10 +1,10 @@
-"""The first bytes between gateways of two clouds (docs/design.md 15.2, 15.3).
+"""The handshake between gateways of two clouds, and the hello inside (docs/design.md 15.2, 15.3).
 
-They are those of a link (:mod:`iris_py.link.handshake`) with another magic, the name of a pair of keys in the place of the id
-of a secret, and Noise KK, under which each side shows that it holds the key of its cloud. So nothing is signed: in its first
-record an initiator says its hello alone.
+The handshake is that of a link (:mod:`iris_py.link.handshake`) with another magic, the id of a pair of keys in place of the id
+of a secret, and Noise KK, which proves to both gateways that the peer holds the key of its cloud. So nothing is signed, and an
+initiator's first record holds the hello alone.
 
-The hello: a gateway says in it what the gateway of another cloud has to know of it (docs/design.md 15.4).
+In the hello, a gateway describes itself to the gateway of another cloud (docs/design.md 15.4).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from iris_security import CloudKey
 
-#: Largest hello, encoded. Too small: later versions can add nothing to it; too large: the handshake has no room for it.
+#: Largest encoded hello. Too small: later versions can add nothing; too large: a hello does not fit into the handshake.
 HELLO_BYTES_MAX: Final = 2048
 GATEWAY_ID_BYTES: Final = 16
 BUNDLE_ID_BYTES: Final = 8
-#: Of one bundle. Too small: one lost packet holds up more of what is under way; too large: sockets for nothing.
+#: Connections of one bundle. Too small: one lost packet holds up more traffic; too large: useless sockets.
 CONNECTIONS_MAX: Final = 8
-#: Characters of a name, and of a zone. Too small: names are cut down by their owners; too large: they fill logs.
+#: Characters of a name or zone. Too small: owners have to shorten names; too large: names fill logs.
 NAME_LENGTH_MAX: Final = 64
 
 _INT64_MAX: Final = (1 << 63) - 1
@@ -35,40 +35,40 @@ _Text = Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)]
 
 
 class HelloError(Exception):
-    """A hello that no gateway says. It ends the connection."""
+    """A hello of no gateway. Ends the connection."""
 
 
 class LineHello(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a hello, a map of msgpack; those that a newer version adds are ignored."""
+    """The fields of a hello, a msgpack map; a receiver ignores the fields of newer versions."""
 
     gateway: Annotated[bytes, msgspec.Meta(min_length=GATEWAY_ID_BYTES, max_length=GATEWAY_ID_BYTES)]
-    """The id of the gateway: random bytes of its process."""
+    """The id of the gateway: random bytes of the process."""
     bundle: Annotated[bytes, msgspec.Meta(min_length=BUNDLE_ID_BYTES, max_length=BUNDLE_ID_BYTES)] = bytes(BUNDLE_ID_BYTES)
-    """The id of the bundle of connections that this one is of: random bytes of the initiator. A responder's is zero: it
-    does not know yet."""
+    """The id of the connection's bundle: random bytes of the initiator. Zero from a responder, which does not know the bundle
+    yet."""
     index: Annotated[int, msgspec.Meta(ge=0, lt=CONNECTIONS_MAX)] = 0
-    """The number of this connection in its bundle, as the initiator counts."""
+    """The index of the connection in the bundle, as numbered by the initiator."""
     count: Annotated[int, msgspec.Meta(ge=1, le=CONNECTIONS_MAX)] = 1
-    """Connections of the bundle, as the initiator will have them."""
+    """The number of connections planned by the initiator."""
     name: _Text = ""
-    """The name that the cloud has for itself; for logs alone."""
+    """The cloud's own name; only for logs."""
     zone: _Text = ""
-    """The zone of the gateway; empty if it is not known."""
+    """The zone of the gateway; empty if unknown."""
     max_message_bytes: Annotated[int, msgspec.Meta(ge=1, le=_INT64_MAX)]
-    """The largest message that the gateway takes."""
+    """The largest message accepted by the gateway."""
     time_ms: Annotated[int, msgspec.Meta(ge=0, le=_INT64_MAX)] = 0
-    """The clock of the gateway, milliseconds since the epoch; 0 if it does not say. It serves to log a difference, and nothing
-    is decided by it."""
+    """The gateway's clock, in milliseconds since the epoch; 0 if undisclosed. Serves only to log the difference between
+    clocks."""
 
 
 _decoder = msgspec.msgpack.Decoder(LineHello)
 
 
 def encode_hello(hello: LineHello) -> bytes:
-    """Return a hello as bytes.
+    """Return the bytes of a hello.
 
     Raises:
-        HelloError: It is none that the other side would take.
+        HelloError: A peer would refuse the hello.
     """
     encoded = msgspec.msgpack.encode(hello)
     decode_hello(encoded)
@@ -76,10 +76,10 @@ def encode_hello(hello: LineHello) -> bytes:
 
 
 def decode_hello(data: bytes) -> LineHello:
-    """Read a hello as it came.
+    """Parse a received hello.
 
     Raises:
-        HelloError: It is none.
+        HelloError: The hello is invalid.
     """
     if len(data) > HELLO_BYTES_MAX:
         raise HelloError("a hello over the limit")
@@ -95,44 +95,44 @@ def decode_hello(data: bytes) -> LineHello:
 
 
 MAGIC: Final = b"IRIF"
-#: The versions of all that comes after the handshake; the newest that both sides speak is taken.
+#: The versions of the protocol after the handshake; the newest common version is used.
 VERSION_MIN: Final = 1
 VERSION_MAX: Final = 1
 DEFAULT_OFFER: Final = Offer(version_min=VERSION_MIN, version_max=VERSION_MAX)
 
 
 def pairs_of(own: Iterable[CloudKey], allowed: Iterable[bytes]) -> dict[bytes, tuple[CloudKey, bytes]]:
-    """Return the keys that a responder accepts, by the names of their pairs.
+    """Return the keys accepted by a responder, by pair id.
 
     Args:
-        own: The keys of the own cloud: one, or two while it is changed.
+        own: The keys of the local cloud: one, or two during a rotation.
         allowed: The public keys of neighbours.
 
     Returns:
-        Own key and public key of the peer. The own public keys are among them, so that a handshake with ourselves is refused as
-        what it is.
+        Own key and peer's public key. The own public keys are included as peers, so that a handshake with the own cloud is
+        refused with a clear reason.
     """
     keys, publics = list(own), list(allowed)
     return {pair_id(key.public, public): (key, public) for key in keys for public in (*publics, key.public)}
 
 
 class FederationHandshake(Handshaking):
-    """The handshake between two gateways. An initiator is given its own key and that of its peer, a responder the pairs.
+    """The handshake between two gateways. An initiator needs its own key and the peer's, a responder the accepted pairs.
 
     Args:
-        hello: What this gateway says of itself, encoded. A responder's goes into its message; an initiator's goes into its
-            first record, which is the link's business.
+        hello: The encoded hello of the gateway. A responder's hello travels in its handshake message, an initiator's in the
+            link's first record.
         ephemeral_private: 32 fresh random bytes.
-        key: The key of the own cloud, of an initiator.
-        peer: The public key of the neighbour, of an initiator.
-        pairs: The keys that a responder accepts, by the names of their pairs; see :func:`pairs_of`.
-        offer: The versions and suites that this side speaks.
+        key: The local cloud's key, for an initiator.
+        peer: The neighbour's public key, for an initiator.
+        pairs: The accepted keys by pair id, for a responder; see :func:`pairs_of`.
+        offer: The offered versions and suites.
 
     Attributes:
         peer_id: The public key of the responder's cloud; for initiators, once the handshake is complete.
 
     Raises:
-        ValueError: The public key is that of the own cloud, or none of a cloud.
+        ValueError: The peer's public key is the local cloud's, or invalid.
     """
 
     magic = MAGIC
@@ -162,11 +162,11 @@ class FederationHandshake(Handshaking):
 
     @property
     def introduction(self) -> GatewayIntroduction:
-        """The part that a link keeps."""
+        """The part of the handshake kept by the link for the first record."""
         return GatewayIntroduction(self._peer_public, self._hello)
 
     def _make_noise(self, key_id: bytes, preamble: bytes) -> KnownKeysHandshake:
-        found = self._pairs.get(key_id)  # a stranger pays for more of our time than this with a pair that it knows
+        found = self._pairs.get(key_id)  # a stranger can name a valid pair and cost us more time than this lookup
         if found is None:
             raise ProtocolError("it has another key than those of our neighbours, or takes us for another cloud")
         own, self._peer_public = found
@@ -190,11 +190,11 @@ class FederationHandshake(Handshaking):
 
 
 class GatewayIntroduction:
-    """An initiator among gateways says its hello alone: that its first record opens shows which cloud it is of.
+    """An initiator's first record between gateways: the hello alone. Decrypting the record proves the initiator's cloud.
 
     Args:
-        peer_public: The public key of the cloud of the peer.
-        hello: What this gateway says of itself, encoded.
+        peer_public: The public key of the peer's cloud.
+        hello: The encoded hello of the gateway.
     """
 
     __slots__ = ("_hello", "_peer_public")
@@ -204,9 +204,9 @@ class GatewayIntroduction:
         self._hello = hello
 
     def introduce(self, handshake_hash: bytes) -> bytes:
-        """Return what an initiator says of itself in its first record."""
+        """Return the hello, for an initiator's first record."""
         return self._hello
 
     def read_introduction(self, handshake_hash: bytes, data: bytes) -> tuple[bytes, bytes]:
-        """Return the public key of the initiator's cloud, and its hello."""
+        """Return the public key of the initiator's cloud, and the initiator's hello."""
         return self._peer_public, data

@@ -1,4 +1,4 @@
-"""Sets of patterns of topics: what several want together, and fewer patterns that stand for many (docs/design.md 15.72)."""
+"""Sets of topic patterns: the union of subscribers' patterns, and fewer patterns that cover many (docs/design.md 15.72)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def intersection(one: Tokens, other: Tokens) -> Tokens | None:
-    """Return the pattern of the topics that match both of two patterns; None if there are none."""
+    """Return the pattern of the topics that match both patterns; None if no topic does."""
     both: list[str] = []
     for index in range(max(len(one), len(other))):
         if index >= len(one) or index >= len(other):
@@ -31,19 +31,19 @@ def intersection(one: Tokens, other: Tokens) -> Tokens | None:
 
 
 def covers(wide: Tokens, narrow: Tokens) -> bool:
-    """Tell whether every topic that matches the second pattern matches the first one."""
+    """Tell whether the first pattern matches every topic of the second."""
     return intersection(wide, narrow) == narrow
 
 
 def reduced(patterns: Iterable[Tokens], limit: int) -> set[Tokens]:
-    """Return at most so many patterns that match whatever some patterns match, and as little else as is easy.
+    """Return at most ``limit`` patterns that match all topics of the given patterns, and few others.
 
-    Where they are too many, those with the longest common prefix give way to that prefix and ``>``, the most of them first. So
-    what nobody wants is let through only as far as it lies beside what is wanted.
+    Beyond the limit, the patterns with the longest common prefix are replaced by the prefix and ``>``, the largest group first.
+    The unwanted topics let through lie close to wanted ones.
 
     Args:
-        patterns: What is wanted.
-        limit: How many patterns there may be, at least 1.
+        patterns: The wanted patterns.
+        limit: The largest number of patterns, at least 1.
     """
     left = set(patterns)
     if len(left) <= limit:
@@ -65,7 +65,7 @@ def reduced(patterns: Iterable[Tokens], limit: int) -> set[Tokens]:
 
 
 class Wanted:
-    """Patterns that several want, each counted."""
+    """Patterns with a count of the users of each."""
 
     def __init__(self) -> None:
         self._counts: dict[Tokens, int] = {}
@@ -77,12 +77,12 @@ class Wanted:
         return iter(self._counts)
 
     def add(self, pattern: Tokens) -> bool:
-        """Want a pattern once more; returns whether nobody did before."""
+        """Add one user of a pattern; return whether the user is the first."""
         count = self._counts[pattern] = self._counts.get(pattern, 0) + 1
         return count == 1
 
     def remove(self, pattern: Tokens) -> bool:
-        """Want a pattern once less; returns whether nobody does any more."""
+        """Remove one user of a pattern; return whether the user was the last."""
         self._counts[pattern] -= 1
         if self._counts[pattern]:
             return False

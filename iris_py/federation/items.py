@@ -1,13 +1,13 @@
-"""The messages of subscriptions and of publishing between clouds: on tunnels of nodes to gateways, and on channels of gateways.
+"""The messages of subscribers and publishers between clouds: in a node's tunnel to a gateway, and in gateways' channels.
 
-Each is one message of a tunnel or channel, and begins with its type. Who subscribes says ADD and REMOVE; the other side answers
-each ADD by ADDED, says LOST where it cannot go on, and sends ITEM messages with several publications each. Who publishes or
-broadcasts sends SAY messages of the same form, some of which are answered by SAID. GOING asks to go on elsewhere.
+A message begins with its type. A subscriber sends ADD and REMOVE. The other end answers ADD with ADDED, sends LOST when a
+pattern cannot continue, and sends ITEM messages with several publications. A publisher or broadcaster sends SAY messages of the
+same form, and receives SAID for some. GOING asks the receiver to move to another gateway.
 
-An :class:`Item` is a run: publications of one node to one topic that follow one another. Gateways look at each run once, as
-nodes do (docs/design.md 8.2), and touch the single publications in it as little as can be.
+An :class:`Item` is a batch: consecutive publications of one node to one topic. Gateways, like nodes (docs/design.md 8.2),
+handle a batch as a whole and rarely touch its single publications.
 
-Nothing that comes in is believed before its size was looked at; all that is wrong raises :exc:`ItemError`, and the stream ends.
+The decoders check sizes before contents, and raise :exc:`ItemError` for any fault, which ends the stream.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
 #: The types. Unknown ones are skipped.
 ADD, ADDED, REMOVE, LOST, ITEM, SAY, SAID, GOING = range(1, 9)
 
-#: Patterns in one message. Too small: a node that comes back takes many round trips; too large: so many are matched at once.
+#: Patterns in one message. Too small: a reconnecting node takes many round trips; too large: matching all of them takes long.
 PATTERNS_MAX: Final = 1024
-#: Bytes of a name or pattern: a byte says how many.
+#: Bytes of a name or pattern, whose length is one byte.
 NAME_BYTES_MAX: Final = 255
-#: Publications in one message. Too small: small ones cost a message each; too large: one is looked at for long.
+#: Publications in one message. Too small: small publications cost a message each; too large: one message takes long to handle.
 PUBLICATIONS_MAX: Final = 1024
-#: What who sends puts into one message, but for a publication that is larger by itself. Too small: frames cost more than
-#: payloads; too large: who waits behind it waits for all of it.
+#: The target size of a message; a single larger publication exceeds the target. Too small: frames cost more than payloads; too
+#: large: the next message waits for the whole one.
 ITEM_MESSAGE_BYTES: Final = 64 * 1024
 #: The largest outcome.
 OUTCOME_BYTES_MAX: Final = 16 * 1024
-#: flags, bytes of the topic, of the headers, publications, origin, stream, number of the first, gap before it
+#: flags, bytes of the topic, bytes of the headers, publications, origin, stream, number of the first publication, gap before it
 RECORD: Final = struct.Struct(f">BBHH{ORIGIN_BYTES}s{STREAM_BYTES}sQI")
-#: The bytes of each payload, behind the record.
+#: The length of a payload, behind the record.
 SIZE_BYTES: Final = 4
 #: The largest message: one publication of the largest size, and many small ones.
 ITEMS_BYTES_MAX: Final = (
     MESSAGE_BYTES_LIMIT + HEADERS_BYTES_MAX + ITEM_MESSAGE_BYTES + RECORD.size + SIZE_BYTES + NAME_BYTES_MAX + 1
 )
-#: The largest gap that can be said; more is as bad.
+#: The largest gap on the wire; larger gaps are clamped.
 GAP_MAX: Final = 0xFFFF_FFFF
 
-#: Flags of what is said: it is a broadcast to a cluster; an answer is wanted; nothing is sent, it is only asked whether it may.
+#: Flags of a SAY: a broadcast to a cluster; an answer is wanted; a mere question whether publishing is allowed.
 BROADCAST, ANSWERED, ASKED = 1, 2, 4
 _FLAGS: Final = BROADCAST | ANSWERED | ASKED
 
@@ -61,21 +61,21 @@ _SAID: Final = struct.Struct(f">{ORIGIN_BYTES}s{STREAM_BYTES}sQ")
 
 
 class ItemError(Exception):
-    """The other side of a stream has sent what is no message of it."""
+    """The other end of a stream has sent an invalid message."""
 
 
 class Item(msgspec.Struct, gc=False):
-    """Publications on their way between clouds: a run of them, or a broadcast, or a question.
+    """Publications on their way between clouds: a batch, a broadcast or a question.
 
     Attributes:
-        topic: The topic as the exporting cloud calls it outside; of a broadcast the cluster.
-        payloads: What was published, in order: at least one, and one of what is broadcast or answered.
-        number: The number of the first among those of its origin and stream; the others follow it.
-        origin: The node that published them: a pseudonym of 16 bytes; zeros between that node and its own gateway.
-        stream: The numbers of one origin that belong together, 4 bytes.
-        gap: How many of these were lost right before the first, as far as is known. Between them none was.
-        headers: What stands beside each payload, encoded.
-        flags: Of what is said, ``BROADCAST``, ``ANSWERED`` and ``ASKED``.
+        topic: The exported name of the topic, or of a broadcast's cluster.
+        payloads: The payloads in order: at least one, and only one for a broadcast, question or answered publication.
+        number: The number of the first publication in its origin and stream; the others have the following numbers.
+        origin: The publishing node: a pseudonym of 16 bytes; zeros between the node and its own gateway.
+        stream: The id of a number sequence of the origin, 4 bytes.
+        gap: The known number of publications lost right before the first. Within the batch, none was lost.
+        headers: The encoded headers of every payload.
+        flags: ``BROADCAST``, ``ANSWERED`` and ``ASKED``, for a SAY.
     """
 
     topic: str
@@ -89,17 +89,17 @@ class Item(msgspec.Struct, gc=False):
 
     @property
     def payload_bytes(self) -> int:
-        """The bytes of all payloads, each with its headers: what rules limit and count."""
+        """The bytes of all payloads with their headers, as limited and counted by rules."""
         return sum(map(len, self.payloads)) + len(self.payloads) * len(self.headers)
 
     @property
     def size(self) -> int:
-        """The bytes that it takes in a message at most: with the longest topic."""
+        """The size in a message, assuming the longest topic."""
         count = len(self.payloads)
         return RECORD.size + NAME_BYTES_MAX + len(self.headers) + sum(map(len, self.payloads)) + count * SIZE_BYTES
 
     def split(self, count: int) -> tuple[Item, Item]:
-        """Return the first so many publications, and the others; there are some of both."""
+        """Split into the first ``count`` publications and the rest; both parts have at least one."""
         behind = msgspec.structs.replace(self, payloads=self.payloads[count:], number=self.number + count, gap=0)
         return msgspec.structs.replace(self, payloads=self.payloads[:count]), behind
 
@@ -111,8 +111,8 @@ def encode_items(kind: int, items: Iterable[Item]) -> bytes:
     """Return an ITEM or a SAY message.
 
     Args:
-        kind: Which of them.
-        items: Of at most ``PUBLICATIONS_MAX`` publications together.
+        kind: ITEM or SAY.
+        items: Items with at most ``PUBLICATIONS_MAX`` publications together.
     """
     parts = [bytes((kind,))]
     for item in items:
@@ -132,7 +132,7 @@ def decode_items(message: bytes) -> list[Item]:
     """Read the publications of an ITEM or a SAY message; at least one.
 
     Raises:
-        ItemError: It is malformed.
+        ItemError: The message is malformed.
     """
     items: list[Item] = []
     at, end, room = 1, len(message), PUBLICATIONS_MAX
@@ -165,13 +165,13 @@ def decode_items(message: bytes) -> list[Item]:
 def count_fitting(
     payloads: Sequence[bytes], headers: bytes, room: int = PUBLICATIONS_MAX, room_bytes: int = ITEM_MESSAGE_BYTES
 ) -> int:
-    """Return how many of the payloads of a run, the first ones, go into a message.
+    """Return the number of a batch's first payloads that fit into a message.
 
     Args:
-        payloads: Those of the run.
-        headers: What stands beside each of them.
-        room: For how many publications the message has room.
-        room_bytes: For how many bytes.
+        payloads: The payloads of the batch.
+        headers: The headers of every payload.
+        room: The message's room for publications.
+        room_bytes: The message's room in bytes.
     """
     room_bytes -= RECORD.size + NAME_BYTES_MAX + len(headers)
     ends = list(accumulate(map(len, payloads[:room])))
@@ -184,11 +184,11 @@ def count_fitting(
 
 
 def encode_add(request: int, patterns: Iterable[str]) -> bytes:
-    """Return an ADD message: send what matches these patterns from now on, and say so.
+    """Return an ADD message: send the publications that match these patterns from now on, and confirm.
 
     Args:
         request: A number for the answer.
-        patterns: At most ``PATTERNS_MAX``, as the exporting cloud has them outside.
+        patterns: At most ``PATTERNS_MAX`` exported patterns.
     """
     return bytes((ADD,)) + _REQUEST.pack(request) + _encode_names(patterns)
 
@@ -197,7 +197,7 @@ def decode_add(message: bytes) -> tuple[int, list[str]]:
     """Read an ADD message: the number, and at least one pattern.
 
     Raises:
-        ItemError: It is malformed.
+        ItemError: The message is malformed.
     """
     if len(message) < 1 + _REQUEST.size:
         raise ItemError("a message that is cut off")
@@ -208,8 +208,8 @@ def encode_added(request: int, outcome: bytes) -> bytes:
     """Return an ADDED message.
 
     Args:
-        request: The number of what it answers.
-        outcome: As :mod:`iris_py.federation.calls` has it: an empty reply, or the error why they are not added.
+        request: The number of the ADD.
+        outcome: An outcome of :mod:`iris_py.federation.calls`: an empty reply, or the error.
     """
     return bytes((ADDED,)) + _REQUEST.pack(request) + outcome
 
@@ -218,7 +218,7 @@ def decode_added(message: bytes) -> tuple[int, bytes]:
     """Read an ADDED message: the number and the outcome.
 
     Raises:
-        ItemError: It is malformed.
+        ItemError: The message is malformed.
     """
     at = 1 + _REQUEST.size
     if not at < len(message) <= at + OUTCOME_BYTES_MAX:
@@ -227,7 +227,7 @@ def decode_added(message: bytes) -> tuple[int, bytes]:
 
 
 def encode_remove(patterns: Iterable[str]) -> bytes:
-    """Return a REMOVE message: nobody wants these patterns any more. At most ``PATTERNS_MAX``."""
+    """Return a REMOVE message: stop sending for these patterns. At most ``PATTERNS_MAX``."""
     return bytes((REMOVE,)) + _encode_names(patterns)
 
 
@@ -235,17 +235,17 @@ def decode_remove(message: bytes) -> list[str]:
     """Read a REMOVE message: at least one pattern.
 
     Raises:
-        ItemError: It is malformed.
+        ItemError: The message is malformed.
     """
     return _decode_names(message, 1)
 
 
 def encode_lost(pattern: str, outcome: bytes) -> bytes:
-    """Return a LOST message: nothing more comes for a pattern that was added.
+    """Return a LOST message: nothing more comes for an added pattern.
 
     Args:
-        pattern: As it was added.
-        outcome: Why.
+        pattern: The added pattern.
+        outcome: The error, as an outcome of :mod:`iris_py.federation.calls`.
     """
     return bytes((LOST,)) + _encode_name(pattern) + outcome
 
@@ -254,7 +254,7 @@ def decode_lost(message: bytes) -> tuple[str, bytes]:
     """Read a LOST message: the pattern and the outcome.
 
     Raises:
-        ItemError: It is malformed.
+        ItemError: The message is malformed.
     """
     at = 2 + (message[1] if len(message) > 1 else 0)
     if at == 2 or not at < len(message) <= at + OUTCOME_BYTES_MAX:
@@ -266,13 +266,13 @@ def decode_lost(message: bytes) -> tuple[str, bytes]:
 
 
 def encode_said(number: int, outcome: bytes, origin: bytes = bytes(ORIGIN_BYTES), stream: bytes = bytes(STREAM_BYTES)) -> bytes:
-    """Return a SAID message: what became of something that was said.
+    """Return a SAID message: the result of a SAY.
 
     Args:
-        number: The number of that, within its origin and stream.
-        outcome: The count of those that it went to, or an error, as :mod:`iris_py.federation.calls` has it.
-        origin: That; zeros for a node of the own cloud.
-        stream: That, likewise.
+        number: The number of the publication within its origin and stream.
+        outcome: The count of receivers, or an error, as an outcome of :mod:`iris_py.federation.calls`.
+        origin: The origin of the publication; zeros for a node of the own cloud.
+        stream: The stream of the publication; zeros for a node of the own cloud.
     """
     return bytes((SAID,)) + _SAID.pack(origin, stream, number) + outcome
 
@@ -281,7 +281,7 @@ def decode_said(message: bytes) -> tuple[bytes, bytes, int, bytes]:
     """Read a SAID message: origin, stream, number and outcome.
 
     Raises:
-        ItemError: It is malformed.
+        ItemError: The message is malformed.
     """
     at = 1 + _SAID.size
     if not at < len(message) <= at + OUTCOME_BYTES_MAX:
@@ -290,12 +290,12 @@ def decode_said(message: bytes) -> tuple[bytes, bytes, int, bytes]:
 
 
 def encode_count(count: int) -> bytes:
-    """Return how many something went to, for the reply in an outcome."""
+    """Encode a count of receivers as the reply of an outcome."""
     return count.to_bytes(4, "big")
 
 
 def decode_count(reply: bytes) -> int:
-    """Read how many something went to; 0 if that is not said."""
+    """Decode a count of receivers; 0 if the reply has none."""
     return int.from_bytes(reply, "big") if len(reply) == 4 else 0
 
 

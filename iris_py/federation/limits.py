@@ -1,9 +1,7 @@
-"""Limits on what one neighbour may use, by rule and over its whole line (docs/design.md 15.14).
+"""Limits and accounts of a neighbour's traffic, by rule and for the whole cloud link (docs/design.md 15.14, 15.15).
 
-The exporter's limits count. The importer knows some of them from the catalogue and keeps them as well, so that most of what
-would be refused is never sent.
-
-Accounts: what has passed between this cloud and one neighbour, by rule and direction (docs/design.md 15.15).
+The exporter's limits decide. The importer learns some limits from the catalogue and applies them as well, so that most excess
+requests are never sent. Accounts count the traffic with a neighbour by rule and direction.
 """
 
 from __future__ import annotations
@@ -19,44 +17,45 @@ if TYPE_CHECKING:
 
     from iris_py.federation.rules import ExportRule, Kind
 
-#: Whose rule it is: "export": the neighbour uses something of ours; "import": we use something of theirs.
+#: The owner of the rule: "export" for a neighbour's use of our names, "import" for our use of the neighbour's names.
 Direction: TypeAlias = Literal["export", "import"]
 
-#: Accounts of one neighbour; what is beyond is put together in one that has no pattern. Reloads leave old ones behind. Too
-#: small: rules that changed often are not told apart; too large: a neighbour that changes its catalogue for ever fills memory.
+#: Accounts of one neighbour; further rules share an account without a pattern. Reloads leave old accounts behind. Too small:
+#: frequently changed rules are not told apart; too large: a neighbour with ever new catalogues fills memory.
 ACCOUNTS_MAX: Final = 2048
-#: Reasons of drops that one account tells apart; further ones are "other". They are names in the code.
+#: Drop reasons counted separately in an account; further reasons count as "other". All reasons are names in the code.
 REASONS_MAX: Final = 32
-#: Upper bounds of the buckets of times, in seconds; there is one more above. They double: a figure is wrong by half at most.
+#: Upper bounds of the time buckets, in seconds; a last bucket is unbounded. The bounds double, so a reading is wrong by half at
+#: most.
 BUCKETS_S: Final = tuple(0.001 * 2**power for power in range(17))
-#: What a message has on the line beside its payload, as a weight: line bytes are split among rules by payload and this.
+#: The weight of a message beside its payload: link bytes are split among rules by payload and this weight.
 MESSAGE_WEIGHT_BYTES: Final = 64
-#: Money is for so many bytes.
+#: The unit of prices, in bytes.
 GIGABYTE: Final = 10**9
 
 
 class Account:
-    """Everything that has passed under one rule.
+    """The traffic under one rule.
 
     Args:
-        direction: Whose rule it is.
-        kind: Whether its names are of clusters or topics; empty for the account of all that have none of their own.
-        pattern: The names outside.
+        direction: The owner of the rule.
+        kind: Whether the names are of clusters or topics; empty for the shared account.
+        pattern: The exported pattern.
 
     Attributes:
-        direction: Likewise.
-        kind: Likewise.
-        pattern: Likewise.
-        outcomes: How many requests ended with each `Status`.
-        messages_sent: Requests, replies, publications and others that went to the neighbour.
-        messages_received: Those that came from it.
-        bytes_sent: The payloads of those that went.
-        bytes_received: And of those that came.
-        line_bytes_sent: The share of the rule in what was sent on the line, in bytes.
-        line_bytes_received: And in what was received.
-        seconds: The time that all requests took together.
-        buckets: How many requests took a time up to each of `BUCKETS_S`, and longer.
-        drops: How many messages were dropped, by reason.
+        direction: The owner of the rule.
+        kind: Whether the names are of clusters or topics; empty for the shared account.
+        pattern: The exported pattern.
+        outcomes: The number of requests by `Status`.
+        messages_sent: Requests, replies, publications and other messages sent to the neighbour.
+        messages_received: Messages received from the neighbour.
+        bytes_sent: Payload bytes sent.
+        bytes_received: Payload bytes received.
+        line_bytes_sent: The rule's share of the bytes sent on the link.
+        line_bytes_received: The rule's share of the bytes received on the link.
+        seconds: The total duration of all requests.
+        buckets: The number of requests by duration, with the bounds `BUCKETS_S`.
+        drops: The number of dropped messages by reason.
     """
 
     __slots__ = (
@@ -88,16 +87,16 @@ class Account:
         self.seconds = 0.0
         self.buckets = [0] * (len(BUCKETS_S) + 1)
         self.drops: dict[str, int] = {}
-        self._split_sent = self._split_received = 0  # the weights when line bytes were split last
+        self._split_sent = self._split_received = 0  # the weights at the last split of link bytes
 
     def ended(self, status: int, asked_bytes: int, answered_bytes: int, seconds: float) -> None:
-        """Count a request that was sent or served.
+        """Count a finished request, sent or served.
 
         Args:
             status: A `Status`.
             asked_bytes: The payload of the request.
             answered_bytes: The payload of the reply.
-            seconds: How long it took, from when it was sent or came.
+            seconds: The duration, from sending or arrival.
         """
         self.outcomes[status] += 1
         self.seconds += seconds
@@ -112,25 +111,25 @@ class Account:
             self.bytes_received += asked_bytes
 
     def refused(self, status: int) -> None:
-        """Count a request that was refused on this side, with nothing sent or served."""
+        """Count a request refused locally, without anything sent or served."""
         self.outcomes[status] += 1
 
     def sent(self, count: int, size: int) -> None:
-        """Count messages that went to the neighbour, and the bytes of their payloads together."""
+        """Count messages sent to the neighbour, and their total payload bytes."""
         self.messages_sent += count
         self.bytes_sent += size
 
     def received(self, count: int, size: int) -> None:
-        """Count messages that came from the neighbour, and the bytes of their payloads together."""
+        """Count messages received from the neighbour, and their total payload bytes."""
         self.messages_received += count
         self.bytes_received += size
 
     def dropped(self, reason: str, count: int = 1) -> None:
-        """Count messages that were dropped.
+        """Count dropped messages.
 
         Args:
-            reason: A name of the code, never a text of somebody else.
-            count: How many.
+            reason: A name from the code, never foreign text.
+            count: The number of messages.
         """
         if reason not in self.drops and len(self.drops) >= REASONS_MAX - 1:
             reason = "other"
@@ -142,10 +141,10 @@ class Account:
         return bool(self.messages_sent or self.messages_received or self.drops or any(self.outcomes))
 
     def snapshot(self, price_per_gb: float | None = None) -> dict[str, object]:
-        """Return everything for status and metrics.
+        """Return all counters for status and metrics.
 
         Args:
-            price_per_gb: The price of 10^9 bytes that are sent; None if it is not known.
+            price_per_gb: The price of 10^9 sent bytes; None if unknown.
         """
         snapshot: dict[str, object] = {
             "direction": self.direction,
@@ -167,7 +166,7 @@ class Account:
         return snapshot
 
     def _take_weights(self) -> tuple[int, int]:
-        """Return how much of what passed since the last time is of this rule, sent and received."""
+        """Return the rule's weight in the traffic since the last call, sent and received."""
         sent = self.bytes_sent + self.messages_sent * MESSAGE_WEIGHT_BYTES
         received = self.bytes_received + self.messages_received * MESSAGE_WEIGHT_BYTES
         weights = sent - self._split_sent, received - self._split_received
@@ -179,8 +178,8 @@ class Accounts:
     """The accounts of one neighbour.
 
     Attributes:
-        line_bytes_sent: Everything that was sent on its links, with what belongs to no rule.
-        line_bytes_received: And received.
+        line_bytes_sent: All bytes sent on the neighbour's links, with traffic outside of rules.
+        line_bytes_received: All bytes received on the neighbour's links, with traffic outside of rules.
     """
 
     def __init__(self) -> None:
@@ -191,26 +190,26 @@ class Accounts:
         return iter(self._accounts.values())
 
     def of_export(self, rule: ExportRule) -> Account:
-        """Return the account of an export of ours, made at its first use."""
+        """Return the account of a local export, created at first use."""
         return self._of("export", rule.kind, rule.outside)
 
     def of_import(self, kind: Kind, pattern: str) -> Account:
-        """Return the account of an entry of the neighbour's catalogue, made at its first use.
+        """Return the account of an entry in the neighbour's catalogue, created at first use.
 
         Args:
-            kind: Of the entry.
-            pattern: Its names, as they are outside.
+            kind: The kind of the entry.
+            pattern: The exported pattern.
         """
         return self._of("import", kind, pattern)
 
     def add_line_bytes(self, sent: int, received: int) -> None:
-        """Count what has passed on the links since the last time, and split it among the rules by what passed under each.
+        """Add the links' traffic since the last call, and split the bytes among the rules by their own traffic.
 
-        What passed while no rule was used (control messages, keep-alives) belongs to none.
+        Bytes sent while no rule was in use (control messages, keep-alives) are not split.
 
         Args:
-            sent: Bytes of records that were sent, with their lengths.
-            received: And received.
+            sent: Bytes of records sent, with their lengths.
+            received: Bytes of records received, with their lengths.
         """
         self.line_bytes_sent += sent
         self.line_bytes_received += received
@@ -224,10 +223,10 @@ class Accounts:
                 account.line_bytes_received += received * its_received // received_weight
 
     def snapshot(self, price_per_gb: float | None = None) -> dict[str, object]:
-        """Return everything that was counted, for status and metrics.
+        """Return all counters for status and metrics.
 
         Args:
-            price_per_gb: The price of 10^9 bytes that are sent; None if it is not known.
+            price_per_gb: The price of 10^9 sent bytes; None if unknown.
         """
         snapshot: dict[str, object] = {
             "line_bytes_sent": self.line_bytes_sent,
@@ -243,7 +242,7 @@ class Accounts:
         account = self._accounts.get(key)
         if account is not None:
             return account
-        if len(self._accounts) >= ACCOUNTS_MAX - 2:  # one for what is beyond, in each direction
+        if len(self._accounts) >= ACCOUNTS_MAX - 2:  # one shared account in each direction
             key = (direction, "", "")
             account = self._accounts.get(key)
             if account is not None:
@@ -252,26 +251,26 @@ class Accounts:
         return account
 
 
-#: A bucket holds what flows in so many seconds. Too small: what comes in bursts is refused though it is little on average; too
-#: large: the members get a burst of so many seconds at once.
+#: The capacity of a bucket, in seconds of its rate. Too small: bursts are refused despite a low average; too large: the members
+#: get a burst of as many seconds at once.
 BURST_S: Final = 1.0
-#: The longest wait that is told (seconds), also where nothing passes at all.
+#: The longest reported wait (seconds), also for a rate of zero.
 WAIT_S_MAX: Final = 3600.0
-#: The wait that is told where all places are taken: when one gets free is not known. Too small: refused callers come back in
-#: vain; too large: places stay empty.
+#: The reported wait (seconds) while all places are taken, whose end is unknown. Too small: refused callers return in vain; too
+#: large: places stay empty.
 PLACE_WAIT_S: Final = 0.05
-#: Tokens are fractions; this share of a full bucket may be missing, or who waits as long as was told comes too early.
+#: The fraction of a full bucket that rounding may take: without a tolerance, a caller that waits as told would come too early.
 _TOLERANCE: Final = 1e-9
 
 
 class TokenBucket:
-    """Tokens that flow in at a steady rate, and are taken out in lots; it begins full.
+    """Tokens that flow in at a steady rate and are taken in lots; the bucket begins full.
 
-    A lot that is larger than the bucket is given when the bucket is full, and the next one waits until that is paid off. So any
-    lot passes, and the rate holds in the long run.
+    A lot larger than the bucket is granted when the bucket is full, and the next lot waits until the debt is paid. So any lot
+    passes, and the rate holds in the long run.
 
     Args:
-        rate: Tokens per second; 0: none is ever given.
+        rate: Tokens per second; 0: no lot is ever granted.
         now: The time.
     """
 
@@ -284,7 +283,7 @@ class TokenBucket:
         self._at = now
 
     def set_rate(self, rate: float, now: float) -> None:
-        """Change the rate; what is missing from a full bucket stays missing."""
+        """Change the rate; the number of missing tokens stays."""
         self._flow(now)
         missing = self._capacity - self._tokens
         self._rate = rate
@@ -292,7 +291,7 @@ class TokenBucket:
         self._tokens = self._capacity - missing
 
     def wait_s(self, count: float, now: float) -> float:
-        """Return in how many seconds a lot would be given; 0: at once. Nothing is taken."""
+        """Return the seconds until a lot would be granted; 0: at once. Takes nothing."""
         if not self._rate:
             return WAIT_S_MAX
         self._flow(now)
@@ -300,14 +299,14 @@ class TokenBucket:
         return 0.0 if missing <= self._capacity * _TOLERANCE else min(WAIT_S_MAX, missing / self._rate)
 
     def take(self, count: float, now: float) -> float:
-        """Take a lot, if it is given at once.
+        """Take a lot, if available at once.
 
         Args:
-            count: How many tokens.
+            count: The number of tokens.
             now: The time.
 
         Returns:
-            0 if it was taken; otherwise in how many seconds it may be, and nothing was taken.
+            0 if taken; otherwise the wait in seconds, with nothing taken.
         """
         wait_s = self.wait_s(count, now)
         if not wait_s:
@@ -315,7 +314,7 @@ class TokenBucket:
         return wait_s
 
     def charge(self, count: float, now: float) -> None:
-        """Take a lot that cannot be refused any more; the next ones wait for it."""
+        """Take a lot that cannot be refused any more; later lots wait for the debt."""
         if self._rate:
             self._flow(now)
             self._tokens -= count
@@ -327,10 +326,10 @@ class TokenBucket:
 
 
 class ByteLimits:
-    """The bytes per second of a rule or of a whole line, in each direction.
+    """The bytes per second of a rule or a whole cloud link, in each direction.
 
     Args:
-        bytes_per_s: In each direction; None for no limit.
+        bytes_per_s: The rate in each direction; None for no limit.
         now: The time.
     """
 
@@ -350,12 +349,12 @@ class ByteLimits:
             self._out.set_rate(bytes_per_s, now)
 
     def wait_s(self, size: int, now: float, *, is_out: bool) -> float:
-        """Return in how many seconds a request of a size may pass, so that the answers so far are paid off, too.
+        """Return the seconds until a request may pass, when earlier replies are paid off, too.
 
         Args:
-            size: Its bytes.
+            size: Bytes of the request.
             now: The time.
-            is_out: Whether it goes out of this cloud.
+            is_out: Whether the request leaves the local cloud.
         """
         if self._in is None or self._out is None:
             return 0.0
@@ -369,7 +368,7 @@ class ByteLimits:
             bucket.charge(size, now)
 
     def take(self, size: int, now: float, *, is_out: bool) -> float:
-        """Take bytes of a stream; returns 0, or in how many seconds they may pass."""
+        """Take bytes of a stream; return 0, or the wait in seconds."""
         bucket = self._out if is_out else self._in
         return 0.0 if bucket is None else bucket.take(size, now)
 
@@ -379,18 +378,18 @@ class RuleLimits:
 
     Args:
         requests_per_s: Requests, surveys and broadcasts; None for no limit.
-        in_flight: Requests under way at once.
+        in_flight: Concurrent requests.
         bytes_per_s: Bytes of payload, in each direction; None for no limit.
-        tunnels: Tunnels open at once.
-        subscriptions: Patterns subscribed to at once.
-        line: The bytes of all rules of this neighbour; None for no limit.
-        is_import: Whether the rule is the neighbour's: requests go out of this cloud, and answers come in.
+        tunnels: Open tunnels.
+        subscriptions: Concurrent subscription patterns.
+        line: The byte limits of all rules of the neighbour; None for no limit.
+        is_import: Whether the rule is the neighbour's: requests leave the local cloud, and replies come in.
         now: The time.
 
     Attributes:
-        in_flight: How many requests are under way.
-        tunnels: How many tunnels are open.
-        subscriptions: How many patterns are subscribed to.
+        in_flight: The number of requests under way.
+        tunnels: The number of open tunnels.
+        subscriptions: The number of subscription patterns.
     """
 
     __slots__ = (
@@ -429,17 +428,17 @@ class RuleLimits:
 
     @classmethod
     def of_export(cls, rule: ExportRule, now: float, line: ByteLimits | None = None) -> RuleLimits:
-        """Return the limits of an export, for one neighbour.
+        """Return the limits of an export for one neighbour.
 
         Args:
             rule: The export.
             now: The time.
-            line: Those of the neighbour's line.
+            line: The byte limits of the neighbour's cloud link.
         """
         return cls(rule.requests_per_s, rule.in_flight, rule.bytes_per_s, rule.tunnels, rule.subscriptions, line=line, now=now)
 
     def change(self, rule: ExportRule, now: float) -> None:
-        """Take over the limits of an export that was loaded anew; what is under way stays counted."""
+        """Switch to the limits of a reloaded export; counts of running uses stay."""
         if rule.requests_per_s is None or self._requests is None:
             self._requests = None if rule.requests_per_s is None else TokenBucket(rule.requests_per_s, now)
         else:
@@ -450,10 +449,10 @@ class RuleLimits:
         self._subscriptions_max = rule.subscriptions
 
     def wait_s(self, size: int, now: float) -> float:
-        """Return in how many seconds a request of a size may begin; 0: at once. Nothing is counted.
+        """Return the seconds until a request may begin; 0: at once. Counts nothing.
 
         Args:
-            size: Bytes of its payload.
+            size: Bytes of the payload.
             now: The time.
         """
         if self.in_flight >= self._in_flight_max:
@@ -463,14 +462,14 @@ class RuleLimits:
         return wait_s if self._requests is None else max(wait_s, self._requests.wait_s(1, now))
 
     def begin_request(self, size: int, now: float) -> float | None:
-        """Count a request as under way, if the limits allow it.
+        """Count a request as under way, if the limits allow another.
 
         Args:
-            size: Bytes of its payload.
+            size: Bytes of the payload.
             now: The time.
 
         Returns:
-            None if it may begin; otherwise in how many seconds it may be tried again, and nothing was counted.
+            None if the request may begin; otherwise the wait in seconds, with nothing counted.
         """
         wait_s = self.wait_s(size, now)
         if wait_s:
@@ -484,11 +483,11 @@ class RuleLimits:
         return None
 
     def end_request(self, reply_bytes: int = 0, now: float = 0.0) -> None:
-        """Count a request as ended.
+        """Count a request as finished.
 
         Args:
-            reply_bytes: Bytes of the payload of its reply.
-            now: The time; needed where there are any.
+            reply_bytes: Bytes of the reply's payload.
+            now: The time; needed with reply bytes.
         """
         self.in_flight -= 1
         if reply_bytes:
@@ -499,12 +498,12 @@ class RuleLimits:
         """Count bytes of a publication, tunnel or survey, if the limits allow them.
 
         Args:
-            size: How many.
+            size: The number of bytes.
             now: The time.
-            is_out: Whether they go out of this cloud.
+            is_out: Whether the bytes leave the local cloud.
 
         Returns:
-            0 if they may pass; otherwise in how many seconds they may, and nothing was counted.
+            0 if the bytes may pass; otherwise the wait in seconds, with nothing counted.
         """
         wait_s = self._bytes.take(size, now, is_out=is_out)
         if wait_s:
@@ -515,12 +514,12 @@ class RuleLimits:
         return wait_s
 
     def begin_stream(self, now: float) -> float | None:
-        """Count a survey or broadcast against the requests per second; returns None, or in how many seconds it may begin."""
+        """Count a survey or broadcast against the requests per second; return None, or the wait in seconds."""
         wait_s = 0.0 if self._requests is None else self._requests.take(1, now)
         return wait_s or None
 
     def open_tunnel(self) -> bool:
-        """Count a tunnel as open, if there is a place; returns whether there was."""
+        """Count a tunnel as open, if the limit allows another; return whether it does."""
         if self.tunnels >= self._tunnels_max:
             return False
         self.tunnels += 1
@@ -531,12 +530,12 @@ class RuleLimits:
         self.tunnels -= 1
 
     def add_subscriptions(self, count: int) -> bool:
-        """Count patterns as subscribed to, if there are so many places; returns whether there were."""
+        """Count subscription patterns, if the limit allows them; return whether it does."""
         if self.subscriptions + count > self._subscriptions_max:
             return False
         self.subscriptions += count
         return True
 
     def remove_subscriptions(self, count: int) -> None:
-        """Count patterns as not subscribed to any more."""
+        """Subtract subscription patterns from the count."""
         self.subscriptions -= count

@@ -1,46 +1,46 @@
-"""The lines of one neighbour that were lost and have not come again, for operators of the side that is dialled.
+"""The cloud links of one neighbour that were lost and not replaced, for operators of the dialled gateway.
 
-The side that dials knows how many lines it wants, and sees each dial that fails. The other side knows only which lines it had.
-A gateway that restarts has a new id: so the first line from a new gateway takes the place of the line that was lost first.
+A dialling gateway knows the number of wanted links, and sees failed dials. A dialled gateway knows only its past links. A
+restarted gateway has a new id, so the first link from a new gateway replaces the link lost first.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-#: Lost lines that are remembered; then the oldest is forgotten. Too small: of a cloud with many gateways not all are told; too
-#: large: a neighbour that comes and goes with ever new ids costs memory.
+#: Remembered lost links; beyond, the oldest is forgotten. Too small: the list is incomplete for a cloud with many gateways; too
+#: large: a neighbour that reconnects with ever new ids costs memory.
 LOST_MAX: Final = 16
-#: How long one is remembered (seconds). Too small: nobody looks in time; too large: a gateway that was taken out of service by
-#: force is missed for as long.
+#: Lifetime (seconds) of an entry. Too small: the loss is forgotten before an operator looks; too large: a gateway taken out of
+#: service by force is missed for as long.
 LOST_S: Final = 3600.0
 
 
 class LostLines:
-    """The lost lines of one neighbour."""
+    """The lost links of one neighbour."""
 
     def __init__(self) -> None:
-        self._lost: dict[bytes, tuple[str, str, float]] = {}  # by gateway: its address, the reason, and when
+        self._lost: dict[bytes, tuple[str, str, float]] = {}  # by gateway: its address, the reason, and the time
 
     def add(self, gateway: bytes, address: str, reason: str, now: float) -> None:
-        """Remember a line that was lost."""
+        """Remember a lost link."""
         self._lost.pop(gateway, None)
         if len(self._lost) >= LOST_MAX:
             del self._lost[next(iter(self._lost))]
         self._lost[gateway] = address, reason, now
 
     def found(self, gateway: bytes, *, is_new: bool) -> None:
-        """There is a line to a gateway.
+        """Forget the lost link that a new link replaces.
 
         Args:
-            gateway: The gateway.
-            is_new: Whether this is the only line to that gateway.
+            gateway: The peer gateway of the new link.
+            is_new: Whether the gateway has no other link.
         """
         if self._lost.pop(gateway, None) is None and is_new and self._lost:
             del self._lost[next(iter(self._lost))]
 
     def status(self, now: float) -> list[dict[str, Any]]:
-        """Return the lost lines as plain values, the oldest loss first."""
+        """Return the lost links as plain values, the oldest loss first."""
         return [
             {"gateway": gateway.hex(), "address": address, "reason": reason, "s_ago": now - at}
             for gateway, (address, reason, at) in self._lost.items()

@@ -1,6 +1,6 @@
-"""Names of what other clouds have: ``databases@eu`` (docs/design.md 15.21).
+"""Names in other clouds, such as ``databases@eu`` (docs/design.md 15.21), and headers of tunnels to gateways (15.81).
 
-The headers by which a node tells a gateway what a tunnel to it is for (docs/design.md 15.81).
+With these headers, a node tells the gateway which use of another cloud the tunnel is for.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ __all__ = ["CLOUD_MARK", "GATEWAYS", "RESERVED_NAMES", "check_alias", "check_own
 OP_HEADER: Final = "iris-op"
 #: The name of the cluster in the other cloud.
 NAME_HEADER: Final = "iris-name"
-#: How long its caller waits for it to open, in seconds; of a survey, how long for everything.
+#: The caller's timeout in seconds: for the opening, or for a whole survey.
 TIME_HEADER: Final = "iris-time"
-#: Whether it waits for a place where all members are full.
+#: Whether to wait for a place while all members are full.
 WAITS_HEADER: Final = "iris-waits"
-#: How many replies are enough for a survey; 0: all.
+#: The number of replies that completes a survey; 0: all.
 STOP_HEADER: Final = "iris-stop"
 
-#: The options with which a channel for a tunnel is opened: one byte, in which this bit says that it waits for a place.
+#: The options byte of a tunnel's channel: this bit makes the opening wait for a place.
 WAITS: Final = 1
 
 
-#: What a cloud is called by its neighbour.
+#: The alias of a cloud.
 _ALIAS: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?", re.ASCII)
 
 
 @lru_cache(maxsize=1024)
 def split(name: str) -> tuple[str, str]:
-    """Split a name into that of a cluster or topic, and the alias of its cloud.
+    """Split a name into the name of a cluster or topic, and the alias of its cloud.
 
     Args:
-        name: As users write it; what stands behind the last ``@`` is the alias.
+        name: The name in the user's form, with the alias after the last ``@``.
 
     Returns:
-        The name there, and the alias; that is empty for a name of the own cloud.
+        The name in the cloud, and the alias, which is empty for a name of the local cloud.
 
     Raises:
-        ValueError: It is no such name; the text says what to write.
+        ValueError: The name is invalid; the text says what to write.
     """
     if not isinstance(name, str) or CLOUD_MARK not in name:
         encode_name(name)
@@ -67,14 +67,14 @@ def split(name: str) -> tuple[str, str]:
 
 
 def check_alias(alias: str, name: str = "") -> None:
-    """Refuse what no cloud can be called.
+    """Refuse an invalid alias of a cloud.
 
     Args:
-        alias: What it is to be called.
-        name: In which name that stands; empty if it stands alone.
+        alias: The alias.
+        name: The whole name with the alias, for the error; empty if the alias stands alone.
 
     Raises:
-        ValueError: It is no alias; the text says what to write.
+        ValueError: The alias is invalid; the text says what to write.
     """
     refuse_secret(f"{alias} {name}")
     if not isinstance(alias, str) or _ALIAS.fullmatch(alias) is None:
@@ -86,5 +86,5 @@ def check_alias(alias: str, name: str = "") -> None:
 
 
 def gateway_cluster(alias: str = "") -> str:
-    """Return the name of the cluster of the gateways that have a way to a cloud; without an alias, of all gateways."""
+    """Return the name of the cluster of gateways to a cloud; without an alias, of all gateways."""
     return f"{GATEWAYS}.{alias}" if alias else GATEWAYS

@@ -1,4 +1,4 @@
-"""One other cloud: the bundles to its gateways, what it lets this cloud use, and what this cloud lets it use."""
+"""One other cloud: the bundles to its gateways, its catalogues, and the exports of the local cloud to it."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from iris_py.federation.rules import ExportRule, Kind, Offer
     from iris_py.federation.settings import CloudSettings
 
-#: Rules of a neighbour whose limits are kept here: as many as its gateways together can have. Beyond, all begin anew.
+#: Cached limits of a neighbour's rules: as many as its gateways can have together. A full cache is emptied.
 IMPORT_LIMITS_MAX = 4096
-#: Rules in catalogues that a neighbour may tell at once, and per second in the long run, over all its bundles; a pattern costs
-#: some 0.1 ms. Too small: a cloud with many gateways and rules is shut out for a while after it has loaded its rules anew; too
-#: large: one that tells them again and again takes a processor for as long.
+#: Catalogue rules from a neighbour, at once and per second in the long run, over all bundles; a pattern costs some 0.1 ms. Too
+#: small: a cloud with many gateways and rules is shut out for a while after a reload; too large: repeated catalogues occupy a
+#: processor for as long.
 CATALOGUE_BURST = 32_768
 CATALOGUE_RULES_PER_S = 1024
-#: Requests and channels for names that are not exported, which a neighbour may ask for at once, and per second in the long run,
-#: over all its bundles; then its bundle ends. An honest gateway reads the catalogue and asks for such names only while a change
-#: is on its way. Too small: a cloud is cut off when an export is removed under load; too large: a hostile neighbour tries
-#: names, and costs a gateway its processor, for long.
+#: Requests and channels of a neighbour for unexported names, at once and per second in the long run, over all bundles; beyond,
+#: its bundle ends. An honest gateway reads the catalogue and asks for unexported names only while a change is on its way. Too
+#: small: a cloud is cut off when an export is removed under load; too large: a hostile neighbour guesses names, and burdens a
+#: processor, for long.
 REFUSALS_BURST = 4096
 REFUSALS_PER_S = 64
-#: Gateways of one cloud, and so bundles with it: beyond it further ones are turned away.
+#: Bundles of one neighbour, one for each of its gateways; further gateways are refused.
 BUNDLES_MAX = 64
 
 
 class _Allowance:
-    """Actions that a neighbour may take in bursts, and at a steady rate in the long run.
+    """A limit on a neighbour's actions: a burst at once, and a steady rate in the long run.
 
     Args:
-        burst: How many at once.
-        per_s: How many per second in the long run.
+        burst: The largest burst.
+        per_s: The rate per second in the long run.
         now: The time.
     """
 
@@ -53,7 +53,7 @@ class _Allowance:
         self._at = now
 
     def take(self, count: float, now: float) -> bool:
-        """Count some actions, if they are allowed now; returns whether they are."""
+        """Count actions if allowed now; return whether they are."""
         passed_s, self._at = now - self._at, now
         self._used = max(0.0, self._used - passed_s * self._per_s)
         if self._used + count > self._burst:
@@ -66,22 +66,22 @@ class Neighbour:
     """One other cloud.
 
     Args:
-        alias: What we call it.
-        settings: What the file says of it.
-        bundles: How many bundles to have where this side dials.
+        alias: The local name of the neighbour.
+        settings: The table of the neighbour in the file.
+        bundles: The number of bundles to dial.
         rng: The randomness of choices.
         now: The time.
 
     Attributes:
-        bundles: Those with an authenticated connection 0, by id.
-        offers: What each of them lets us use; of those that have said so.
-        dials: The dials to it.
-        was_usable: What was told last of :meth:`usable`.
-        export_limits: Of each of our rules, by number.
-        line_limits: Of all that passes.
-        accounts: What has passed, by rule.
-        lost: Lost lines that the neighbour had dialled.
-        incoming: Its requests that run here.
+        bundles: The bundles with an authenticated connection 0, by id.
+        offers: The received catalogues, by bundle.
+        dials: The dials to the neighbour.
+        was_usable: The last reported result of :meth:`usable`.
+        export_limits: The limits of local exports, by number.
+        line_limits: The limits of the whole cloud link.
+        accounts: The traffic by rule.
+        lost: Lost links dialled by the neighbour.
+        incoming: The number of the neighbour's requests that run here.
     """
 
     def __init__(self, alias: str, settings: CloudSettings, bundles: int, rng: Rng, now: float) -> None:
@@ -105,15 +105,15 @@ class Neighbour:
         self.dials = Dials(settings.dial, bundles, rng, now)
 
     def change(self, settings: CloudSettings, bundles: int, now: float) -> None:
-        """Take over what the file says anew; bundles that are there stay."""
+        """Switch to a reloaded table of the file; existing bundles stay."""
         self.settings = settings
         self.line_limits.set_rate(settings.bytes_per_s, now)
         self.dials.change(settings.dial, bundles, now)
 
     def set_exports(self, rules: Sequence[ExportRule], now: float) -> None:
-        """Use these rules for what it may use, from now on. Rules that stay keep their numbers, and what is counted.
+        """Replace the exports to the neighbour. Remaining rules keep their numbers and counts.
 
-        Numbers of rules that are gone are not given to others soon: what names one may be under way.
+        Numbers of removed rules are not reused soon, because messages that refer to them may be under way.
         """
         numbers = {(rule.kind, rule.outside): number for number, rule in self._exports.items()}
         kept = {key: self.export_limits[number] for key, number in numbers.items()}
@@ -136,20 +136,20 @@ class Neighbour:
 
     @property
     def exports(self) -> Sequence[ExportRule]:
-        """The rules for what it may use, with their numbers on the line."""
+        """The exports to the neighbour, with their numbers on the wire."""
         return tuple(self._exports.values())
 
     def export_for(self, kind: Kind, name: str) -> ExportRule | None:
-        """Return the rule that counts for a name outside: the most specific one, as here is now."""
+        """Return the most specific current rule for an exported name."""
         return self._tables[kind].find(name)
 
     def export_rule(self, number: int, name: str = "") -> ExportRule | None:
-        """Return the rule by its number, if it is for this neighbour.
+        """Return the rule with a number, if exported to the neighbour.
 
         Args:
-            number: As the neighbour gives it.
-            name: What it is to be used for, as that is outside. A neighbour must not choose another rule than the one that
-                counts for the name, which may allow more. Empty if it is not for one name.
+            number: The neighbour's number for the rule.
+            name: The exported name to use. The number must be of the rule that applies to the name: another rule may allow
+                more. Empty for a use without a single name.
         """
         rule = self._exports.get(number)
         if rule is None or (name and self._tables[rule.kind].find(name) is not rule):
@@ -157,7 +157,7 @@ class Neighbour:
         return rule
 
     def limits_of(self, entry: Entry, now: float) -> RuleLimits:
-        """Return the limits of a rule of the neighbour as its catalogue has them, which are those of all its gateways."""
+        """Return the limits of a rule in the neighbour's catalogues, shared by all its gateways."""
         key = entry.kind, entry.pattern
         limits = self._import_limits.get(key)
         if limits is None:
@@ -170,65 +170,65 @@ class Neighbour:
         return limits
 
     def admit_catalogue(self, rules: int, now: float) -> bool:
-        """Tell whether it may tell so many rules now."""
+        """Tell whether the neighbour may send as many catalogue rules now."""
         return self._catalogues.take(rules, now)
 
     def admit_refusal(self, now: float) -> bool:
-        """Tell whether it may ask once more for a name that is not exported to it."""
+        """Tell whether the neighbour may ask once more for an unexported name."""
         return self._refusals.take(1, now)
 
     def note_offer(self, bundle: Bundle, offer: Offer) -> None:
-        """One of its gateways has said what it lets us use."""
+        """Store the catalogue of one of the neighbour's gateways."""
         self.offers[bundle] = offer
         self._import_limits.clear()
 
     def note_opened(self, bundle: Bundle) -> None:
-        """Handle a new bundle: a lost line may be back."""
+        """Handle a new bundle, which may replace a lost link."""
         is_new = all(other is bundle for other in self.with_gateway(bundle.gateway))
         self.lost.found(bundle.gateway, is_new=is_new)
 
     def note_ended(self, bundle: Bundle, reason: str, now: float) -> None:
-        """A bundle has ended: it is missed if the other side dialled it, did not say that it leaves, and has no other one."""
+        """Note an ended bundle as lost, if dialled by a peer that did not announce its departure and has no other bundle."""
         if not (bundle.is_initiator or bundle.is_going or any(self.with_gateway(bundle.gateway))):
             self.lost.add(bundle.gateway, bundle.address or bundle.host, reason, now)
 
     def exports_any(self, kind: Kind, pattern: str) -> bool | None:
-        """Tell whether a gateway of it exports a name that a pattern matches; None while none has said anything."""
+        """Tell whether any gateway exports a name that the pattern matches; None before the first catalogue."""
         return any(offer.has_any(kind, pattern) for offer in self.offers.values()) if self.offers else None
 
     def usable(self, now: float) -> list[Bundle]:
-        """Return the bundles that new things may go over."""
+        """Return the bundles for new work."""
         return [bundle for bundle in self.bundles.values() if bundle.is_usable(now)]
 
     def is_usable(self, now: float) -> bool:
-        """Tell whether there is one."""
+        """Tell whether any bundle can get new work."""
         return any(bundle.is_usable(now) for bundle in self.bundles.values())
 
     def why_unusable(self) -> str:
-        """Return for people why no line is usable: the fault of each line, or of each failed dial."""
+        """Return the faults of all links and failed dials, for people."""
         bad = [f"{bundle.address or bundle.host} {_doubt(bundle)}" for bundle in self.bundles.values()]
         errors = {slot.address or slot.tried: slot.error for slot in self.dials.slots if slot.bundle is None and slot.error}
         bad += [f"{address}: {error}" for address, error in errors.items()]
         return "; ".join(bad) or ("it is being dialled" if self.dials.slots else "nobody there has dialled this gateway")
 
     def with_gateway(self, gateway: bytes) -> Iterator[Bundle]:
-        """Return the bundles to one process of it."""
+        """Return the bundles to one process of the neighbour."""
         return (bundle for bundle in self.bundles.values() if bundle.gateway == gateway)
 
     def choose(
         self, kind: int, name: str, allow: int, now: float, among: Container[Bundle] | None = None
     ) -> tuple[Bundle, Entry] | None:
-        """Choose the way for a new use: of two random ways that have a rule for it, the one with the shorter wait.
+        """Choose the bundle for a new use: of two random bundles with a rule for the use, the one with the shorter wait.
 
         Args:
-            kind: Of the rule.
-            name: As it is exported.
-            allow: Bits of which the rule has one.
+            kind: The kind of the rule.
+            name: The exported name.
+            allow: Bits of which the rule must have one.
             now: The time.
-            among: The bundles that come into question; None for all.
+            among: The candidate bundles; None for all.
 
         Returns:
-            The bundle and the rule of its catalogue; None if there is none, whatever :meth:`is_usable` says.
+            The bundle and its catalogue's entry; None without an entry, even if :meth:`is_usable`.
         """
         ways = [
             (bundle, entry)
@@ -246,7 +246,7 @@ class Neighbour:
         return min(ways, key=lambda way: way[0].load(), default=None)
 
     def status(self, now: float) -> dict[str, Any]:
-        """Return its state, as plain values."""
+        """Return the state of the neighbour, as plain values."""
         trips = [bundle.health.round_trip_s for bundle in self.bundles.values() if bundle.health.round_trip_s is not None]
         return {
             "is_up": self.is_usable(now),
@@ -289,7 +289,7 @@ class Neighbour:
 
 
 def _doubt(bundle: Bundle) -> str:
-    """Return why an unusable line gets nothing new."""
+    """Return why an unusable link gets no new work."""
     if bundle.is_going:
         return "leaves"
     if not bundle.is_up:

@@ -1,9 +1,7 @@
-"""The channels between gateways, from the question for one to its end (docs/design.md 15.98).
+"""The opening of channels between gateways (docs/design.md 15.98); :mod:`iris_py.federation.channels` carries their bytes.
 
-:mod:`iris_py.federation.channels` carries their bytes.
-
-The side that wants a channel chooses the connection and the number, and asks. The other side offers it to its owner, which
-accepts or refuses. A question that nobody waits for any more is withdrawn, on the same connection and so behind it.
+The opening gateway chooses the connection and the channel number, and asks. The peer offers the channel to its owner, which
+accepts or refuses. A withdrawal follows the request on the same connection, and so cannot overtake it.
 """
 
 from __future__ import annotations
@@ -32,23 +30,23 @@ if TYPE_CHECKING:
     from iris_py.federation.neighbour import Neighbour
     from iris_py.link.link import Link
 
-#: Questions of one neighbour for channels that wait for an answer. Too small: many that come at once are refused; too large: so
-#: many tasks can a neighbour cause.
+#: Unanswered channel requests of one neighbour. Too small: bursts of requests are refused; too large: a neighbour can cause as
+#: many tasks.
 OFFERS_MAX = 1024
 USES = {frames.SUBSCRIBE: "subscribe", frames.PUBLISH: "publish", frames.SURVEY: "survey", frames.TUNNEL: "tunnel"}
 
 
 @dataclass(slots=True, eq=False)
 class Opening:
-    """A channel that this side has asked for.
+    """A channel requested here and not answered yet.
 
     Attributes:
-        token: What the answer comes with.
-        bundle: Where it was asked.
-        number: Its number there.
-        channels: The table that it is in.
-        end: This side's end.
-        name: What it is to.
+        token: The key under which the answer is reported.
+        bundle: The bundle of the request.
+        number: The channel's number in the bundle.
+        channels: The channel table of the connection.
+        end: The local end.
+        name: The cluster, for errors.
     """
 
     token: object
@@ -63,10 +61,10 @@ class Openings:
     """The channels to all neighbours.
 
     Args:
-        channel_bytes: The memory of all together.
-        window_bytes: How far the window of each grows.
-        count_drop: Counts what is dropped, by reason.
-        note_busy: Is told that something is outstanding on a bundle now, so that its health is looked after more often.
+        channel_bytes: The memory of all channels together.
+        window_bytes: The largest window of a channel.
+        count_drop: Counts a dropped message under a reason.
+        note_busy: Called when a bundle becomes busy, to check its health more often.
     """
 
     def __init__(
@@ -89,7 +87,7 @@ class Openings:
         self.touched: dict[Link, None] = {}
 
     def make_channels(self, alias: str, link: Link) -> Channels:
-        """Return the table of the channels of a connection to a neighbour."""
+        """Return a channel table for a connection to a neighbour."""
         budget = self._budgets.get(alias)
         if budget is None:
             limit = min(NEIGHBOUR_CHANNEL_BYTES, self._budget.left_bytes + self._budget.used_bytes)
@@ -97,7 +95,7 @@ class Openings:
         return Channels(link, budget, self._count_drop, largest_window_bytes=self._window_bytes)
 
     def connection_opened(self, bundle: Bundle, index: int) -> None:
-        """A connection of a bundle is open."""
+        """Handle a new connection of a bundle."""
         link, channels = bundle.links[index], bundle.channels[index]
         if link is not None and channels is not None:
             self._tables[channels] = link, bundle
@@ -116,21 +114,21 @@ class Openings:
         deadline: float,
         now: float,
     ) -> Opening | None:
-        """Ask for a channel; the answer comes with the token.
+        """Request a channel; the answer is reported with the token.
 
         Args:
-            bundle: The way.
-            rule: The number of the rule, there.
-            kind: What it is for: of :mod:`iris_py.federation.frames`.
-            name: Of the cluster there; empty for topics.
-            options: What the pattern needs.
-            headers: Those of the application, encoded.
-            token: What the answer comes with.
-            deadline: Until when somebody waits.
+            bundle: The bundle to use.
+            rule: The number of the rule in the peer's catalogue.
+            kind: The kind of channel, of :mod:`iris_py.federation.frames`.
+            name: The exported name of the cluster; empty for topics.
+            options: The pattern's details.
+            headers: The application's headers, encoded.
+            token: The key under which the answer is reported.
+            deadline: The end of the wait for an answer.
             now: The time.
 
         Returns:
-            The opening, for :meth:`withdraw`; None if the answer is there already.
+            The opening, for :meth:`withdraw`; None if the answer is already queued as an event.
         """
         index = bundle.choose_connection()
         channels = bundle.channels[index]
@@ -151,7 +149,7 @@ class Openings:
         return opening
 
     def withdraw(self, opening: Opening, now: float) -> None:
-        """Nobody waits for a channel any more; no answer follows. Harmless if there was one."""
+        """Withdraw a channel request; no answer is reported. Harmless after an answer."""
         if self._forget(opening):
             opening.channels.refused(opening.number, Failure("the caller gave up"))
             opening.bundle.send_control(Withdrawn(opening.number), now)
@@ -160,7 +158,7 @@ class Openings:
     # -- channels of neighbours
 
     def accept(self, offer: ChannelOffer, now: float) -> ChannelEnd | None:
-        """Open a channel that a neighbour has asked for; None if it is not wanted, or cannot be, any more."""
+        """Open a channel requested by a neighbour; return None if the request was withdrawn or no memory is left."""
         bundle, asked = offer.bundle, offer.open
         if self._offers.pop((bundle, asked.channel), None) is None:
             return None
@@ -182,11 +180,11 @@ class Openings:
         return end
 
     def refuse(self, offer: ChannelOffer, outcome: bytes, now: float) -> None:
-        """Refuse a channel that a neighbour has asked for; harmless if it is not wanted any more.
+        """Refuse a channel requested by a neighbour; harmless after a withdrawal.
 
         Args:
-            offer: The question.
-            outcome: Why, as :mod:`iris_py.federation.calls` has it.
+            offer: The offered channel.
+            outcome: The error, as an outcome of :mod:`iris_py.federation.calls`.
             now: The time.
         """
         if self._offers.pop((offer.bundle, offer.open.channel), None) is not None:
@@ -195,10 +193,10 @@ class Openings:
     # -- in
 
     def receive_control(self, neighbour: Neighbour, bundle: Bundle, message: Control, now: float) -> None:
-        """Take what the other side of a bundle says of channels.
+        """Handle a peer's control message about channels.
 
         Raises:
-            LineError: It cannot be.
+            LineError: The message breaks the protocol.
         """
         if isinstance(message, Open):
             self._receive_open(neighbour, bundle, message, now)
@@ -220,14 +218,14 @@ class Openings:
             self._receive_withdrawn(bundle, message.channel)
 
     def receive_chunk(self, bundle: Bundle, index: int, number: bytes, data: bytes, start: int, stop: int, now: float) -> None:
-        """Take a chunk of a channel."""
+        """Pass a chunk to its channel."""
         channels = bundle.channels[index]
         if channels is not None:
             channels.round_trip_s = bundle.health.round_trip_s or 0.0
             channels.receive(number, data, start, stop, now)
 
     def connection_closed(self, bundle: Bundle, channels: Channels, reason: str) -> None:
-        """A connection has ended, and its channels with it."""
+        """Fail the channels and openings of a connection that has ended."""
         self._tables.pop(channels, None)
         for opening in [each for each in self._openings.values() if each.channels is channels]:
             self._forget(opening)
@@ -241,7 +239,7 @@ class Openings:
     # -- time
 
     def handle_timeout(self, now: float) -> None:
-        """Give up what was not answered in time; harmless if early."""
+        """Fail the channel requests without a timely answer; harmless if early."""
         for opening in self._deadlines.expired(now):
             self._openings.pop((opening.bundle, opening.number), None)
             opening.channels.refused(opening.number, Failure("no answer in time"))
@@ -257,23 +255,23 @@ class Openings:
 
     @property
     def has_output(self) -> bool:
-        """Whether :meth:`fill` would do something."""
+        """Whether :meth:`fill` has anything to send."""
         return bool(self.touched) or any(channels.has_work for channels in self._tables)
 
     @property
     def has_events(self) -> bool:
-        """Whether :meth:`events_received` would return something."""
+        """Whether :meth:`events_received` has events to return."""
         return bool(self._events) or any(channels.has_changed for channels in self._tables)
 
     def events_received(self) -> list[FederationEvent]:
-        """Take what happened, in order."""
+        """Take the events so far, in order."""
         events, self._events = self._events, []
         for channels in self._tables:
             events += [ChannelChanged(end) for end in channels.changed()]
         return events
 
     def fill(self, now: float) -> dict[Link, None]:
-        """Give the connections chunks while they have room; returns those that have something to write."""
+        """Fill the connections with chunks up to their limits; return the links with something to write."""
         touched, self.touched = self.touched, {}
         for channels, (link, bundle) in self._tables.items():
             if channels.fill(now):
@@ -284,7 +282,7 @@ class Openings:
         return touched
 
     def is_ready_for(self, link: Link) -> bool:
-        """Tell whether :meth:`fill` would give a connection something."""
+        """Tell whether :meth:`fill` has chunks for a connection."""
         return any(its is link and channels.is_ready for channels, (its, _bundle) in self._tables.items())
 
     # --
@@ -329,6 +327,6 @@ class Openings:
         bundle.touched.clear()
 
     def _forget(self, opening: Opening) -> bool:
-        """Forget a question; returns whether it was still open."""
+        """Forget a channel request; return whether the request was still open."""
         self._deadlines.cancel(opening)
         return self._openings.pop((opening.bundle, opening.number), None) is not None

@@ -1,10 +1,11 @@
-"""Rules: the names of clusters and topics that cross between two clouds, and what they are called on each side.
+"""Rules: the names of clusters and topics that cross between two clouds, and their local and exported forms.
 
-A rule has two patterns of names: *outside*, as both gateways say it on the line between them, and *local*, as the own cloud
-says it. Both have the same wildcards in the same order, so each name on one side is one name on the other. Of several rules
-for a name the most specific one counts (docs/design.md 15.11, 15.12).
+A rule has two patterns: *outside*, as used between the gateways, and *local*, as used in the local cloud. Both patterns have
+the same wildcards in the same order, so every name has exactly one counterpart. The most specific rule for a name applies
+(docs/design.md 15.11, 15.12).
 
-Catalogues: the names that a gateway lets another cloud use, made of rules here and searched for names there.
+A gateway sends its exports to a neighbour as a catalogue (`make_catalogue`), and searches the neighbour's catalogues for names
+(`Offer`).
 """
 
 from __future__ import annotations
@@ -21,46 +22,46 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Kind: TypeAlias = Literal["cluster", "topic"]
-#: How local members take part in what a stand-in serves: when none is there, or also when all are full.
+#: When a stand-in serves: when no local member exists, or also when all local members are full.
 When: TypeAlias = Literal["absent", "full"]
-#: How much a line of the audit says: totals by the minute, or every request too.
+#: The detail of the audit: totals by the minute, or also every request.
 Audit: TypeAlias = Literal["totals", "all"]
 
-#: The uses of names, each with its bit in a catalogue.
+#: The uses of names, with their bits in a catalogue.
 USES: Final = ("request", "survey", "broadcast", "tunnel", "subscribe", "publish")
-#: Those that fit each kind; the first one is the default.
+#: The uses of each kind of rule; the first use is the default.
 USES_OF: Final[dict[Kind, tuple[str, ...]]] = {"cluster": USES[:4], "topic": USES[4:]}
 
 #: Neighbours of a gateway. Too small: a full mesh of regions does not fit; too large: each costs links and 256 MiB of queues.
 CLOUDS_MAX: Final = 64
-#: Names whose rules a table remembers; all are forgotten when there are more. Too small: uses of many names look into the trie
-#: each time (some microseconds); too large: a neighbour that asks for ever new names fills memory, some 300 bytes for each.
+#: Names with a cached rule in a table; a full cache is emptied. Too small: uses of many names search the trie each time (some
+#: microseconds); too large: a neighbour with ever new names fills memory, some 300 bytes for each.
 LOOKUPS_MAX: Final = 1024
 
-#: Requests of a rule that are under way at once. Too small: a long line idles; too large: one neighbour floods the members.
+#: Concurrent requests of a rule. Too small: a long cloud link idles; too large: one neighbour floods the members.
 IN_FLIGHT_DEFAULT: Final = 1024
-#: Tunnels of a rule that are open at once. Too small: bulk jobs wait; too large: each may hold a window of bytes.
+#: Open tunnels of a rule. Too small: bulk jobs wait; too large: each tunnel may hold a window of bytes.
 TUNNELS_DEFAULT: Final = 64
-#: Patterns of a rule that a neighbour subscribes to at once. Too small: its nodes are refused; too large: each is matched.
+#: Concurrent subscription patterns of a neighbour under a rule. Too small: its nodes are refused; too large: each is matched.
 SUBSCRIPTIONS_DEFAULT: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The part that exports and imports have in common."""
+    """The common part of exports and imports."""
 
     number: int
-    """Its place among the exports, or the imports, of the file: from 0. The neighbour says exports by it."""
+    """The position among the exports, or imports, of the file, from 0. Neighbours refer to exports by number."""
     kind: Kind
     """Whether the names are of clusters or of topics."""
     outside: str
-    """The pattern of the names on the line."""
+    """The pattern of the exported names."""
     local: str
-    """The pattern of the names in the own cloud; empty for an import that has no local name."""
+    """The pattern of the names in the local cloud; empty for an import without a local name."""
     clouds: tuple[str, ...]
-    """The aliases of the neighbours that it is for, in the order of the file."""
+    """The aliases of the neighbours concerned, in the order of the file."""
     line: int = field(default=1, compare=False)
-    """The line of the file that it begins in."""
+    """The first line of the rule in the file."""
     _outside: Tokens = field(init=False, repr=False, compare=False)
     _local: Tokens = field(init=False, repr=False, compare=False)
     _has_wildcards: bool = field(init=False, repr=False, compare=False)
@@ -72,65 +73,65 @@ class Rule:
 
     @property
     def outside_tokens(self) -> Tokens:
-        """`outside`, split."""
+        """The tokens of `outside`."""
         return self._outside
 
     def to_local(self, name: str) -> str | None:
-        """Return the local name of an outside one; None if the rule is not for it."""
+        """Return the local name of an exported name; None if the rule does not match."""
         if name == self.outside and not self._has_wildcards:
             return self.local or None
         return _rename(name, self._outside, self._local)
 
     def to_outside(self, name: str) -> str | None:
-        """Return the outside name of a local one; None if the rule is not for it."""
+        """Return the exported name of a local name; None if the rule does not match."""
         return _rename(name, self._local, self._outside)
 
 
 @dataclass(frozen=True, slots=True)
 class ExportRule(Rule):
-    """Names of the own cloud that neighbours may use, and how much."""
+    """Names of the local cloud that neighbours may use, with limits."""
 
     allow: frozenset[str] = frozenset()
-    """The uses, of `USES_OF` its kind."""
+    """The allowed uses, a subset of `USES_OF` the kind."""
     requests_per_s: int | None = None
     """Requests, broadcasts and surveys per second and neighbour; None for no limit."""
     in_flight: int = IN_FLIGHT_DEFAULT
-    """Requests under way at once, per neighbour."""
+    """Concurrent requests, per neighbour."""
     bytes_per_s: int | None = None
-    """Bytes of payload per second and neighbour, each direction; None for no limit."""
+    """Bytes of payload per second, neighbour and direction; None for no limit."""
     tunnels: int = TUNNELS_DEFAULT
-    """Tunnels open at once, per neighbour."""
+    """Open tunnels, per neighbour."""
     subscriptions: int = SUBSCRIPTIONS_DEFAULT
-    """Patterns subscribed to at once, per neighbour."""
+    """Concurrent subscription patterns, per neighbour."""
     block: bool = False
-    """Whether a slow subscriber of a neighbour may stop publishers of the own cloud."""
+    """Whether a neighbour's slow subscriber may block publishers of the local cloud."""
     trace: bool = False
-    """Whether headers of tracing pass."""
+    """Whether tracing headers pass."""
     audit: Audit = "totals"
-    """Whether the audit has a line for each request."""
+    """The detail of the audit of the rule."""
 
     @property
     def allow_bits(self) -> int:
-        """`allow` as a catalogue has it: a bit for each place in `USES`."""
+        """`allow` as a bit mask for the catalogue: one bit for each place in `USES`."""
         return sum(1 << bit for bit, use in enumerate(USES) if use in self.allow)
 
 
 @dataclass(frozen=True, slots=True)
 class ImportRule(Rule):
-    """Names of neighbours that nodes of the own cloud may use: as ``name@cloud``, and under a local name if there is one."""
+    """Names of neighbours that local nodes may use: as ``name@cloud``, and under the local name if present."""
 
     when: When = "absent"
-    """For a cluster with a local name: whether the far one serves when no local member is there, or also when all are full."""
+    """For a cluster with a local name: serve when no local member exists, or also when all local members are full."""
 
 
 AnyRule = TypeVar("AnyRule", bound=Rule)
 
 
 class RuleTable(Generic[AnyRule]):
-    """The rules of one kind for one neighbour, and a quick way to the one that counts for an outside name.
+    """The rules of one kind for one neighbour, with fast lookup by exported name.
 
     Args:
-        rules: They are all of one kind, and no two of them are equally specific for any name (`find_clashes`).
+        rules: Rules of one kind, no two equally specific for any name (`find_clashes`).
     """
 
     def __init__(self, rules: Iterable[AnyRule] = ()) -> None:
@@ -142,11 +143,11 @@ class RuleTable(Generic[AnyRule]):
 
     @property
     def rules(self) -> tuple[AnyRule, ...]:
-        """All of them, the most specific first."""
+        """All rules, the most specific first."""
         return self._rules
 
     def find(self, name: str) -> AnyRule | None:
-        """Return the most specific rule for an outside name; None if there is none, or if no rule may ever match that name."""
+        """Return the most specific rule for an exported name; None without a rule, or for a name that may never cross."""
         found = self._found
         try:
             return found[name]
@@ -158,10 +159,10 @@ class RuleTable(Generic[AnyRule]):
         return rule
 
     def find_overlapping(self, pattern: str) -> list[AnyRule]:
-        """Return the rules for at least one name that a pattern matches, the most specific first.
+        """Return the rules that share a name with a pattern, the most specific first.
 
         Raises:
-            ValueError: It is no pattern; the text says what to do.
+            ValueError: The pattern is invalid; the text says how to correct the pattern.
         """
         tokens = parse_pattern(pattern)
         return [rule for rule in self._rules if overlaps(rule.outside_tokens, tokens)]
@@ -174,10 +175,10 @@ class RuleTable(Generic[AnyRule]):
 
 
 def specificity(pattern: Tokens) -> tuple[int, int, int]:
-    """Return what orders patterns from the most specific to the least: literals; exact before ``*`` before ``>``; most ``*``.
+    """Return a sort key, the most specific pattern first: most literals; exact before ``*`` before ``>``; most ``*``.
 
-    A pattern that matches a part of what another one does is before it: it has literals where the other one has wildcards, or
-    has no ``>``, or more tokens before it.
+    A pattern that matches a subset of another pattern's names sorts before the other: the subset has literals in place of
+    wildcards, no ``>``, or more tokens before the ``>``.
     """
     any_count = pattern.count(ANY_TOKEN)
     has_rest = pattern[-1:] == (ANY_REST,)
@@ -195,9 +196,9 @@ def overlaps(one: Tokens, other: Tokens) -> bool:
 
 
 def find_clashes(rules: Iterable[AnyRule]) -> list[tuple[AnyRule, AnyRule]]:
-    """Return the pairs of rules that are for the same name of the same neighbour and equally specific, so that neither counts.
+    """Return the pairs of equally specific rules for the same name of the same neighbour, which leave no rule to apply.
 
-    Each rule is named with the first one that it clashes with, in the order that they came.
+    Every clashing rule is paired with the first earlier rule in conflict.
     """
     clashes: list[tuple[AnyRule, AnyRule]] = []
     equals: dict[tuple[Kind, tuple[int, int, int]], list[tuple[AnyRule, frozenset[str]]]] = {}
@@ -213,12 +214,12 @@ def find_clashes(rules: Iterable[AnyRule]) -> list[tuple[AnyRule, AnyRule]]:
 
 
 def wildcards(pattern: Tokens) -> Tokens:
-    """Return the wildcards of a pattern, in their order."""
+    """Return the wildcards of a pattern, in order."""
     return tuple(token for token in pattern if token in (ANY_TOKEN, ANY_REST))
 
 
 def _tokens_of(name: str) -> Tokens | None:
-    """Split a name that may cross; None for one that never may."""
+    """Split a name that may cross; None for names that never may."""
     # Names of Iris and of other clouds are refused, too: a neighbour must not use the cluster of the gateways, nor reach a
     # third cloud through us.
     try:
@@ -228,7 +229,7 @@ def _tokens_of(name: str) -> Tokens | None:
 
 
 def _rename(name: str, pattern: Tokens, renamed: Tokens) -> str | None:
-    """Return what a name is called that matches a pattern; None if it does not, or if neither name may cross."""
+    """Translate a name from one pattern to another; None if the name does not match, or either name may not cross."""
     tokens = _tokens_of(name)
     taken = None if tokens is None else _take_wildcards(tokens, pattern)
     if taken is None or not renamed:
@@ -241,7 +242,7 @@ def _rename(name: str, pattern: Tokens, renamed: Tokens) -> str | None:
 
 
 def _take_wildcards(tokens: Tokens, pattern: Tokens) -> list[str] | None:
-    """Return what stands in a name for each wildcard of a pattern; None if the name does not match."""
+    """Return the text matched by each wildcard of a pattern; None if the name does not match."""
     taken: list[str] = []
     for index, part in enumerate(pattern):
         if part == ANY_REST:
@@ -261,17 +262,17 @@ NUMBERS = {name: number for number, name in KINDS.items()}
 
 
 class Offer:
-    """A catalogue that was received.
+    """A received catalogue.
 
     Args:
-        catalogue: As it came.
+        catalogue: The message.
 
     Raises:
-        LineError: It has a pattern that is none, a rate that is none, or a rule twice.
+        LineError: The catalogue has an invalid pattern, an invalid rate, or a rule twice.
 
     Attributes:
-        version: Its version.
-        entries: Its entries, by the number of the rule.
+        version: The version of the catalogue.
+        entries: The entries, by rule number.
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
@@ -284,42 +285,42 @@ class Offer:
         rules: dict[str, list[Rule]] = {kind: [] for kind in NUMBERS}
         try:
             for entry in catalogue.entries:
-                if entry.kind in KINDS:  # others are of newer versions
+                if entry.kind in KINDS:  # other kinds are of newer versions
                     rules[KINDS[entry.kind]].append(Rule(entry.rule, KINDS[entry.kind], entry.pattern, "", ()))
         except ValueError as exc:
             raise LineError("a catalogue with a pattern that is none") from exc
         self._tables = {kind: RuleTable(its) for kind, its in rules.items()}
 
     def find(self, kind: int, name: str, allow: int = 0) -> Entry | None:
-        """Return the entry for a name; None if there is none, or if it does not allow any of these uses."""
+        """Return the entry for a name; None without an entry, or if the entry allows none of the given uses."""
         rule = self._tables[KINDS[kind]].find(name)
         entry = None if rule is None else self.entries[rule.number]
         return entry if entry is not None and (not allow or entry.allow & allow) else None
 
     def has_any(self, kind: Kind, pattern: str) -> bool:
-        """Tell whether there is an entry for at least one name that a pattern matches."""
+        """Tell whether any entry shares a name with a pattern."""
         return bool(self._tables[kind].find_overlapping(pattern))
 
     @property
     def digest(self) -> str:
-        """The same text for all catalogues that let this cloud do the same, whatever the order and numbers of their rules."""
+        """A digest of the allowed uses: equal for equal catalogues, regardless of the order and numbers of rules."""
         entries = sorted(
             (each.kind, each.pattern, each.allow, each.requests_per_s, each.in_flight) for each in self.entries.values()
         )
         return blake2b(repr(entries).encode(), digest_size=4).hexdigest()
 
     def overlapping(self, pattern: str) -> list[Entry]:
-        """Return the entries for topics that have a topic in common with a pattern."""
+        """Return the entries for topics that share a topic with a pattern."""
         return [self.entries[rule.number] for rule in self._tables["topic"].find_overlapping(pattern)]
 
 
 def make_catalogue(version: int, rules: Iterable[ExportRule], block_bit: int) -> Catalogue:
-    """Return what one neighbour may use.
+    """Return the catalogue for one neighbour.
 
     Args:
-        version: Larger than that of the last one.
-        rules: The rules that are for it.
-        block_bit: What says that a slow subscriber may stop publishers.
+        version: A larger version than the last catalogue's.
+        rules: The rules for the neighbour.
+        block_bit: The bit for rules whose slow subscribers may block publishers.
     """
     entries = tuple(
         Entry(

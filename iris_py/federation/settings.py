@@ -1,6 +1,7 @@
-"""The settings of a gateway, read from the text of its ``federation.toml`` (docs/design.md 15.13; docs/federation.md).
+"""The settings of a gateway, parsed from the text of ``federation.toml`` (docs/design.md 15.13; docs/federation.md).
 
-Rules as the tables ``[[export]]`` and ``[[import]]`` of a file say them.
+:func:`parse_settings` reads the tables ``[gateway]``, ``[cloud.ALIAS]``, ``[[export]]`` and ``[[import]]``, and reports all
+mistakes together, with their lines.
 """
 
 from __future__ import annotations
@@ -37,15 +38,16 @@ if TYPE_CHECKING:
 
 __all__ = ["CloudSettings", "FederationSettings", "GatewaySettings", "check_identity", "check_secrets", "parse_settings"]
 
-#: More is a mistake: no gateway passes so many on.
+#: No gateway relays more requests per second: a larger value is a mistake.
 REQUESTS_PER_S_MAX: Final = 1_000_000
-#: All requests of one neighbour that may be under way at a gateway.
+#: The largest limit on a neighbour's concurrent requests under a rule. Too small: a busy neighbour waits; too large: its
+#: requests flood the members.
 IN_FLIGHT_MAX: Final = 65_536
-#: All channels of one neighbour.
+#: The largest limit on a neighbour's open tunnels under a rule: as many as a neighbour may have channels.
 TUNNELS_MAX: Final = 4096
-#: Too small: nodes of the neighbour are refused; too large: each publication is matched against all.
+#: Too small: nodes of the neighbour are refused; too large: every publication is matched against all patterns.
 SUBSCRIPTIONS_MAX: Final = 10_000
-#: Clouds that stand in for a cluster, one after the other: each has a rank of 3 bits, and local members have rank 0.
+#: Clouds that stand in for a cluster, in order: a rank has 3 bits, and local members have rank 0.
 STAND_INS_MAX: Final = 7
 
 _CLUSTER_KEYS: Final = ("requests_per_s", "in_flight", "tunnels")
@@ -60,10 +62,10 @@ def read_export(document: Document, number: int, values: Mapping[str, object], a
     """Read a table ``[[export]]``.
 
     Args:
-        document: It is told of mistakes.
-        number: The place of the table.
-        values: Its content.
-        aliases: Those of the neighbours.
+        document: The document, which collects mistakes.
+        number: The position of the table.
+        values: The content of the table.
+        aliases: The aliases of all neighbours.
 
     Returns:
         The rule; None if its names are wrong.
@@ -97,7 +99,7 @@ def read_export(document: Document, number: int, values: Mapping[str, object], a
 
 
 def read_import(document: Document, number: int, values: Mapping[str, object], aliases: Sequence[str]) -> ImportRule | None:
-    """Read a table ``[[import]]``; the arguments and what is returned are as for `read_export`."""
+    """Read a table ``[[import]]``; arguments and result are as for `read_export`."""
     table = Table(document, ("import", number), "[[import]]", values, _IMPORT_KEYS)
     clouds = _read_rule_clouds(table, "from", aliases)
     names = _read_names(table)
@@ -137,7 +139,7 @@ def _read_rule_clouds(table: Table, key: str, aliases: Sequence[str]) -> tuple[s
 
 
 def _read_names(table: Table) -> tuple[Kind, str, str] | None:
-    """Return the kind of a rule, its own pattern, and the one of ``as`` (empty if it is left out); None if they are wrong."""
+    """Return the kind, the pattern and the ``as`` pattern (empty if absent) of a rule; None if they are wrong."""
     kinds: list[Kind] = [kind for kind in USES_OF if kind in table]
     if len(kinds) != 1:
         has = "both cluster and topic" if kinds else "neither cluster nor topic"
@@ -179,41 +181,42 @@ def _read_uses(table: Table, kind: Kind) -> frozenset[str]:
     return frozenset(use for _index, use in uses)
 
 
-#: Of the file. Too small: 1,024 rules do not fit; too large: a file that was named by mistake is read into memory.
+#: Size of the settings file. Too small: 1,024 rules do not fit; too large: a file named by mistake is read into memory.
 FILE_BYTES_MAX: Final = 1 << 20
 #: Exports and imports together. Too small: exact rules do not fit; too large: a catalogue does not fit into its message.
 RULES_MAX: Final = 1024
-#: Exports of topics. Each is a subscription of the gateway: with more, memberships of topics give way to wider ones (8.3), and
-#: the gateway receives what nobody wants. Too small: topics have to be exported by wider patterns.
+#: Exports of topics. Each export is a subscription of the gateway: with more, topic memberships give way to wider ones (8.3),
+#: and the gateway receives unwanted messages. Too small: topics have to be exported by wider patterns.
 TOPIC_EXPORTS_MAX: Final = 128
 
-#: Bytes of the name of a cloud, which is told to neighbours. Too small: names do not fit; too large: it fills log lines.
+#: Bytes of a cloud's name, which neighbours see. Too small: names do not fit; too large: a name fills log lines.
 NAME_BYTES_MAX: Final = 64
-#: Public keys of one neighbour: the old and the new one, while it changes its key.
+#: Public keys of one neighbour: the old and the new key during a rotation.
 KEYS_MAX: Final = 2
-#: Addresses of one neighbour: one for each of its gateways, of which a cloud has so many at most.
+#: Addresses of one neighbour: one for each of its gateways, of which a cloud may have as many.
 DIAL_MAX: Final = 16
 
 #: Connections of a bundle: one for control and small requests, the others for bulk. Too small: bulk holds up requests; too
-#: large: each costs a handshake, buffers and a keep-alive.
+#: large: every connection costs a handshake, buffers and a keep-alive.
 CONNECTIONS_DEFAULT: Final = 4
 CONNECTIONS_MAX: Final = 8
-#: Bundles to different gateways of one neighbour: one may die. Too large: every gateway is linked to every other one.
+#: Bundles to different gateways of one neighbour: with two, one may die. Too large: every gateway is linked to every other.
 BUNDLES_DEFAULT: Final = 2
 BUNDLES_MAX: Final = 16
-#: A loss of 1 % at 80 ms leaves 0.22 MB/s to a connection that takes loss for congestion, and does next to nothing to BBR.
+#: With a loss of 1 % at 80 ms, a congestion control that reacts to loss leaves 0.22 MB/s to a connection; BBR hardly slows
+#: down.
 CONGESTION_DEFAULT: Final = "bbr"
 CONGESTIONS: Final = ("bbr", "cubic", "")
-#: Bytes under way on one channel at most. Too small: a long line idles (rate = window / round trip: 16 MiB are 210 MB/s at
-#: 80 ms); too large: a reader that stands still holds as much of our memory.
+#: The largest window of a channel, in bytes. Too small: long cloud links idle (rate = window / round trip: 16 MiB give 210 MB/s
+#: at 80 ms); too large: a stalled reader holds as much of our memory.
 WINDOW_BYTES_DEFAULT: Final = 16 << 20
 WINDOW_BYTES_MIN: Final = 1 << 20
 WINDOW_BYTES_MAX: Final = 256 << 20
-#: Windows of all channels of a gateway together. Too small: many channels are slow; too large: readers that all stand still
-#: fill the machine's memory.
+#: The windows of all channels of a gateway together. Too small: many channels are slow; too large: many stalled readers fill
+#: the machine's memory.
 CHANNEL_BYTES_DEFAULT: Final = 1 << 30
 CHANNEL_BYTES_MAX: Final = 64 << 30
-#: More is a mistake in the unit: 10 Tbit/s.
+#: 10 Tbit/s: a larger value is a mistake in the unit.
 BYTES_PER_S_MAX: Final = 1_250_000_000_000
 
 _GATEWAY_KEYS: Final = (
@@ -234,28 +237,28 @@ _TOP_KEYS: Final = ("gateway", "cloud", "export", "import")
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """The table ``[gateway]``. Paths are as the file has them."""
+    """The table ``[gateway]``. Paths stay as written in the file."""
 
     name: str
-    """The name that the cloud gives itself, for the logs of neighbours."""
+    """The cloud's own name, for the logs of neighbours."""
     identity_file: str
     """The file with the private key of the cloud."""
     listen: str | None = None
-    """``host:port`` for connections of neighbours; None: this gateway only dials."""
+    """``host:port`` for connections of neighbours; None: the gateway only dials."""
     audit_file: str | None = None
-    """The file for the audit; None for none."""
+    """The file for the audit; None for no audit."""
     metrics: str | None = None
-    """``host:port`` where Prometheus reads metrics; None for none."""
+    """``host:port`` for Prometheus; None for no metrics."""
     connections: int = CONNECTIONS_DEFAULT
     """Connections of each bundle, 1 to 8."""
     bundles: int = BUNDLES_DEFAULT
-    """Bundles to different gateways of each neighbour that is dialled, 1 to 16."""
+    """Bundles to different gateways of each dialled neighbour, 1 to 16."""
     congestion: Literal["bbr", "cubic", ""] = "bbr"
-    """The reaction of connections to loss; empty: as the system has it."""
+    """The congestion control of connections; empty: the system's default."""
     window_bytes: int = WINDOW_BYTES_DEFAULT
-    """Bytes under way on one channel at most, 1 to 256 MiB."""
+    """The largest window of a channel, 1 to 256 MiB."""
     channel_bytes: int = CHANNEL_BYTES_DEFAULT
-    """Windows of all channels together, in bytes, up to 64 GiB."""
+    """The windows of all channels together, in bytes, up to 64 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,39 +266,39 @@ class CloudSettings:
     """A table ``[cloud.<alias>]``."""
 
     alias: str
-    """The name of this neighbour in the own cloud."""
+    """The neighbour's name in the local cloud."""
     keys: tuple[bytes, ...]
-    """Its public key, or two while it changes."""
+    """The neighbour's public key, or two keys during a rotation."""
     dial: tuple[str, ...] = ()
-    """``host:port`` of its gateways; empty: they dial."""
+    """``host:port`` of the neighbour's gateways; empty: only the neighbour dials."""
     bytes_per_s: int | None = None
-    """Bytes per second on the line to it, each direction; 0: nothing passes; None: no limit."""
+    """Bytes per second and direction to the neighbour; 0: nothing passes; None: no limit."""
     price_per_gb: float | None = None
-    """Price of 10^9 bytes on the line to it, in any currency; None: unknown."""
+    """Price of 10^9 bytes to the neighbour, in any currency; None: unknown."""
     key_lines: tuple[int, ...] = field(default=(), compare=False)
-    """The line of each of its keys in the file."""
+    """The line of each key in the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class FederationSettings:
-    """A whole ``federation.toml``, whose parts fit together."""
+    """A complete and consistent ``federation.toml``."""
 
     path: str
-    """The file, as errors call it."""
+    """The file name for errors."""
     gateway: GatewaySettings
     clouds: Mapping[str, CloudSettings]
-    """The neighbours by their aliases, in the order of the file."""
+    """The neighbours by alias, in the order of the file."""
     exports: tuple[ExportRule, ...]
-    """In the order of the file; each has its place as its number."""
+    """The exports in the order of the file, numbered by position."""
     imports: tuple[ImportRule, ...]
-    """Likewise."""
+    """The imports in the order of the file, numbered by position."""
 
     def exports_to(self, alias: str) -> tuple[ExportRule, ...]:
-        """Return what a neighbour may use, in the order of the file."""
+        """Return the exports to a neighbour, in the order of the file."""
         return tuple(rule for rule in self.exports if alias in rule.clouds)
 
     def imports_from(self, alias: str) -> tuple[ImportRule, ...]:
-        """Return what may be used of a neighbour, in the order of the file."""
+        """Return the imports from a neighbour, in the order of the file."""
         return tuple(rule for rule in self.imports if alias in rule.clouds)
 
     def export_table(self, alias: str, kind: Kind) -> RuleTable[ExportRule]:
@@ -307,27 +310,27 @@ class FederationSettings:
         return RuleTable(rule for rule in self.imports_from(alias) if rule.kind == kind)
 
     def exported_clusters(self) -> tuple[ExportRule, ...]:
-        """Return the exports of clusters, none of which may have a secret of its own (`check_secrets`)."""
+        """Return the exports of clusters; `check_secrets` refuses clusters with their own secret."""
         return tuple(rule for rule in self.exports if rule.kind == "cluster")
 
 
 def parse_settings(text: str, path: str) -> FederationSettings:
-    """Read the settings of a gateway.
+    """Parse the settings of a gateway.
 
     Args:
         text: The content of the file.
-        path: How errors call the file.
+        path: The file name for errors.
 
     Raises:
-        ConfigurationError: Something is wrong. The text has a line for each mistake, which begins with ``path:line: `` and says
-            what to write instead.
+        ConfigurationError: The file has mistakes. The text has a line for each mistake, beginning with ``path:line: ``, with
+            advice on the correction.
     """
     _check_text(text, path)
     document = Document(text, path)
     top = Table(document, (), "the file", document.values, _TOP_KEYS)
     gateway = _read_gateway(document)
     clouds = _read_clouds(document)
-    # Rules name neighbours that are in the file, also where something else about those is wrong.
+    # Rules name neighbours in the file, even a neighbour whose own table has mistakes.
     aliases = tuple(_mapping_at(document, "cloud"))
     exports = [
         read_export(document, number, values, aliases) for number, values in enumerate(_rules_at(document, top, "export"))
@@ -349,14 +352,14 @@ def parse_settings(text: str, path: str) -> FederationSettings:
 
 
 def check_identity(settings: FederationSettings, own_public: bytes) -> None:
-    """Refuse a neighbour that has the own cloud's key, for a cloud is its key.
+    """Refuse a neighbour with the local cloud's own key: the key identifies the cloud.
 
     Args:
-        settings: Those of the gateway.
-        own_public: The public key of the own cloud.
+        settings: The settings of the gateway.
+        own_public: The public key of the local cloud.
 
     Raises:
-        ConfigurationError: A neighbour has it.
+        ConfigurationError: A neighbour has the key.
     """
     problems = [
         (
@@ -372,14 +375,14 @@ def check_identity(settings: FederationSettings, own_public: bytes) -> None:
 
 
 def check_secrets(settings: FederationSettings, own_secrets: Collection[str]) -> None:
-    """Refuse exports of clusters that have a secret of their own: the network is not to read what is sent to them.
+    """Refuse exports of clusters with a cluster secret: the network must not read their messages.
 
     Args:
-        settings: Those of the gateway.
-        own_secrets: The names of the clusters whose secrets the gateway's node has.
+        settings: The settings of the gateway.
+        own_secrets: The names of the clusters whose secrets the gateway's node holds.
 
     Raises:
-        ConfigurationError: An export is for such a cluster.
+        ConfigurationError: An export names such a cluster.
     """
     problems = [
         (
@@ -401,7 +404,7 @@ def _raise_if_any(settings: FederationSettings, problems: list[tuple[int, str]])
 
 
 def _check_text(text: str, path: str) -> None:
-    """Refuse a text that is too large, or has a secret in it, before an error shows a part of it."""
+    """Refuse a text that is too large or contains a secret, before an error quotes the text."""
     size = len(text.encode(errors="surrogatepass"))
     if size > FILE_BYTES_MAX:
         raise ConfigurationError(
@@ -417,7 +420,7 @@ def _check_text(text: str, path: str) -> None:
 
 
 def _mapping_at(document: Document, key: str) -> Mapping[str, object]:
-    """Return a table of the document; an empty one if it is left out, or none."""
+    """Return a table of the document; an empty table if the value is absent or not a table."""
     value = document.values.get(key, {})
     return value if isinstance(value, dict) else {}
 
@@ -504,7 +507,7 @@ def _read_clouds(document: Document) -> dict[str, CloudSettings]:
 
 
 def _read_cloud(table: Table, alias: str, owners: dict[bytes, str]) -> CloudSettings:
-    """Read one neighbour; `owners` has the aliases of the keys so far."""
+    """Read one neighbour; `owners` has the aliases of all keys so far."""
     advice = 'Write keys = ["irisid1..."] with what `iris keys public FILE` prints there.'
     if "keys" not in table:
         table.complain("keys", f"has no keys. {advice}", named=False)
@@ -535,7 +538,7 @@ def _read_cloud(table: Table, alias: str, owners: dict[bytes, str]) -> CloudSett
 
 
 def _rules_at(document: Document, top: Table, key: str) -> list[Mapping[str, object]]:
-    """Return the tables of an array of tables, those that are none left out."""
+    """Return the tables of an array of tables, without any elements of other types."""
     value = document.values.get(key, [])
     if isinstance(value, dict) or not isinstance(value, list):
         top.complain(key, f"{key} is an array of tables. Write [[{key}]] with two brackets, once for each rule.", named=False)
@@ -561,9 +564,9 @@ def _check_counts(document: Document, export_count: int, import_count: int, sett
 
 
 def _check_clashes(document: Document, settings: FederationSettings) -> None:
-    """Tell of rules of which neither is more specific than the other one."""
+    """Report pairs of rules without a more specific one."""
     if len(settings.exports) + len(settings.imports) > RULES_MAX:
-        return  # to compare all of them may take long
+        return  # comparing all pairs may take long
     for table, clashes in (("export", find_clashes(settings.exports)), ("import", find_clashes(settings.imports))):
         for first, second in clashes:
             clouds = ", ".join(cloud for cloud in second.clouds if cloud in first.clouds)

@@ -1,9 +1,8 @@
-"""Tables of a configuration file: their values are taken out one by one, and all that is wrong with them is told together.
+"""TOML tables with typed accessors that collect all mistakes, and report them together with their lines.
 
-The lines on which the keys of a TOML text stand, for errors that name them: the parser of the standard library forgets them.
-
-The text is valid, for that parser has read it before: so nothing is checked here, and strings, comments, arrays and inline
-tables are only passed over.
+A `Document` parses the text, a `Table` reads the values of one table. The standard parser does not keep line numbers, so
+`find_lines` scans the text for keys again. The scanner reads only text that the parser has accepted, checks nothing, and skips
+over strings, comments, arrays and inline tables.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from iris_py.wire.mistyped import nearest_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: The keys from the top of the document to a value, with the place of an element in an array: ``("export", 0, "to")``.
+#: The path of keys and array positions to a value: ``("export", 0, "to")``.
 KeyPath: TypeAlias = tuple[str | int, ...]
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
@@ -32,7 +31,7 @@ _SIMPLE: Final = re.compile(r"[^,\]}\n#]*")
 
 
 def find_lines(text: str) -> Mapping[KeyPath, int]:
-    """Return the line, from 1, of each key, table and element of an array in a valid TOML text; of a table that of its header.
+    """Return the line, from 1, of each key, table and array element in a valid TOML text; for a table, its header's line.
 
     Args:
         text: A document that `tomllib` can read.
@@ -59,7 +58,7 @@ class _Scanner:
         return self._lines
 
     def _skip_blank(self) -> bool:
-        """Pass over blanks and comments; return whether something follows."""
+        """Skip blanks and comments; return whether text follows."""
         self._match(_BLANK)
         return self._position < len(self._text)
 
@@ -70,7 +69,7 @@ class _Scanner:
         return found.group()
 
     def _take(self, letters: str) -> bool:
-        """Pass over some letters if they are next, and over the blanks before them."""
+        """Skip blanks, then the given letters if present; return whether they were."""
         self._match(_BLANK)
         if not self._text.startswith(letters, self._position):
             return False
@@ -78,7 +77,7 @@ class _Scanner:
         return True
 
     def _note(self, path: KeyPath) -> None:
-        """Note the line of the first mention of a path, and of the tables that it lies in."""
+        """Note the line of the first mention of a path and of its parent tables."""
         if path in self._lines:
             return
         self._line += self._text.count("\n", self._counted, self._position)
@@ -102,7 +101,7 @@ class _Scanner:
         return path
 
     def _read_keys(self) -> list[str]:
-        """Read a key with dots between its parts, each bare or quoted."""
+        """Read a dotted key with bare or quoted parts."""
         keys = [self._read_key()]
         while self._take("."):
             keys.append(self._read_key())
@@ -139,7 +138,7 @@ class _Scanner:
 
 
 def _unquote(key: str) -> str:
-    """Return what a quoted key says."""
+    """Return the text of a quoted key."""
     if key.startswith("'") or "\\" not in key:
         return key[1:-1]
     import tomllib  # such keys are rare
@@ -147,33 +146,33 @@ def _unquote(key: str) -> str:
     return next(iter(tomllib.loads(f"{key} = 0")))
 
 
-#: Mistakes that are told of one file. Too small: an operator corrects, and meets the rest; too large: nobody reads so many.
+#: Mistakes reported for one file. Too small: an operator corrects them and meets more; too large: nobody reads all.
 PROBLEMS_MAX: Final = 100
-#: Characters of a wrong value that are shown. Too small: it is not recognised; too large: a pasted file fills the terminal.
+#: Characters shown of a wrong value. Too small: the value is not recognised; too large: a pasted file fills the terminal.
 SHOWN_CHARACTERS_MAX: Final = 60
 
 _PLACE: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 class Check(Protocol):
-    """A function that refuses a text by a `ValueError` or `ConfigurationError`, whose text says what to write."""
+    """A function that refuses a text with a `ValueError` or `ConfigurationError`, whose text says how to correct the value."""
 
     def __call__(self, text: str, /) -> object:
-        """Return whatever it makes of the text."""
+        """Return any value for a valid text."""
 
 
 class Document:
-    """A TOML text, and what was found wrong with it so far.
+    """A TOML text, and the mistakes found so far.
 
     Args:
         text: The text.
-        path: How errors call the file.
+        path: The file name for errors.
 
     Raises:
         ConfigurationError: The text is no TOML.
 
     Attributes:
-        values: What it says.
+        values: The parsed content.
     """
 
     def __init__(self, text: str, path: str) -> None:
@@ -192,24 +191,24 @@ class Document:
         self.check()
 
     def line_of(self, where: KeyPath) -> int:
-        """Return the line of a key or table, or of the next one around it that the text has."""
+        """Return the line of a key or table, or of its nearest parent in the text."""
         while where and where not in self._lines:
             where = where[:-1]
         return self._lines.get(where, 1)
 
     def complain(self, where: KeyPath, text: str) -> None:
-        """Note that something is wrong at a place."""
+        """Report a mistake at a path."""
         self.complain_at(self.line_of(where), text)
 
     def complain_at(self, line: int, text: str) -> None:
-        """Note that something is wrong in a line."""
+        """Report a mistake in a line."""
         self._problems[line, text] = None
 
     def check(self) -> None:
-        """End with everything that was found wrong.
+        """Raise an error with all mistakes so far.
 
         Raises:
-            ConfigurationError: Something was. Its text has a line for each mistake, in the order of the file.
+            ConfigurationError: The document has mistakes. The text has a line for each mistake, in the order of the file.
         """
         if self._problems:
             raise ConfigurationError(join_problems(self._path, list(self._problems)))
@@ -219,8 +218,8 @@ def join_problems(path: str, problems: Sequence[tuple[int, str]]) -> str:
     """Return a text with a line for each mistake in a file.
 
     Args:
-        path: How the file is called.
-        problems: For each mistake its line in the file, and a sentence.
+        path: The file name.
+        problems: The line and a sentence for each mistake.
     """
     found = [f"{path}:{line}: {text}" for line, text in sorted(problems)]
     if len(found) > PROBLEMS_MAX:
@@ -229,14 +228,14 @@ def join_problems(path: str, problems: Sequence[tuple[int, str]]) -> str:
 
 
 class Table:
-    """One table of a document, whose keys are known.
+    """One table of a document, with known keys.
 
     Args:
-        document: It is told of mistakes.
-        where: The place of the table.
-        title: The table as errors name it, such as ``[gateway]``.
-        values: Its content.
-        known: The keys that it may have.
+        document: The document, which collects mistakes.
+        where: The path of the table.
+        title: The table's name for errors, such as ``[gateway]``.
+        values: The content of the table.
+        known: The allowed keys.
     """
 
     def __init__(
@@ -255,7 +254,7 @@ class Table:
 
     @property
     def line(self) -> int:
-        """The line that the table begins in."""
+        """The first line of the table."""
         return self._document.line_of(self._where)
 
     def line_of(self, key: str, index: int | None = None) -> int:
@@ -263,23 +262,23 @@ class Table:
         return self._document.line_of((*self._where, key) if index is None else (*self._where, key, index))
 
     def complain(self, key: str, text: str, *, index: int | None = None, named: bool = True) -> None:
-        """Note that something is wrong with the value of a key.
+        """Report a mistake in the value of a key.
 
         Args:
             key: The key.
-            text: What is wrong, and what to write.
-            index: The element of its list that it is about.
-            named: Whether the key is to be named before the text.
+            text: The mistake and its correction.
+            index: The wrong element of a list.
+            named: Whether the error names the key before the text.
         """
         self._document.complain_at(self.line_of(key, index), f"{self._title} {f'{key}: ' if named else ''}{text}")
 
     def text(self, key: str, advice: str, check: Check | None = None) -> str | None:
-        """Take a text; None if it is left out or wrong.
+        """Return a text; None if the key is absent or wrong.
 
         Args:
-            key: Its key.
-            advice: What to write, as a sentence.
-            check: Refuses texts that are wrong.
+            key: The key.
+            advice: The correction, as a sentence.
+            check: Refuses wrong texts.
         """
         if key not in self._values:
             return None
@@ -290,22 +289,22 @@ class Table:
         return value if self._passes(key, value, check) else None
 
     def required_text(self, key: str, advice: str, check: Check | None = None) -> str:
-        """Take a text as `text` does; that it is left out is a mistake. It is empty if there was one."""
+        """Return a text as `text` does, but report an absent key as a mistake; empty after a mistake."""
         if key not in self._values:
             self.complain(key, f"has no {key}. {advice}", named=False)
         return self.text(key, advice, check) or ""
 
     def texts(self, key: str, count_max: int, advice: str, check: Check | None = None) -> list[tuple[int, str]]:
-        """Take a list of different texts.
+        """Return a list of distinct texts.
 
         Args:
-            key: Its key.
-            count_max: The most that it may have.
-            advice: What to write, as a sentence.
-            check: Refuses texts that are wrong.
+            key: The key.
+            count_max: The largest number of texts.
+            advice: The correction, as a sentence.
+            check: Refuses wrong texts.
 
         Returns:
-            Those that are right, each with its place in the list; nothing if the list is left out.
+            The valid texts with their positions; empty if the list is absent.
         """
         value = self._values.get(key, [])
         if not isinstance(value, list):
@@ -326,20 +325,20 @@ class Table:
         return [(index, one) for one, index in found.items()]
 
     def integer(self, key: str, default: int, least: int, most: int, unit: str) -> int:
-        """Take a whole number.
+        """Return a whole number.
 
         Args:
-            key: Its key.
-            default: What counts if it is left out or wrong.
-            least: The smallest one allowed.
-            most: The largest one.
-            unit: Things that it counts, for the error.
+            key: The key.
+            default: The value for an absent or wrong key.
+            least: The smallest allowed number.
+            most: The largest allowed number.
+            unit: The counted things, for the error.
         """
         value = self.optional_integer(key, least, most, unit)
         return default if value is None else value
 
     def optional_integer(self, key: str, least: int, most: int, unit: str) -> int | None:
-        """Take a whole number as `integer` does; None if it is left out or wrong."""
+        """Return a whole number as `integer` does; None if the key is absent or wrong."""
         value = self._values.get(key)
         if value is None:
             return None
@@ -349,7 +348,7 @@ class Table:
         return value
 
     def amount(self, key: str, unit: str) -> float | None:
-        """Take a number that is not negative; None if it is left out or wrong."""
+        """Return a non-negative number; None if the key is absent or wrong."""
         value = self._values.get(key)
         if value is None:
             return None
@@ -359,7 +358,7 @@ class Table:
         return float(value)
 
     def boolean(self, key: str) -> bool:
-        """Take a truth value; false if it is left out or wrong."""
+        """Return a boolean; False if the key is absent or wrong."""
         value = self._values.get(key, False)
         if not isinstance(value, bool):
             self.complain(key, f"it is true or false, without quotes, not {show(value)}.")
@@ -367,7 +366,7 @@ class Table:
         return value
 
     def choice(self, key: str, choices: Sequence[str], default: str) -> str:
-        """Take one of several texts; the default if it is left out or wrong."""
+        """Return one of several texts; the default if the key is absent or wrong."""
         value = self._values.get(key, default)
         if not isinstance(value, str) or value not in choices:
             near = nearest_name(value, choices) if isinstance(value, str) and value else ""
@@ -388,7 +387,7 @@ class Table:
 
 
 def show(value: object) -> str:
-    """Return a value of a file as an error shows it."""
+    """Return a value as shown in errors."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict | list):
