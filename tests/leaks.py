@@ -11,8 +11,8 @@ import pytest
 
 from iris_py.errors import IrisError
 from iris_security import AdministrationKey, CloudKey, Secret, SecretFormatError
-from iris_security.administration import ADMINISTRATION_PREFIX
 from iris_security.cloud_key import PRIVATE_PREFIX
+from iris_security.text_form import ADMINISTRATION_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

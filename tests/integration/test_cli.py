@@ -844,6 +844,7 @@ def test_each_line_of_a_command_that_runs_for_long_has_its_time_level_and_event(
     shell: Shell, words: list[str], stops: signal.Signals
 ) -> None:
     command = shell.start(*words, "-v")
+    assert command.stderr is not None
     lines = [command.stderr.readline().decode()]
     while "Ctrl-C ends it" not in lines[-1]:
         assert lines[-1], lines

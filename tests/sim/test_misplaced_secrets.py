@@ -14,12 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 
-async def echo(payload: bytes) -> bytes:
-    return payload
+async def echo(request: iris.Request) -> bytes:
+    return request.payload
 
 
 async def subscribe(node: iris.Node, pattern: str) -> None:
     async with node.subscribe(pattern):
+        pass
+
+
+async def survey(node: iris.Node, name: str) -> None:
+    async for _reply in node.survey(name, b"x"):
         pass
 
 
@@ -34,7 +39,7 @@ USES: dict[str, Callable[[iris.Node, str], Awaitable[object]]] = {
     "request to a zone": lambda node, name: node.request("databases", b"x", require=name),
     "request near a zone": lambda node, name: node.request("databases", b"x", prefer=name),
     "broadcast": lambda node, name: node.broadcast(name, b"x"),
-    "survey": lambda node, name: node.survey(name, b"x").replies(),
+    "survey": survey,
     "tunnel": lambda node, name: node.tunnel(name),
     "join": lambda node, name: node.join(name, echo),
     "members": watch,

@@ -24,7 +24,7 @@ def refused(secret: str, **given: Any) -> str:
     """Load settings that are wrong; returns the error."""
     with pytest.raises(ConfigurationError) as raised:
         load_config(**{"environ": {}, **given})
-    told = [str(raised.value), repr(raised.value), *getattr(raised.value, "__notes__", ())]
+    told: list[str] = [str(raised.value), repr(raised.value), *getattr(raised.value, "__notes__", ())]
     assert not any(secret.partition(".")[2][:20] in text for text in told), told
     return told[0]
 
@@ -57,7 +57,8 @@ def test_each_text_of_a_config_refuses_a_secret(secret: str) -> None:
     config = Config(state_directory=None, config_directory=None)
     for field in fields(Config):
         if isinstance(getattr(config, field.name), str):
-            assert field.name in refused(secret, config=replace(config, **{field.name: secret}))
+            values: dict[str, Any] = {field.name: secret}
+            assert field.name in refused(secret, config=replace(config, **values))
 
 
 @pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS.keys())
