@@ -1,4 +1,4 @@
-"""The times and bounds of a link."""
+"""The timeouts and queue bounds of a link."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from iris_py.link.handshake import DEFAULT_OFFER, Offer
 
 @dataclass(frozen=True)
 class LinkConfig:
-    """Times and bounds of a link.
+    """Timeouts and queue bounds of a link.
 
     Attributes:
-        handshake_timeout_s: A connection that is not open by then ends. Too small: far or busy peers cannot connect; too
-            large: strangers hold connections for long.
-        keepalive_interval_s: Silence after which the peer is asked, while something is outstanding. Too small: slow answers
-            cost; too large: deaths that break no connection are found late.
-        keepalive_timeout_s: Silence after which the peer is given up, while something is outstanding. It bounds how long a
-            request to a stopped or unreachable peer waits. Too small: a busy peer is lost.
-        close_timeout_s: How long a closing link waits for the peer's CLOSE, or for some progress of what both had queued.
+        handshake_timeout_s: Close a connection that has not opened by then. Too small: distant or busy peers cannot connect;
+            too large: strangers occupy connections for long.
+        keepalive_interval_s: Send a PING after this silence while the link awaits an answer. Too small: needless PINGs to slow
+            peers; too large: crashes that break no connection are found late.
+        keepalive_timeout_s: Close the link after this silence while it awaits an answer. It bounds how long a request to a
+            stopped or unreachable peer waits. Too small: a busy peer is lost.
+        close_timeout_s: Time a closing link waits for the peer's CLOSE or for progress with either side's queue.
         queue_bytes_high: Above this the link is congested: senders wait or choose another member.
-        queue_bytes_max: Above this the peer is taken as not reading and the link breaks.
-        offer: The versions and ciphers that this side speaks.
+        queue_bytes_max: Above this the peer counts as not reading and the link breaks.
+        offer: The versions and ciphers this side supports.
     """
 
     handshake_timeout_s: float = 5.0

@@ -1,4 +1,4 @@
-"""The outputs of a link for its owner: its state, packets, and events with the reasons for them."""
+"""The outputs of a link for its owner: its state, received packets, and events with their reasons."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 
 from iris_security.administration import Rank
 
-#: The type of a frame, what it is for, and where its contents are: in some bytes, from one place to another. UNICAST and
-#: MULTICAST: group id, then a nonce and a sealed body; BODY: group id, then messages; SHARE: group id, then the frame; TUNNEL:
-#: tunnel id, then a sealed chunk; CONTROL: the message itself, then nothing.
+#: A received frame: its type, a key, a buffer, and the start and end of the contents in that buffer. UNICAST and MULTICAST:
+#: group id, then nonce and encrypted body; BODY: group id, then messages; SHARE: group id, then the frame; TUNNEL: tunnel id,
+#: then an encrypted chunk; CONTROL: the message in place of the key, no contents.
 Packet = tuple[int, bytes, bytes, int, int]
 
 
-#: The reason of a link that ends because the other side was silent during the handshake, and because it has hung up.
+#: Reasons of a link that ends because the peer was silent, or hung up, during the handshake.
 HANDSHAKE_LATE = "the handshake took too long"
 HANDSHAKE_ENDED = "it ended the connection during the handshake"
 
@@ -38,76 +38,76 @@ class CloseReason(enum.IntEnum):
     DUPLICATE = 1
     LEAVING = 2
     IDLE = 3
-    """Nothing uses the link: what comes after the last answer is not executed, and may be asked again."""
+    """Nothing uses the link. The peer executes nothing after its last answer, so later requests can be retried."""
     CROWDED = 4
-    """The peer has as many links as it takes, and needs them all."""
+    """The peer has reached its maximum number of links and needs all of them."""
 
 
 class PeerIdentified(msgspec.Struct):
-    """The peer is authentic. The owner now calls :meth:`Link.confirm` or :meth:`Link.close`."""
+    """The peer is authenticated. The owner now calls :meth:`Link.confirm` or :meth:`Link.close`."""
 
     node_id: bytes
-    """The id of the peer: it holds the private key that belongs to it."""
+    """The id of the peer, which has proved to hold the matching private key."""
     hello: bytes
     """The peer's description of itself, encoded by its node."""
     replaces: bytes
-    """The id of the last open link that the initiator lost to us, or ``NO_LINK``."""
+    """The id of the last open link that the initiator lost to this node, or ``NO_LINK``."""
 
 
 class GenerationClaimed(msgspec.Struct):
-    """The peer says that it holds a generation of the network's secret; :meth:`Link.accept_claim` tells whether it does."""
+    """The peer claims to hold a generation of the network's secret; :meth:`Link.accept_claim` verifies the claim."""
 
     key_id: bytes
     proof: bytes
     is_answer: bool
-    """Whether it says so because this side has proved the same."""
+    """Whether the claim answers this side's own claim."""
 
 
 class RankTold(msgspec.Struct):
-    """The peer says which signed generations of the network's secret count there."""
+    """The peer announces its rank of signed generations of the network's secret."""
 
     rank: Rank
 
 
 class GenerationsTold(msgspec.Struct):
-    """The peer sends generations of the network's secret, which the administrator may have signed."""
+    """The peer sends generations of the network's secret, supposedly signed by the administrator."""
 
     encoded: bytes
 
 
 class LinkOpened(msgspec.Struct):
-    """Both sides have confirmed; packets may flow."""
+    """Both sides have confirmed; packets may be sent."""
 
 
 class LinkDrained(msgspec.Struct):
-    """The queue, or what is not large of it, fell below a quarter of ``queue_bytes_high`` after having been above it."""
+    """The queue, or its part outside the bulk lane, fell below a quarter of ``queue_bytes_high`` after exceeding it."""
 
 
 class LinkVerified(msgspec.Struct):
-    """The peer has answered since this side stood still: it still waits for what came before the answer."""
+    """The peer has answered since this side stood still, and so still waits for earlier requests."""
 
 
 class LinkClosed(msgspec.Struct):
     """The link has ended; the owner closes the connection. The last event of a link."""
 
     clean: bool
-    """Whether both sides said CLOSE, so that everything sent before has arrived."""
+    """Whether both sides sent CLOSE, so that all earlier frames have arrived."""
     reason: str
-    """Why, for people."""
+    """The reason in human-readable words."""
     refused: bool = False
-    """Whether the other side was there but could not be authenticated."""
+    """Whether a peer answered but could not be authenticated."""
     duplicate: bool = False
-    """Whether the peer closed it because there is another link between the two nodes."""
+    """Whether the peer closed it as a second link between the two nodes."""
     broken: bool = False
-    """Whether the connection ended, and neither side had said CLOSE."""
+    """Whether the connection ended before either side sent CLOSE."""
     released: bool = False
-    """Whether the peer closed it as idle: what it has not answered was surely not executed."""
+    """Whether the peer closed it as idle: unanswered requests were surely not executed."""
     kind: str = "violation"
-    """The reason in a word, for counting, if it is none of these."""
+    """The reason as a metric label, when no flag above is set."""
 
     @property
     def counted_as(self) -> str:
-        """The reason in a word."""
+        """The reason as a metric label."""
         return "released" if self.released else "clean" if self.clean else "broken" if self.broken else self.kind
 
 

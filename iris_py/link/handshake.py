@@ -1,6 +1,7 @@
-"""The first bytes of a link: who speaks, under which keys, and the Noise handshake (docs/design.md 3.1, 3.2).
+"""The first bytes of a link: a preamble that names versions, ciphers and keys, and a Noise handshake (docs/design.md 3.1, 3.2).
 
-Nothing is believed here, and nothing is allocated by a number that a stranger sent: one bounded message each way.
+Each side sends one bounded message. Before authentication, no claim of the peer is trusted and no memory is allocated by a
+number from the peer.
 """
 
 from __future__ import annotations
@@ -16,30 +17,30 @@ if TYPE_CHECKING:
     from iris_security.symmetric import TwoMessages
 
 MAGIC = b"IRIS"
-#: The form of the first message, and, with the magic, the handshake: that of nodes is Noise_NNpsk0_25519_AESGCM_SHA256. Another
-#: one is another protocol.
+#: Format of the first message. Together with the magic it selects the handshake; nodes use Noise_NNpsk0_25519_AESGCM_SHA256.
+#: Another handshake is another protocol.
 FORMAT = 1
-#: The versions of all that comes after the handshake. A node that speaks several is understood by those that speak any of them.
+#: The protocol versions after the handshake. Two nodes connect if they have a version in common.
 VERSION_MIN = VERSION_MAX = 1
-#: Largest Noise message that is read from a stranger: a signature, and a hello with a page of addresses.
+#: Largest Noise message accepted from a stranger: a signature, and a hello with a page of addresses.
 HANDSHAKE_BYTES_MAX = 4096
 
 _PREAMBLE = struct.Struct(">4sBBBBB8sH")
-#: Its length, which is no part of what both sides bind.
+#: The message's length, which is not part of the prologue.
 _LENGTH = struct.Struct(">H")
 _CHOICE = struct.Struct(">BB")
 
 
 @dataclass(frozen=True)
 class Offer:
-    """The versions and suites that a side speaks, and the suite that it would have.
+    """The versions and ciphers a side supports, and its preferred cipher.
 
     Attributes:
         version_min: The oldest version.
-        version_max: The newest version; the newest that both speak is taken.
+        version_max: The newest version; both sides use the newest common version.
         suites: The ciphers for records.
-        preferred: The one that its machine is quick with. ChaCha20-Poly1305 is taken if either side prefers it, for it is
-            bearable everywhere, and AES-256-GCM is not.
+        preferred: The fastest cipher on this machine. A link uses ChaCha20-Poly1305 if either side prefers it: it is acceptable
+            on every machine, unlike AES-256-GCM.
     """
 
     version_min: int = VERSION_MIN
@@ -49,14 +50,14 @@ class Offer:
 
     @property
     def mask(self) -> int:
-        """The suites as bits, the first for number 1."""
+        """The ciphers as bits; bit 0 is cipher number 1."""
         return sum(1 << (suite - 1) for suite in self.suites)
 
     def choose(self, version_min: int, version_max: int, mask: int, preferred: int) -> tuple[int, Suite]:
-        """Return the version and the suite for a link to a peer that offers these.
+        """Return the version and the cipher for a link to a peer with this offer.
 
         Raises:
-            ProtocolError: Nothing is spoken on both sides.
+            ProtocolError: No common version or cipher.
         """
         version = min(self.version_max, version_max)
         if version < max(self.version_min, version_min):
@@ -80,40 +81,40 @@ class ProtocolError(Exception):
 
 
 class Introducing(Protocol):
-    """The part of a handshake that outlives it: it has no key of the link."""
+    """The part of a handshake that the link keeps afterwards; it holds no key of the link."""
 
     def introduce(self, handshake_hash: bytes) -> bytes:
-        """Return what an initiator says of itself in its first record."""
+        """Return the initiator's first record: its proof of identity and its hello."""
 
     def read_introduction(self, handshake_hash: bytes, data: bytes) -> tuple[bytes, bytes]:
-        """Read what an initiator says of itself; return its id and its hello.
+        """Read an initiator's proof of identity and hello; return its id and its hello.
 
         Raises:
-            AuthenticationError: It does not show that it is the one.
+            AuthenticationError: The proof is invalid.
         """
 
 
 class Handshaking:
     """The first bytes of a link, in both roles: a preamble, and one Noise message each way.
 
-    Those that derive from it know the keys, and how each side shows who it is.
+    Subclasses supply the keys and the proofs of identity.
 
     Args:
         initiator: Whether this side dialled.
-        offer: The versions and suites that this side speaks.
+        offer: The versions and ciphers this side supports.
 
     Attributes:
         initiator: Whether this side dialled.
-        version: The version that both sides speak, once the handshake is complete.
-        suite: The cipher of the records, likewise.
-        key_id: The name, in the preamble, of the keys that it is under; a responder's is empty until it is known.
+        version: The chosen version, once the handshake is complete.
+        suite: The chosen cipher, likewise.
+        key_id: The id of the keys, from the preamble; empty on the responder until the preamble arrives.
         keys: The keys of the link, once the handshake is complete.
-        link_id: What both sides can call this link, once it is complete: the handshake hash.
-        peer_hello: What the responder said of itself; for initiators, once it is complete.
-        peer_id: The id of the responder, which has shown that it is the one; as ``peer_hello``.
+        link_id: The handshake hash, which both sides use as the link's id, once the handshake is complete.
+        peer_hello: The responder's hello; on initiators, once the handshake is complete.
+        peer_id: The responder's authenticated id; on initiators, once the handshake is complete.
     """
 
-    #: The first four bytes, which tell one protocol from another.
+    #: The first four bytes, which identify the protocol.
     magic: ClassVar[bytes]
 
     def __init__(self, *, initiator: bool, offer: Offer) -> None:
@@ -131,15 +132,15 @@ class Handshaking:
 
     @property
     def introduction(self) -> Introducing:
-        """The part that a link keeps, once the handshake is complete."""
+        """The part that the link keeps, once the handshake is complete."""
         raise NotImplementedError
 
     def receive_data(self, data: memoryview) -> int:
-        """Read the peer's message if it is complete; return the bytes used, 0 if it is not.
+        """Read the peer's message if it is complete; return the bytes used, or 0 if the message is incomplete.
 
         Raises:
-            ProtocolError: Not a node, or not one that we can talk to.
-            AuthenticationError: It does not hold the keys, or somebody changed the message.
+            ProtocolError: Not a node, or an incompatible node.
+            AuthenticationError: The peer does not hold the keys, or the message was changed in transit.
         """
         if self._noise is not None:
             return self._receive_answer(self._noise, data)
@@ -150,35 +151,35 @@ class Handshaking:
         out, self._out = self._out, []
         return out
 
-    # -- for those that derive from it
+    # # -- for subclasses
 
     def _make_noise(self, key_id: bytes, preamble: bytes) -> TwoMessages:
-        """Return the Noise handshake of this role under some keys.
+        """Return the Noise handshake of this role under the named keys.
 
         Args:
-            key_id: The name of the keys, as the initiator has sent it.
-            preamble: To be part of the prologue. So who is between cannot take back what was offered: both sides have to have
-                seen it alike.
+            key_id: The id of the keys, as the initiator sent it.
+            preamble: Part of the prologue, which both sides must have seen alike; so an attacker in between cannot downgrade
+                the offer.
 
         Raises:
-            ProtocolError: We do not hold them.
+            ProtocolError: This side does not hold the keys.
         """
         raise NotImplementedError
 
     def _describe(self, payload_hash: bytes) -> bytes:
-        """Return what a responder says of itself in its message."""
+        """Return the responder's proof of identity and hello for its message."""
         raise NotImplementedError
 
     def _read_description(self, payload_hash: bytes, data: bytes) -> tuple[bytes, bytes]:
-        """Read what a responder says of itself; return its id and its hello.
+        """Read a responder's proof of identity and hello; return its id and its hello.
 
         Raises:
-            AuthenticationError: It does not show that it is the one.
+            AuthenticationError: The proof is invalid.
         """
         raise NotImplementedError
 
     def _begin(self, key_id: bytes) -> None:
-        """Make the message of an initiator."""
+        """Make the initiator's message."""
         offer = self._offer
         self.key_id = key_id
         offered = (offer.version_min, offer.version_max, offer.mask, offer.preferred)
@@ -233,17 +234,17 @@ class Handshaking:
 
 
 class LinkHandshake(Handshaking):
-    """The handshake of a link between two nodes of a network: under its secret, and each side signs.
+    """The handshake of a link between two nodes of a network: under its secret, with a signature of each side.
 
     Args:
         initiator: Whether this side dialled.
-        keyring: The secrets of the network; a responder uses the generation that is asked for.
-        identity: This node, which signs for that it is the one that speaks.
-        hello: What this node says of itself. A responder's goes into its message; an initiator's goes into its first
-            record, which is the link's business.
+        keyring: The secrets of the network; a responder uses the generation the initiator names.
+        identity: The identity of this node, for its signature.
+        hello: This node's description of itself. A responder sends it in its message; an initiator's link sends it in the first
+            record.
         ephemeral_private: 32 fresh random bytes.
-        offer: The versions and suites that this side speaks.
-        generation: Of the secret, which an initiator uses; the primary one by default.
+        offer: The versions and ciphers this side supports.
+        generation: The generation of the secret an initiator uses; the primary generation by default.
     """
 
     magic = MAGIC
@@ -270,7 +271,7 @@ class LinkHandshake(Handshaking):
 
     @property
     def introduction(self) -> NodeIntroduction:
-        """The part that a link keeps."""
+        """The part that the link keeps."""
         return NodeIntroduction(self._identity, self._hello)
 
     def _make_noise(self, key_id: bytes, preamble: bytes) -> Handshake:
@@ -292,12 +293,7 @@ class LinkHandshake(Handshaking):
 
 
 class NodeIntroduction:
-    """An initiator among nodes says who it is by its signature for the handshake, and its hello.
-
-    Args:
-        identity: This node, which signs.
-        hello: What this node says of itself.
-    """
+    """The introduction of an initiator among nodes: its signature of the handshake, and its hello."""
 
     __slots__ = ("_hello", "_identity")
 
@@ -306,14 +302,14 @@ class NodeIntroduction:
         self._hello = hello
 
     def introduce(self, handshake_hash: bytes) -> bytes:
-        """Return what an initiator says of itself in its first record: its signature for the handshake, and its hello."""
+        """Return the initiator's signature of the handshake and its hello, for its first record."""
         return self._identity.sign(Purpose.INITIATOR, handshake_hash) + self._hello
 
     def read_introduction(self, handshake_hash: bytes, data: bytes) -> tuple[bytes, bytes]:
-        """Read what an initiator says of itself; return its node id and its hello.
+        """Read an initiator's signature and hello; return its node id and its hello.
 
         Raises:
-            AuthenticationError: Its signature is not for this handshake.
+            AuthenticationError: The signature is not of this handshake.
         """
         return verify_signature(Purpose.INITIATOR, handshake_hash, data[:SIGNATURE_BYTES]), data[SIGNATURE_BYTES:]
 

@@ -1,17 +1,15 @@
-"""The signs of life of a link: what PING and PONG say, and how long the peer took for those that it was asked for.
+"""Keep-alive of a link: PING and PONG, the round-trip time, and the detection of packets that were delayed on the way.
 
-A PING says how often its sender has found that it had stood still, and the PONG repeats it. So a side that has stood still
-knows which answers came after that: those before may be from when the peer still waited for what it has given up since.
+A PING carries the number of times its sender has stood still (was stopped or suspended), and the PONG repeats the number. So a
+node that stood still recognizes answers from before the stop: the peer may since have given up the requests it sent then.
 
-Find what a line has held up, so that its sender may have given up meanwhile.
+Packets can also be delayed by the network. Each side's clock starts when it confirms the link. A CLOCK frame announces this
+clock ahead of a packet, at most once per ``TELL_S``, in the lane and order of the packets. The receiver knows the earliest
+start of that clock: the receiver's own last handshake message. The age of a packet behind a CLOCK is at most the time since
+that start minus the announced clock. This bound is too high by the duration of the handshake; after a PING whose PONG carries
+the clock, by at most a round trip. Clocks drift, so a start is trusted for ``BELIEVED_S``.
 
-Theory of operation. Each side of a link has a clock, which begins when it confirms the link. A CLOCK frame says it before a
-packet, unless another one has done so less than ``TELL_S`` ago, in the lane and the order of the packets. The other side knows
-a moment before which that clock cannot have begun: that of its own last word in the handshake. So what came behind a CLOCK is
-at most as old as the time since that moment, less the clock. That is too much by what the handshake took then; after a PING
-whose PONG says the clock, by a round trip at most. Clocks run differently, so a moment is believed for ``BELIEVED_S``.
-
-Who gets packets that are late asks the peer (``Link.verify``), and begins no request before the answer that is not in time.
+A node that receives late packets asks the peer (``Link.verify``) and starts no request before a timely answer.
 """
 
 from __future__ import annotations
@@ -25,25 +23,25 @@ from iris_py.link.handshake import ProtocolError
 if TYPE_CHECKING:
     from iris_py.observe.histogram import Histogram
 
-_CLOCK = struct.Struct(">Q")  # milliseconds since it began
+_CLOCK = struct.Struct(">Q")  # milliseconds since its start
 CLOCK_BYTES = _CLOCK.size
 
-#: How often a clock is said at most. Too small: a frame for each request; too large: what is held up for less is not noticed.
+#: Shortest interval between two CLOCK frames. Too small: a frame for each request; too large: shorter delays stay unnoticed.
 TELL_S = 0.25
-#: What seems older was held up. Too small: on lines with long queues requests wait for a question each time; too large: a
-#: request that was held up for so long is begun.
+#: Packets with a higher age bound count as delayed. Too small: on lines with long queues each request waits for a PING; too
+#: large: a request delayed by this time is started.
 LATE_S = 0.75
-#: How long the beginning of the peer's clock is believed. At 1,000 parts in a million an age is 0.3 s wrong by then. Too small:
-#: requests wait for a question more often than once in that time.
+#: Time for which the start of the peer's clock is trusted. At a drift of 1,000 parts per million an age is then 0.3 s wrong.
+#: Too small: requests wait for a PING more often than once in this time.
 BELIEVED_S = 300.0
 
 
 class Lateness:
-    """The age of what comes over a link, at most.
+    """The upper bound of the age of packets received on a link.
 
     Attributes:
-        due: When to say the clock again before a packet.
-        late_at: From when on what came behind the last clock is late.
+        due: Time from which the next packet needs a CLOCK frame ahead of it.
+        late_at: Time from which packets behind the last CLOCK frame count as late.
     """
 
     __slots__ = ("_asked_at", "_begun_at", "_heard", "_peer_begun_at", "_peer_known_at", "due", "late_at")
@@ -51,52 +49,44 @@ class Lateness:
     def __init__(self) -> None:
         self.due = 0.0
         self._begun_at = 0.0
-        self._peer_begun_at = 0.0  # at the earliest
-        self._peer_known_at = 0.0  # when that was found out
+        self._peer_begun_at = 0.0  # the earliest start of the peer's clock
+        self._peer_known_at = 0.0  # time of that estimate
         self._asked_at = 0.0
-        self._heard = 0.0  # the peer's clock
+        self._heard = 0.0  # the peer's last announced clock
         self.late_at = math.inf
 
     def begin(self, now: float) -> None:
-        """Let the clock of this side begin."""
+        """Start the clock of this side."""
         self._begun_at = now
 
     def expect(self, now: float) -> None:
-        """Handle that the clock of the peer begins from now on at the earliest."""
+        """Note that the peer's clock starts now at the earliest."""
         self._peer_begun_at = self._peer_known_at = now
 
     def read(self, now: float) -> bytes:
-        """Return the clock of this side as it travels."""
+        """Return the clock of this side, encoded."""
         return _CLOCK.pack(max(0, int((now - self._begun_at) * 1000)))
 
     def tell(self, now: float) -> bytes:
-        """Return the clock of this side, to be said before a packet."""
+        """Return the clock of this side for a CLOCK frame ahead of a packet."""
         self.due = now + TELL_S
         return self.read(now)
 
     def heard(self, body: bytes) -> None:
-        """Take the clock of the peer.
-
-        Args:
-            body: ``CLOCK_BYTES``, as they came.
-        """
+        """Handle a CLOCK frame of the peer; its body has ``CLOCK_BYTES``."""
         self._heard = _CLOCK.unpack(body)[0] / 1000
         self._expect_late()
 
     def late_s(self, now: float) -> float:
-        """Return the age, at most, of what came behind the last clock if that is late; else 0."""
+        """Return the highest age of packets behind the last CLOCK frame if they are late, else 0."""
         return now - self._peer_begun_at - self._heard if now > self.late_at else 0.0
 
     def asked(self, now: float) -> None:
-        """Handle that the peer is asked now; only an answer to that counts."""
+        """Note that this side sends a PING now; only its answer counts."""
         self._asked_at = now
 
     def answered(self, body: bytes) -> None:
-        """Take the clock of the peer that came with the answer: it was read after the question.
-
-        Args:
-            body: ``CLOCK_BYTES``, as they came.
-        """
+        """Handle the peer's clock in a PONG, which was read after the PING left."""
         begun_at = self._asked_at - _CLOCK.unpack(body)[0] / 1000
         if begun_at > self._peer_begun_at or self._asked_at - self._peer_known_at > BELIEVED_S / 2:
             self._peer_begun_at, self._peer_known_at = begun_at, self._asked_at
@@ -111,11 +101,11 @@ _STOPS = struct.Struct(">I")
 
 
 class Signs:
-    """The signs of life of one link.
+    """PING and PONG of one link.
 
     Attributes:
-        round_trip_s: How long the last one took that was asked for (seconds); None before the first.
-        round_trips: Where the owner of the link wants all of them counted.
+        round_trip_s: The last measured round-trip time (seconds); None before the first.
+        round_trips: Histogram of all round-trip times, set by the owner of the link.
     """
 
     __slots__ = ("_asked_at", "_last_question", "_stops", "round_trip_s", "round_trips")
@@ -123,42 +113,42 @@ class Signs:
     def __init__(self) -> None:
         self.round_trip_s: float | None = None
         self.round_trips: Histogram | None = None
-        self._asked_at: float | None = None  # None when nothing is awaited
+        self._asked_at: float | None = None  # None when no PONG is awaited
         self._stops = 0
         self._last_question = _STOPS.pack(0)
 
     def stood_still(self) -> None:
-        """This side has stood still: answers to what was asked before count no more."""
+        """Note that this side has stood still: answers to earlier PINGs no longer count."""
         self._stops += 1
 
     def question(self, now: float) -> bytes:
-        """Return what a PING says now. While the peer has not answered, the time of the first one counts."""
+        """Return the body of a PING. The round trip counts from the first unanswered PING."""
         if self._asked_at is None:
             self._asked_at = now
         return _STOPS.pack(self._stops)
 
     def take_question(self, body: bytes) -> None:
-        """Take the PING of the peer.
+        """Handle the PING of the peer.
 
         Raises:
-            ProtocolError: It is too long.
+            ProtocolError: The body is too long.
         """
         if len(body) > _STOPS.size:
             raise ProtocolError("a question over the limit")
         self._last_question = body
 
     def answer(self, lateness: Lateness, now: float) -> bytes:
-        """Return what a PONG says now: what the last PING said, and to one that said something the clock of this side."""
+        """Return the body of a PONG: the body of the last PING, and this side's clock unless that body was empty."""
         said = self._last_question
         return said + lateness.read(now) if len(said) == _STOPS.size else said
 
     def take_answer(self, body: bytes, lateness: Lateness, now: float) -> bool:
-        """Take the PONG of the peer; returns whether it is no answer to an earlier question.
+        """Handle the PONG of the peer; return False if it answers a PING from before this side stood still.
 
-        A sign that nobody asked for says nothing of the way.
+        An unsolicited PONG does not measure a round trip.
 
         Raises:
-            ProtocolError: It is malformed.
+            ProtocolError: The body is malformed.
         """
         if self._asked_at is not None:
             self.round_trip_s, self._asked_at = now - self._asked_at, None
@@ -171,4 +161,4 @@ class Signs:
                 raise ProtocolError("a malformed answer")
             if is_answer and self._stops:
                 lateness.answered(clock)
-        return is_answer or not said  # one that repeats nothing knows no better
+        return is_answer or not said  # an unsolicited PONG repeats no number

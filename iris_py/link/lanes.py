@@ -1,9 +1,9 @@
-"""The frames that wait to be sent on a link, in three lanes: control, interactive, bulk (docs/design.md 3.4, 3.5).
+"""The frames a link has yet to send, in three lanes, and the reassembly of the large frame it receives (docs/design.md 3.4,
+3.5).
 
-Every record is filled from control first, then interactive, then bulk, so that a heartbeat or a small request never waits
-behind a large message. What is large is cut into fragments, and takes the bulk lane.
-
-Put the one large frame together that arrives on a link in fragments (RFC 791, section 2.3, calls it reassembly).
+Every record is filled from the control lane first, then from the interactive lane, then from the bulk lane, so that a heartbeat
+or a small request never waits behind a large message. Large packets are cut into fragments for the bulk lane; the receiver's
+``Reassembler`` joins the fragments.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from iris_py.wire.packets import BODY_BYTES_LIMIT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Largest packet that is put together from fragments.
+#: Largest packet reassembled from fragments.
 PACKET_BYTES_MAX = BODY_BYTES_LIMIT
-#: Every fragment but the last has at least as much, or a packet could be millions of pieces, which cost more than their bytes.
+#: Smallest fragment but the last. Without this bound, a packet could arrive as millions of pieces, whose overhead exceeds their
+#: bytes.
 FRAGMENT_BYTES_MIN = 4096
 
 
 class Reassembler:
-    """The fragments of a frame, in order, until the last has come.
+    """The fragments of one frame, in order, until the last arrives.
 
     Attributes:
-        pieces: What has come so far.
+        pieces: The fragments received so far.
     """
 
     __slots__ = ("_bytes", "pieces")
@@ -38,16 +39,17 @@ class Reassembler:
         self._bytes = 0
 
     def add(self, record: bytes, start: int, stop: int, *, is_last: bool) -> bytes | None:
-        """Take a fragment, and return the frame when it was the last one.
+        """Add a fragment; return the frame if the fragment was its last.
 
         Args:
-            record: What has the fragment.
-            start: Where it begins there.
-            stop: Where it ends.
-            is_last: Whether the frame ends with it.
+            record: The record that holds the fragment.
+            start: Start of the fragment in the record.
+            stop: End of the fragment in the record.
+            is_last: Whether this is the last fragment of the frame.
 
         Raises:
-            ProtocolError: It is under ``FRAGMENT_BYTES_MIN`` and not the last, or the frame is over ``PACKET_BYTES_MAX``.
+            ProtocolError: The fragment is below ``FRAGMENT_BYTES_MIN`` and not the last, or the frame exceeds
+                ``PACKET_BYTES_MAX``.
         """
         size = stop - start
         if not is_last and size < FRAGMENT_BYTES_MIN:
@@ -55,7 +57,7 @@ class Reassembler:
         self._bytes += size
         if self._bytes > PACKET_BYTES_MAX:
             raise ProtocolError("a packet over the limit")
-        # A piece that is referred to keeps all of its record.
+        # A memoryview keeps its whole record alive.
         self.pieces.append(memoryview(record)[start:stop] if 2 * size >= len(record) else record[start:stop])
         if not is_last:
             return None
@@ -64,14 +66,14 @@ class Reassembler:
         return whole
 
     def clear(self) -> None:
-        """Drop what has come of a frame."""
+        """Discard the fragments received so far."""
         self.pieces, self._bytes = [], 0
 
 
 HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST, FRAGMENT, FRAGMENT_END, TUNNEL, TAKEN = range(11)
 GENERATION, RANK, SIGNED, CLOCK, SHARE, BODY = range(11, 17)
-LAST_KIND = BODY  # frames above are those of a newer version
-SEALED_KINDS = frozenset((UNICAST, MULTICAST))  # under the key of their group
+LAST_KIND = BODY  # higher kinds belong to a newer version
+SEALED_KINDS = frozenset((UNICAST, MULTICAST))  # encrypted under the key of their group
 PACKET_KINDS = SEALED_KINDS | {BODY}
 FRAGMENT_KINDS = frozenset((FRAGMENT, FRAGMENT_END))
 
@@ -81,19 +83,19 @@ PACKET_HEADER_BYTES = 28  # group and nonce
 _BODY = struct.Struct(">BI16s")
 BODY_HEADER_BYTES = 16  # group
 
-#: Records are filled to about this size. Too small: what each record costs, some 50 us of both sides, is paid more often; too
-#: large: a message waits for longer behind others, and the buffers of a link no longer stay in the cache.
+#: Approximate size of a full record. Too small: both sides pay the overhead of a record, some 50 us, more often; too large: a
+#: message waits longer behind others, and the buffers of a link no longer fit the cache.
 RECORD_BYTES = 64 * 1024
-#: A record with one body of many small messages has up to so much: whoever has a backlog is not hurried. So it stays below what
-#: is read of one (``RECORD_BYTES_MAX``), with its seal and the frames of the link.
+#: Largest record of one body with many small messages; a sender with a backlog does not need short records. Stays below the
+#: receiver's ``RECORD_BYTES_MAX``, including the tag and the link's own frames.
 LARGE_RECORD_BYTES = 241 * 1024
-#: A packet over ``RECORD_BYTES`` goes to the bulk lane, in pieces of this size, as does an overlay message over it. Too small:
-#: of a megabyte each piece of 32 KiB costs both sides a tenth more than one of 64; too large: as for records.
+#: A packet over ``RECORD_BYTES``, or an overlay message over this size, goes to the bulk lane in pieces of this size. Too
+#: small: pieces of 32 KiB cost both sides a tenth more per megabyte than pieces of 64 KiB; too large: as for records.
 FRAGMENT_BYTES = 64 * 1024
-#: A record that has as much takes nothing more from the bulk lane. Too small: what is small there has records of its own; too
-#: large: what is urgent waits for as much.
+#: A record of this size takes nothing more from the bulk lane. Too small: small chunks get records of their own; too large:
+#: urgent frames wait behind this much.
 BULK_BYTES = 16 * 1024
-#: After this many full records of interactive frames one record of bulk is sent, so that bulk cannot starve.
+#: After this many full records of interactive frames, one record of bulk is sent, so that bulk cannot starve.
 BULK_EVERY = 4
 
 Parts: TypeAlias = list[bytes | memoryview]
@@ -101,14 +103,14 @@ _NOTHING = (0, 0, 0, 0)
 
 
 class Lanes:
-    """The frames that a link has to send.
+    """The frames a link has yet to send.
 
     Attributes:
-        queued_bytes: The packets and overlay messages that wait, without the headers of their frames.
-        bulk_bytes: Those of them that are large, in the bulk lane.
-        tunnel_bytes: The chunks of tunnels that wait; they are not among the others.
-        interactive_sent: Records' worth of interactive frames that were taken so far.
-        is_unanswered: Whether packets were taken; the link takes it back when it hears something.
+        queued_bytes: Bytes of queued packets and overlay messages, without frame headers.
+        bulk_bytes: The part of ``queued_bytes`` in the bulk lane.
+        tunnel_bytes: Bytes of queued tunnel chunks, which are not part of ``queued_bytes``.
+        interactive_sent: Number of interactive records taken so far.
+        is_unanswered: Whether packets were taken since the link last heard from the peer; the link resets it.
     """
 
     def __init__(self) -> None:
@@ -120,24 +122,24 @@ class Lanes:
         self._control: Parts = []
         self._parts: Parts = []
         self._parts_bytes = 0
-        # An entry is one record's worth of interactive frames.
+        # Each entry is one record of interactive frames.
         self._full: deque[tuple[Parts, int]] = deque()
-        # (FRAGMENT or FRAGMENT_END, piece, kind among which the whole is in order, how many interactive records go before it)
+        # (FRAGMENT or FRAGMENT_END, piece, kind that orders the whole frame, interactive records to send first)
         self._bulk: deque[tuple[int, bytes | memoryview, int, int]] = deque()
         self._chunks: deque[tuple[bytes, bytes]] = deque()  # of tunnels; they share the bulk lane with large frames
         self._is_chunks_turn = False
-        self._bulk_kinds = [0] * 9  # large frames in the bulk lane by kind
+        self._bulk_kinds = [0] * 9  # number of large frames in the bulk lane, by kind
         self._interactive_since_bulk = 0
-        self._answers: dict[int, bytes] = {}  # PONG and TAKEN that wait, and what they say
+        self._answers: dict[int, bytes] = {}  # queued PONG and TAKEN, with their bodies
 
     def has_frames(self) -> bool:
-        """Tell whether something is queued."""
+        """Tell whether frames are queued."""
         return bool(self.queued_bytes or self._control or self._chunks or self._answers)
 
     def queued_by_lane(self) -> tuple[int, int, int, int]:
-        """Return the bytes that wait: messages of the overlay, small packets, large things, and chunks of tunnels.
+        """Return the queued bytes: overlay messages, small packets, large packets, and tunnel chunks.
 
-        The last two share the bulk lane. Nothing but the messages of the overlay is counted for this: they are looked at.
+        The last two share the bulk lane. Overlay messages are counted by a scan of the control lane.
         """
         control = self._control
         if not (self.queued_bytes or self.tunnel_bytes):
@@ -146,7 +148,7 @@ class Lanes:
         return overlay, self.queued_bytes - self.bulk_bytes - overlay, self.bulk_bytes, self.tunnel_bytes
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Discard all frames."""
         self._full.clear()
         self._bulk.clear()
         self._chunks.clear()
@@ -155,22 +157,22 @@ class Lanes:
         self._parts_bytes = self.queued_bytes = self.bulk_bytes = self.tunnel_bytes = 0
 
     def add_signal(self, kind: int, body: bytes = b"") -> None:
-        """Queue a frame of the link itself, in the control lane."""
+        """Queue a frame of the link itself in the control lane."""
         self._control += (FRAME.pack(kind, len(body)), body)
 
     def add_pong(self, body: bytes) -> None:
-        """Answer a PING with what it said, and in place of the answer that waits, if one does.
+        """Queue a PONG with the body of the last PING, in place of a queued PONG.
 
-        A peer that only asks and never reads must not fill the lane; and who asks again wants to know of the last time.
+        A peer that sends PINGs and never reads must not fill the lane, and its newest PING is the one to answer.
         """
         self._answers[PONG] = body
 
     def add_taken(self, body: bytes) -> None:
-        """Tell how much of tunnels was read in all, in place of what waits to say so: a peer may send them and never read."""
+        """Queue the total of tunnel bytes read, in place of a queued total: a peer may send chunks and never read."""
         self._answers[TAKEN] = body
 
     def add_control(self, message: bytes) -> None:
-        """Queue an overlay message, ahead of all packets. Overlay messages keep their order."""
+        """Queue an overlay message ahead of all packets. Overlay messages keep their order."""
         if len(message) > FRAGMENT_BYTES or self._bulk_kinds[CONTROL]:
             self._add_bulk(CONTROL, CONTROL, b"", memoryview(message))
         else:
@@ -178,11 +180,11 @@ class Lanes:
             self.add_signal(CONTROL, message)
 
     def add_clock(self, body: bytes) -> None:
-        """Say the clock of this side before the next packet, in its order."""
+        """Queue this side's clock ahead of the next packet."""
         self._parts += (FRAME.pack(CLOCK, len(body)), body)
 
     def add_packet(self, kind: int, group: bytes, nonce: bytes, sealed: bytes) -> None:
-        """Queue a packet. A MULTICAST follows one that is in the bulk lane, for the order of broadcasts is promised."""
+        """Queue a packet. A MULTICAST waits behind a large MULTICAST in the bulk lane, to keep the order of broadcasts."""
         size = PACKET_HEADER_BYTES + len(sealed)
         if size > RECORD_BYTES or (kind == MULTICAST and self._bulk_kinds[MULTICAST]):
             self._add_bulk(kind, kind, group + nonce, memoryview(sealed))
@@ -193,7 +195,7 @@ class Lanes:
     def add_body(
         self, group: bytes, messages: Sequence[bytes], size: int, *, is_ordered: bool, passes_large: bool = False
     ) -> None:
-        """Queue messages that only the record seals; see :meth:`iris_py.link.link.Link.send_body`."""
+        """Queue a body that only the record encrypts; see :meth:`iris_py.link.link.Link.send_body`."""
         size += BODY_HEADER_BYTES
         if size > (LARGE_RECORD_BYTES if passes_large else RECORD_BYTES) or (is_ordered and self._bulk_kinds[MULTICAST]):
             self._add_bulk(BODY, MULTICAST if is_ordered else UNICAST, group, memoryview(b"".join(messages)))
@@ -203,7 +205,7 @@ class Lanes:
         self._parts += messages
 
     def _make_room(self, size: int) -> None:
-        """Begin the next record, if the one that is being filled has no room for a packet; then count it there."""
+        """Count a packet in the record being filled; start the next record if the packet does not fit."""
         self.queued_bytes += size
         parts_bytes = self._parts_bytes + size
         if parts_bytes > RECORD_BYTES and self._parts:
@@ -212,13 +214,13 @@ class Lanes:
         self._parts_bytes = parts_bytes
 
     def add_tunnel(self, tunnel_id: bytes, sealed: bytes) -> None:
-        """Queue a chunk of a tunnel, in the bulk lane: chunks and large frames take turns there."""
+        """Queue a chunk of a tunnel in the bulk lane, where chunks and large frames take turns."""
         size = len(tunnel_id) + len(sealed)
         self.tunnel_bytes += size
         self._chunks.append((FRAME.pack(TUNNEL, size) + tunnel_id, sealed))
 
     def take_record(self) -> Parts:
-        """Take the frames of one record; empty when there is nothing."""
+        """Take the frames of one record; empty if no frames are queued."""
         if not (self._control or self._full or self._bulk or self._chunks or self._answers):
             # The usual case: packets that fit one record.
             frames, self._parts = self._parts, []
@@ -226,7 +228,7 @@ class Lanes:
                 self.queued_bytes -= self._parts_bytes
                 self._parts_bytes = 0
                 self.interactive_sent += 1
-                self._interactive_since_bulk += 1  # nothing is in the bulk lane that could wait
+                self._interactive_since_bulk += 1  # the bulk lane is empty, so nothing starves
                 self.is_unanswered = True
             return frames
         frames = []
@@ -240,7 +242,7 @@ class Lanes:
         if size < RECORD_BYTES and not bulk_turn and (self._full or self._parts):
             parts, parts_bytes = self._full[0] if self._full else (self._parts, self._parts_bytes)
             if frames and parts_bytes > RECORD_BYTES:
-                return frames  # both are too large for one record
+                return frames  # together they exceed one record
             if self._full:
                 self._full.popleft()
             else:
@@ -256,7 +258,7 @@ class Lanes:
         return frames
 
     def _take_bulk(self, frames: Parts, size: int) -> Parts:
-        """Add large frames and chunks to a record, in turns. Small chunks share one."""
+        """Add large frames and chunks to a record, in turns. Small chunks share a record."""
         bulk, chunks = self._bulk, self._chunks
         frames = list(frames)
         while size < BULK_BYTES:
@@ -282,7 +284,7 @@ class Lanes:
         return frames
 
     def _take_control(self) -> tuple[Parts, int]:
-        """Take control frames for one record: (frames, size). To join a thousand groups fills several records."""
+        """Take control frames for one record: (frames, size). Joining a thousand groups fills several records."""
         for kind, body in self._answers.items():
             self.add_signal(kind, body)
         self._answers.clear()
@@ -300,14 +302,14 @@ class Lanes:
         """Cut a large frame into fragments.
 
         Args:
-            frame: Its type, which goes into the first fragment.
-            kind: The type among which it keeps its order.
-            head: How its body begins.
-            rest: The rest of it.
+            frame: Its type, for the first fragment.
+            kind: The type whose order it keeps.
+            head: The beginning of its body.
+            rest: The rest of its body.
         """
         first: bytes | memoryview = b"".join((bytes((frame,)), head, rest[:FRAGMENT_BYTES]))
         pieces = [first, *(rest[at : at + FRAGMENT_BYTES] for at in range(FRAGMENT_BYTES, len(rest), FRAGMENT_BYTES))]
-        # The order of multicasts: a large one does not pass the smaller ones that were queued before it.
+        # A large multicast must not overtake smaller multicasts queued before it.
         after = self.interactive_sent + len(self._full) + bool(self._parts) if kind == MULTICAST else 0
         self.queued_bytes += 1 + len(head) + len(rest)
         self.bulk_bytes += 1 + len(head) + len(rest)

@@ -1,21 +1,20 @@
-"""One authenticated, encrypted connection between two nodes, without input or output.
+"""One authenticated, encrypted connection between two nodes, without I/O (docs/design.md section 3).
 
-Theory of operation (docs/design.md section 3). Bytes go in by :meth:`Link.receive_data`; what arrived is taken with
-:meth:`Link.packets_received` (the hot path: tuples) and :meth:`Link.events_received` (rare); bytes to write are taken
-with :meth:`Link.data_to_send`. The states::
+The owner passes received bytes to :meth:`Link.receive_data`, then takes :meth:`Link.packets_received` (the hot path: tuples)
+and :meth:`Link.events_received` (rare), and writes the bytes of :meth:`Link.data_to_send`. The states::
 
     HANDSHAKE -> IDENTIFIED -> CONFIRMING -> OPEN -> CLOSING -> CLOSED
                      |  (responder: straight to OPEN)   ^
                      +---- every state may end in CLOSED
 
-In IDENTIFIED the peer is authentic and its hello is known, and the owner decides: :meth:`Link.confirm` or
-:meth:`Link.close`. That is where two links between the same two nodes are prevented, before either carries anything,
-so nothing has to be moved from one to the other and the order of messages cannot suffer.
+In IDENTIFIED the peer is authenticated and its hello is known. The owner decides between :meth:`Link.confirm` and
+:meth:`Link.close`. Here it prevents a second link between the same two nodes before either link carries messages, so no message
+moves between links and the order of messages holds.
 
-Keep-alive runs only while something is outstanding: packets were sent and nothing was heard since, or the owner waits for an
-answer. Otherwise the link is *quiet*: it has no deadline and costs nothing, until the owner sends a packet and wakes it.
+Keep-alive runs only while the link awaits an answer: packets were sent and the peer has been silent since, or the owner waits
+for a reply. Otherwise the link is *quiet*: it has no deadline and costs nothing until the owner sends a packet and wakes it.
 
-A link never raises because of its peer: it ends, with a :class:`~iris_py.link.events.LinkClosed` that says why.
+A link never raises an error because of its peer. The link ends, with the reason in a :class:`~iris_py.link.events.LinkClosed`.
 """
 
 from __future__ import annotations
@@ -90,28 +89,28 @@ __all__ = [
     "Packet",
 ]
 
-#: Bytes of a link id: the first of the handshake hash, which both sides know and nobody can choose.
+#: Length of a link id, a prefix of the handshake hash: both sides know it and neither can choose it.
 LINK_ID_BYTES = 8
 NO_LINK = bytes(LINK_ID_BYTES)
 _LENGTH = struct.Struct(">I")
 
-#: Largest sealed record that is read: a full record, one frame that closed it, and the control frames before it.
+#: Largest encrypted record accepted: a full record, the frame that closed it, and the control frames before it.
 RECORD_BYTES_MAX = 4 * RECORD_BYTES
-#: Bytes of the id of a tunnel, in front of its chunk.
+#: Length of a tunnel id, which precedes each chunk.
 TUNNEL_ID_BYTES = 8
-#: Chunks of tunnels are acknowledged when as much was read. Too small: frames for nothing; too large: the sender may have less
-#: than this under way, and wait for ever.
+#: Tunnel chunks are acknowledged once this many bytes were read. Too small: needless frames; too large: a sender whose limit is
+#: below this value waits for ever.
 TAKEN_BYTES = 16 * 1024
-#: Who has heard as much and said nothing for a keep-alive interval says PONG, though nobody asked: on a slow line a PING waits
-#: behind what the buffers hold, which can take longer than a silent link is kept. Too small: heartbeats are answered twice; too
-#: large: on a line so slow that this takes seconds the link is lost.
+#: After this many bytes received within a keep-alive interval of own silence, this side sends an unsolicited PONG: on a slow
+#: line a PING waits behind full buffers, possibly longer than the peer keeps a silent link. Too small: heartbeats are answered
+#: twice; too large: a line that needs seconds for this many bytes loses its link.
 HEARD_BYTES = 4096
-#: A call of `receive_data` reads frames for so much work, and says that there is more (`has_unread`). Each frame is one piece
-#: of work, and one more for each `CONTROL_WORK_BYTES` of a message of the overlay or `PACKET_WORK_BYTES` of anything else. Too
-#: small: what comes in large numbers is handled in small batches; too large: what one peer sends in one record, whose frames
-#: may take a quarter of a millisecond each to check, keeps the node from everybody else for a tenth of a second.
+#: Frames that one call of `receive_data` reads, by work; `has_unread` reports the rest. A frame costs one unit, plus one for
+#: each `CONTROL_WORK_BYTES` of an overlay message or `PACKET_WORK_BYTES` of any other frame. Too small: mass traffic is handled
+#: in small batches; too large: one record, whose frames may take a quarter of a millisecond each to check, blocks the node for
+#: a tenth of a second.
 WORK_MAX = 64
-#: A message of the overlay may hold a signature in each 100 bytes.
+#: An overlay message may hold a signature in each 100 bytes.
 CONTROL_WORK_BYTES = 128
 PACKET_WORK_BYTES = 4096
 _TOTAL = struct.Struct(">Q")
@@ -121,30 +120,31 @@ class Link:
     """The protocol of one connection.
 
     Attributes:
-        id: What both sides call it; ``NO_LINK`` during the handshake.
-        state: Where it is in its life.
-        is_open: Whether its state is OPEN: packets may be sent.
-        is_quiet: Whether nothing is outstanding. Who sends a packet on a quiet link calls :meth:`wake`.
-        is_releasing: Whether this side closes it as idle, so that requests which come now are not to be executed.
+        id: The link's id, the same on both sides; ``NO_LINK`` during the handshake.
+        state: The state in the diagram above.
+        is_open: Whether the state is OPEN: packets may be sent.
+        is_quiet: Whether the link awaits no answer. A sender of a packet on a quiet link calls :meth:`wake`.
+        is_releasing: Whether this side closes the link as idle and must not execute requests that arrive now.
         is_unsure: Whether this side or the line stood still, and the peer has not answered since (:meth:`verify`).
         congested: Whether more than ``queue_bytes_high`` is queued, in all lanes.
-        is_busy: Whether so much is queued of what is not large, and large things do not even count.
-        has_more: Whether the last :meth:`data_to_send` may have left something for the next.
-        has_unread: Whether the last :meth:`receive_data` has left something that is complete, for the next.
-        version: The version that both sides speak; 0 during the handshake.
-        proofs: What both ends have proved to each other.
-        shared: The ids of the groups whose key both have proved to hold: :meth:`send_body` is for them.
-        late_s: The age, at most, of what has come over a link that is unsure because of the line; 0 if this side stood still.
-        clock_due: From when on :meth:`tell_clock` has to come before the next packet.
-        received_bytes: The bytes that were read so far, with the handshake and the lengths of records.
-        sent_bytes: The bytes of the records that were taken so far, with their lengths.
-        signs: What PING and PONG say, and how long the signs of life took that were asked for.
-        active_at: When packets last moved; the owner sets it when some arrive. Of a link that is not quiet: some time ago.
+        is_busy: Whether more than ``queue_bytes_high`` is queued outside the bulk lane.
+        has_more: Whether the last :meth:`data_to_send` may have left data for the next call.
+        has_unread: Whether the last :meth:`receive_data` left complete frames for the next call.
+        version: The common protocol version; 0 during the handshake.
+        proofs: The proofs that both ends have given each other.
+        shared: Ids of the groups whose key both ends have proved to hold; :meth:`send_body` works for these.
+        late_s: Highest age of the packets received while the line's delay made the link unsure; 0 if this side stood still.
+        clock_due: Time from which :meth:`tell_clock` must precede the next packet.
+        received_bytes: Bytes read so far, including the handshake and record lengths.
+        sent_bytes: Bytes of the records taken so far, including their lengths.
+        signs: The PING and PONG bodies and round-trip times.
+        active_at: Time of the last packet in either direction; the owner sets it on arrivals. Outdated while the link is not
+            quiet.
 
     Args:
-        handshake: One that is new. It has the role, the keys, and what this side says of itself.
+        handshake: A new handshake, which holds the role, the keys and this side's hello.
         now: The time.
-        config: Times and bounds.
+        config: Timeouts and queue bounds.
     """
 
     def __init__(self, *, handshake: Handshaking, now: float, config: LinkConfig) -> None:
@@ -180,21 +180,21 @@ class Link:
         self.shared = self.proofs.shared  # one look-up less in the hot path
         self._pace = Pace()
         self._lateness = Lateness()
-        self._late_s = 0.0  # of what the current call of `receive_data` has read
+        self._late_s = 0.0  # lateness found by the current `receive_data`
         self._tunnel_read = 0  # bytes of chunks
-        self._tunnel_told = 0  # and how many of them were acknowledged
+        self._tunnel_told = 0  # the part of them acknowledged
         self._close_reason: CloseReason | None = None
         self._close_sent = False
-        self._closing_since = now  # when the time to close was last extended
-        self._closing_bytes = 0  # what was queued then
+        self._closing_since = now  # time of the last extension of the close timeout
+        self._closing_bytes = 0  # bytes queued then
         self._peer_closed = False
         self._is_released = False  # the peer closed it as idle
         self.is_peer_leaving = False
-        self._has_said = False  # since something was heard
-        self._silent_since = now  # when it last heard something before it said something: not later than that
-        self._heard_from = 0  # of the bytes received: those after it have come since then
-        self._work = 0  # that the current call of `receive_data` may still do
-        self._unread: tuple[bytes, int] | None = None  # a record, and where it was left
+        self._has_said = False  # whether data was sent since the last receipt
+        self._silent_since = now  # last receipt before this side last sent data, or earlier
+        self._heard_from = 0  # value of received_bytes at that time
+        self._work = 0  # work left to the current `receive_data`
+        self._unread: tuple[bytes, int] | None = None  # a partly read record, and the position in it
         self._fragments = Reassembler()
         self._last_received = now
         self._deadline: float | None = now + config.handshake_timeout_s
@@ -202,13 +202,13 @@ class Link:
     # -- in
 
     def receive_data(self, data: memoryview, now: float) -> int:
-        """Read what is complete in ``data`` and return how many bytes that was; offer the rest again with more behind it.
+        """Read the complete records in ``data``; return the bytes used. Offer the rest again with more data behind it.
 
-        Afterwards take :meth:`packets_received`, then :meth:`events_received`, then :meth:`data_to_send`. The owner's
-        buffer must hold ``RECORD_BYTES_MAX`` and a little, or a large record could never complete.
+        Afterwards take :meth:`packets_received`, then :meth:`events_received`, then :meth:`data_to_send`. The owner's buffer
+        must hold slightly more than ``RECORD_BYTES_MAX``, or a large record could never complete.
 
-        One call reads frames for ``WORK_MAX``. While it ``has_unread`` the owner calls it again, with what was not used, after
-        it has handled that and, if it took long, whatever else waits.
+        One call reads frames up to ``WORK_MAX``. While ``has_unread`` is set, the owner handles the results and, if that took
+        long, its other connections, then calls again with the unused data.
         """
         self._work = WORK_MAX
         self.has_unread = False
@@ -240,7 +240,7 @@ class Link:
                 if self.state is LinkState.CLOSED or self._peer_closed:
                     return end
                 (length,) = _LENGTH.unpack_from(data, offset)
-                # Before its first record opens, a responder has read nothing that could not have been replayed.
+                # A responder's first record proves the initiator fresh: until then, the handshake may have been replayed.
                 if length > HANDSHAKE_BYTES_MAX and (self.state is LinkState.HANDSHAKE or length > RECORD_BYTES_MAX):
                     raise ProtocolError("a record over the limit")
                 stop = offset + 4 + length
@@ -271,41 +271,41 @@ class Link:
         return end if self.state is LinkState.CLOSED else offset
 
     def receive_eof(self, now: float) -> None:
-        """The peer's side of the connection ended, or the connection broke."""
+        """Handle the end of the peer's stream, or a broken connection."""
         if self.state is LinkState.CLOSED:
             return
         if self.state is LinkState.HANDSHAKE and self.initiator:
             self._end(HANDSHAKE_ENDED, refused=True, broken=True)
         else:
-            self._end("the connection broke", broken=True)  # a clean end is one after the peer's CLOSE
+            self._end("the connection broke", broken=True)  # a clean end follows the peer's CLOSE
 
     # -- commands
 
     def confirm(self, now: float, replaces: bytes = NO_LINK) -> None:
-        """Accept the identified peer. A responder's link is open at once, an initiator's when the peer confirms too.
+        """Accept the identified peer. A responder's link opens at once, an initiator's when the peer confirms too.
 
         Args:
             now: The time.
-            replaces: For initiators: the id of the last open link to that peer that broke.
+            replaces: For initiators: the id of the last open link to the peer that broke.
         """
         if self.state is LinkState.CLOSED:
-            return  # what came right after the hello has ended it
+            return  # a frame right behind the hello has ended the link
         assert self.state is LinkState.IDENTIFIED
         self._lateness.begin(now)
         if self.initiator:
-            self._lateness.expect(now)  # the peer confirms behind this side
+            self._lateness.expect(now)  # the peer confirms after this side
             self.state = LinkState.CONFIRMING
             assert self._introduction is not None
             self._lanes.add_signal(HELLO, replaces + self._introduction.introduce(self._handshake_hash))
         else:
             self._lanes.add_signal(PONG)
             self._become_open(now)
-            # Whether the initiator hears it must not stay in doubt.
+            # The responder must learn whether the initiator received the confirmation.
             self._lanes.is_unanswered = True
             self.wake(now)
 
     def close(self, reason: CloseReason, now: float) -> None:
-        """Send what is queued, then CLOSE, and wait for the peer's; before the link is open: end it without a word."""
+        """Send the queue, then CLOSE, and wait for the peer's CLOSE; a link that is not open yet ends silently."""
         if self.state is LinkState.OPEN or (self.state is LinkState.IDENTIFIED and not self.initiator):
             self._close_reason = reason
             self.is_releasing = reason is CloseReason.IDLE
@@ -314,7 +314,7 @@ class Link:
             self._end("closed before it was open")
 
     def tell_rank(self, rank: Rank) -> None:
-        """Tell the peer which signed generations count here, if the link is open."""
+        """Announce this node's rank of signed generations to the peer, if the link is open."""
         if self.state is LinkState.OPEN:
             self._lanes.add_signal(RANK, rank.encode())
 
@@ -324,7 +324,7 @@ class Link:
             self._lanes.add_signal(SIGNED, signed.encoded)
 
     def send_control(self, message: bytes) -> None:
-        """Send an overlay message, ahead of all packets. Overlay messages keep their order."""
+        """Queue an overlay message ahead of all packets. Overlay messages keep their order."""
         if self.state is LinkState.OPEN:
             self._lanes.add_control(message)
             if self._lanes.queued_bytes > self._config.queue_bytes_high:
@@ -333,8 +333,8 @@ class Link:
     def send_packet(self, kind: int, group: bytes, nonce: bytes, sealed: bytes) -> None:
         """Queue a UNICAST or MULTICAST packet, if the link ``is_open``; then :meth:`wake` it if it ``is_quiet``.
 
-        A packet over ``RECORD_BYTES`` takes the bulk lane. A MULTICAST follows one that is there already, for the
-        order of broadcasts is promised.
+        A packet over ``RECORD_BYTES`` takes the bulk lane. A MULTICAST waits behind a large MULTICAST there, to keep the order
+        of broadcasts.
         """
         if not self.is_open:
             return
@@ -345,15 +345,14 @@ class Link:
     def send_body(
         self, group: bytes, messages: Sequence[bytes], size: int, *, is_ordered: bool, passes_large: bool = False
     ) -> None:
-        """Queue messages for a group that is ``shared``; else as :meth:`send_packet`.
+        """Queue messages for a group in ``shared``; otherwise like :meth:`send_packet`.
 
         Args:
-            group: The group.
+            group: The group's id.
             messages: The body, in parts.
-            size: Their bytes.
-            is_ordered: Whether it keeps its order among MULTICAST.
-            passes_large: Whether it takes the interactive lane though it is large: many small messages do, up to
-                ``LARGE_RECORD_BYTES``.
+            size: Total bytes of the parts.
+            is_ordered: Whether the body keeps its order among MULTICAST packets.
+            passes_large: Whether a large body of many small messages takes the interactive lane, up to ``LARGE_RECORD_BYTES``.
         """
         if not self.is_open:
             return
@@ -362,7 +361,7 @@ class Link:
             self._handle_full()
 
     def tell_clock(self, now: float) -> None:
-        """Say how long the link has been one before a packet follows: each time that one does, from ``clock_due`` on."""
+        """Queue this side's clock ahead of a packet; call it before each packet from ``clock_due`` on."""
         if self.is_open:
             self._lanes.add_clock(self._lateness.tell(now))
             self.clock_due = self._lateness.due
@@ -376,9 +375,9 @@ class Link:
     # -- out
 
     def data_to_send(self, budget: int) -> list[bytes]:
-        """Take up to about ``budget`` bytes to write, in order; the rest stays, so that urgent frames can still pass it.
+        """Take up to about ``budget`` bytes to write, in order. Urgent frames can still overtake the rest.
 
-        :attr:`has_more` tells whether there may be a rest.
+        :attr:`has_more` tells whether a rest may remain.
         """
         out, self._raw = self._raw, []
         self.has_more = False
@@ -400,7 +399,7 @@ class Link:
         return out
 
     def has_output(self) -> bool:
-        """Tell whether :meth:`data_to_send` would return something."""
+        """Tell whether :meth:`data_to_send` would return data."""
         if self._close_sent or self.state is LinkState.CLOSED:
             return False
         return self._close_reason is not None or bool(self._raw) or self._lanes.has_frames()
@@ -423,7 +422,7 @@ class Link:
             self._end("the peer does not read", kind="unread")
 
     def _next_record(self) -> bytes:
-        """Return the body of the next record; empty when there is nothing, or after CLOSE."""
+        """Return the body of the next record; empty if the queue is empty or CLOSE was sent."""
         if self._close_sent:
             return b""
         frames = self._lanes.take_record()
@@ -505,8 +504,8 @@ class Link:
         self._packets.append((TUNNEL, record[start:chunk], record, chunk, stop))
 
     def _receive_frame(self, kind: int, body: bytes, now: float) -> None:
-        """Receive any frame but a packet."""
-        if self.state is LinkState.HANDSHAKE:  # a responder, before the first record was believed
+        """Handle any frame but a packet, fragment or chunk."""
+        if self.state is LinkState.HANDSHAKE:  # a responder, before the first record is authenticated
             if kind != HELLO or len(body) < LINK_ID_BYTES:
                 raise ProtocolError("no hello")
             assert self._introduction is not None
@@ -558,12 +557,12 @@ class Link:
     def _receive_clock(self, body: bytes, now: float) -> None:
         if len(body) != CLOCK_BYTES:
             raise ProtocolError("a malformed clock")
-        self._look_for_late(now)  # what came before it
+        self._look_for_late(now)  # for packets before this CLOCK
         self._lateness.heard(body)
         self._late_s = self._lateness.late_s(now)
 
     def _look_for_late(self, now: float) -> None:
-        """Ask the peer whether it still waits, if packets have come that a line has held up."""
+        """Ask the peer whether it still waits, if packets have arrived late."""
         late_s = max(self._late_s, self._lateness.late_s(now))
         if late_s and any(packet[0] in PACKET_KINDS for packet in self._packets):
             if not self.is_unsure:
@@ -574,7 +573,7 @@ class Link:
         self._late_s = 0.0
 
     def _receive_unknown(self, kind: int) -> None:
-        """Pass on that there was a frame of a newer version: the owner counts it, and nothing else comes of it."""
+        """Pass a frame of a newer version to the owner, which only counts it."""
         self._packets.append((kind, b"", b"", 0, 0))
 
     def _receive_fragment(self, kind: int, record: bytes, start: int, stop: int) -> None:
@@ -614,15 +613,15 @@ class Link:
 
     @property
     def queued_bytes(self) -> int:
-        """The packets and overlay messages that wait to be sent, without the headers of their frames."""
+        """Bytes of queued packets and overlay messages, without frame headers."""
         return self._lanes.queued_bytes
 
     def queued_by_lane(self) -> tuple[int, int, int, int]:
-        """Return the bytes that wait in each lane, without the headers of frames; see :meth:`Lanes.queued_by_lane`."""
+        """Return the queued bytes of each lane, without frame headers; see :meth:`Lanes.queued_by_lane`."""
         return self._lanes.queued_by_lane()
 
     def records(self) -> tuple[int, int, int]:
-        """Return how many records were received and sent, and how often the keys of both directions were replaced."""
+        """Return the numbers of records received, of records sent, and of key replacements in both directions."""
         opener, sealer = self._opener, self._sealer
         if opener is None or sealer is None:
             return 0, 0, 0
@@ -631,11 +630,11 @@ class Link:
     # -- time
 
     def handle_timeout(self, now: float, *, is_awaited: bool = False) -> None:
-        """Do what is due; harmless if early. See :meth:`deadline`.
+        """Handle the expired deadline; harmless if early. See :meth:`deadline`.
 
         Args:
             now: The time.
-            is_awaited: Whether the owner waits for an answer of the peer.
+            is_awaited: Whether the owner waits for a reply of the peer.
         """
         if self._deadline is None or now < self._deadline:
             return
@@ -650,10 +649,10 @@ class Link:
         config = self._config
         assert self._deadline is not None
         if now - self._deadline > config.keepalive_interval_s:
-            # Our own timer is late: we were stopped or blocked, and what the peer sent meanwhile may be unread. It gets
-            # one interval before we judge it (Lifeguard, section 3: local health before suspicion).
+            # The timer of this side is late: the process was stopped or blocked, and data of the peer may be unread. Grant the
+            # peer one interval (Lifeguard, section 3: local health before suspicion).
             self._last_received = max(self._last_received, now - config.keepalive_timeout_s + config.keepalive_interval_s)
-        # Sums are compared, not differences: what was rounded otherwise than the deadline would come due for ever.
+        # Compare sums, not differences: a difference rounded unlike the deadline would come due for ever.
         asks_at = self._last_received + config.keepalive_interval_s
         ends_at = self._last_received + config.keepalive_timeout_s
         if now < asks_at:
@@ -667,25 +666,26 @@ class Link:
             self._deadline = min(now + config.keepalive_interval_s, ends_at)
 
     def _give_up_closing(self, now: float) -> None:
-        """End a link that closes too slowly; one that still moves what was queued, on either side, gets more time."""
+        """End a link that closes too slowly; progress with either side's queue grants more time."""
         if self._lanes.queued_bytes < self._closing_bytes or self._last_received > self._closing_since:
             self._become_closing(now)
         else:
             self._end("the peer did not answer the close", kind="unanswered")
 
     def wake(self, now: float) -> None:
-        """Begin to expect an answer: a packet was sent on a quiet link. Changes :meth:`deadline`."""
+        """Expect an answer to a packet sent on a quiet link. Changes :meth:`deadline`."""
         if self.is_quiet:
             self.is_quiet = False
             self.active_at = now
-            self._last_received = now  # the silence until now says nothing of the peer: nobody asked
+            self._last_received = now  # the silence until now was not awaited, so the peer is not to blame
             self._deadline = now + self._config.keepalive_interval_s
 
     def verify(self, now: float) -> None:
-        """This side or the line has stood still: ask the peer whether the link still is one for it. Changes :meth:`deadline`.
+        """Ask the peer, after this side or the line stood still, whether the link is still alive there. Changes
+        :meth:`deadline`.
 
-        What stands in the buffers of the system may be from long ago, and the peer may have given up. The link is
-        ``is_unsure`` until it has answered; then ``LinkVerified`` follows, and what comes behind the answer is new.
+        Data in the system's buffers may be old, and the peer may have given up. The link ``is_unsure`` until the peer answers;
+        then ``LinkVerified`` follows, and packets behind the answer are new.
         """
         if self.is_open:
             self.is_unsure = True
@@ -697,13 +697,13 @@ class Link:
             self.wake(now)
 
     def ask_for_sign(self) -> None:
-        """Ask the peer for a sign of life now, which ``heard_at`` shows."""
+        """Send a PING now; the answer moves ``heard_at``."""
         if self.is_open:
             self._lanes.add_signal(PING, b"")
 
     @property
     def heard_at(self) -> float:
-        """When something came from the peer last, or it was first asked for something since then."""
+        """Time of the last data from the peer, or of the first question since then."""
         return self._last_received
 
     def deadline(self) -> float | None:
@@ -712,11 +712,11 @@ class Link:
 
     @property
     def is_idle_end(self) -> bool:
-        """Whether one of both sides closes it as idle: what is not sent any more may go over the next link."""
+        """Whether either side closes the link as idle, so that unsent requests may use the next link."""
         return self.is_releasing or self._is_released
 
     def is_unused_since(self, moment: float) -> bool:
-        """Tell whether no packet has moved since some time, nor is under way as far as this side knows."""
+        """Tell whether no packet has moved since a moment, and none is known to be in transit."""
         return (
             self.is_open
             and self.is_quiet
@@ -728,23 +728,23 @@ class Link:
     # -- what happened
 
     def packets_received(self) -> list[Packet]:
-        """Take the packets that arrived, in order."""
+        """Take the received packets, in order."""
         packets, self._packets = self._packets, []
         return packets
 
     def events_received(self) -> list[LinkEvent]:
-        """Take what happened, in order."""
+        """Take the events, in order."""
         events, self._events = self._events, []
         return events
 
     def has_events(self) -> bool:
-        """Tell whether :meth:`events_received` would return something."""
+        """Tell whether events are waiting."""
         return bool(self._events)
 
     # -- the end
 
     def abort(self, reason: str, kind: str = "other") -> None:
-        """End the link at once; what is queued is lost. The kind is the reason in a word."""
+        """End the link at once and drop its queue. ``kind`` is the reason as a metric label."""
         self._end(reason, kind=kind)
 
     # -- transitions

@@ -1,15 +1,16 @@
-"""The proofs that both ends of a link give each other, of keys beside the one that the link began under.
+"""Proofs that both ends of a link hold further keys beside the key of the handshake.
 
-Each proof is of the handshake of the link, so it is none on any other link.
+Each proof covers the handshake hash of the link, so it is invalid on any other link.
 
-**Generations** of the network's secret (docs/design.md 2.9): a link goes on while the peer has proved one that is accepted.
+**Generations** of the network's secret (docs/design.md 2.9): a link continues while the peer has proved an accepted generation.
 
-**Groups** (docs/design.md 4.7): where both ends have proved to hold the key of a group, bodies for it need no seal but that of
-the records. An end that is about to send for a group offers its proof, once. A peer that holds the key too checks it and
-answers with its own; one that does not hold it ignores it, and offers its own when it begins to use the group.
-Each end *shares* the group as soon as it has checked the proof of the other, and by then its own is under way in front of
-whatever it sends. So a body never comes before the proof that it is accepted for, whoever began. An answer is compared with
-what was worked out when the offer was made: the group may have been forgotten meanwhile.
+**Groups** (docs/design.md 4.7): once both ends have proved to hold a group's key, bodies for the group are encrypted by the
+records alone. An end that is about to send for a group offers its proof, once. A peer that holds the key checks the proof and
+answers with its own. A peer without the key ignores the offer and makes its own offer when it begins to use the group.
+
+Each end *shares* the group as soon as it has verified the other's proof. By then its own proof is queued ahead of its bodies,
+so a body never arrives before the proof it depends on. An answer is compared with the value computed at the offer, because the
+group may have been forgotten meanwhile.
 """
 
 from __future__ import annotations
@@ -25,26 +26,27 @@ if TYPE_CHECKING:
     from iris_py.link.lanes import Lanes
     from iris_security import GroupKeys, NetworkKeys
 
-#: Groups with proofs on one link; bodies for those beyond it are sealed under the key of the group, as before a proof. Twice as
-#: many as a node uses at once, for it may use ever new ones. Too small: a second seal; too large: memory, 200 bytes for each.
+#: Largest number of groups proved on one link; bodies for further groups are encrypted under the group's key, as before a
+#: proof. Twice the number of groups a node uses at once, because the groups in use change. Too small: bodies are encrypted
+#: twice; too large: memory, 200 bytes for each group.
 GROUPS_PROVEN_MAX = 4096
 
-#: The body of a GENERATION frame: whether it answers one, key id, proof.
+#: The body of a GENERATION frame: whether the frame is an answer, key id, proof.
 CLAIM = struct.Struct(f">?{KEY_ID_BYTES}s{PROOF_BYTES}s")
-#: The body of a SHARE frame: whether it answers one, group, proof.
+#: The body of a SHARE frame: whether the frame is an answer, group id, proof.
 SHARED = struct.Struct(f">?{GROUP_ID_BYTES}s{PROOF_BYTES}s")
 
 
 class Proofs:
-    """The proofs of one link. Use it only while that is open.
+    """The proofs of one link, for use while the link is open.
 
     Args:
-        lanes: Where frames wait.
+        lanes: The queue for frames.
         initiator: Whether this side dialled.
 
     Attributes:
-        generations: The key ids of the generations of the secret that the peer has proved to hold.
-        shared: The ids of the groups whose key both ends have proved to hold.
+        generations: Key ids of the secret's generations that the peer has proved to hold.
+        shared: Ids of the groups whose key both ends have proved to hold.
     """
 
     __slots__ = ("_expected", "_handshake_hash", "_initiator", "_lanes", "generations", "shared")
@@ -55,14 +57,14 @@ class Proofs:
         self._lanes = lanes
         self._initiator = initiator
         self._handshake_hash = b""
-        self._expected: dict[bytes, bytes] = {}  # by group id, of all for which this side has shown its own
+        self._expected: dict[bytes, bytes] = {}  # by group id, for each group that this side has proved
 
     def begin(self, handshake_hash: bytes, generation: bytes) -> None:
-        """The handshake is over.
+        """Handle the end of the handshake.
 
         Args:
-            handshake_hash: Which both sides know, and of no other link.
-            generation: The key id of the generation that it was made under.
+            handshake_hash: The hash, known to both sides and unique to this link.
+            generation: The key id of the generation used in the handshake.
         """
         self._handshake_hash = handshake_hash
         self.generations.add(generation)
@@ -75,7 +77,7 @@ class Proofs:
         self._lanes.add_signal(GENERATION, CLAIM.pack(is_answer, keys.key_id, proof))
 
     def accept_claim(self, keys: NetworkKeys, proof: bytes) -> bool:
-        """Tell whether the peer has proved that it holds a generation of the secret; if it has, that is remembered."""
+        """Verify and record the peer's proof that it holds a generation of the secret; return whether the proof is valid."""
         if not keys.verify(self._handshake_hash, proof, initiator=not self._initiator):
             return False
         self.generations.add(keys.key_id)
@@ -84,17 +86,17 @@ class Proofs:
     # -- groups
 
     def offer(self, keys: GroupKeys) -> None:
-        """Begin to prove to the peer that this side holds the key of a group; harmless if repeated."""
+        """Offer the peer a proof that this side holds the key of a group; harmless if repeated."""
         if keys.group_id not in self._expected and len(self._expected) < GROUPS_PROVEN_MAX:
             self._expected[keys.group_id] = self._proof_of_peer(keys)
             self._show(keys, is_answer=False)
 
     def receive_share(self, body: bytes, keys: GroupKeys | None) -> bool:
-        """Take a SHARE frame of the peer, and answer it if it is the first offer; returns whether the group is shared now.
+        """Handle a SHARE frame of the peer and answer a first offer; return whether the group is shared now.
 
         Args:
-            body: Of the frame, of the right size.
-            keys: The keys of its group; None if this side does not hold them, or not any more.
+            body: The body of the frame, of the right size.
+            keys: The keys of its group; None if this side does not hold them.
         """
         is_answer, group, proof = SHARED.unpack(body)
         expected = self._expected.get(group)
@@ -102,7 +104,7 @@ class Proofs:
             if expected is None or not hmac.compare_digest(expected, proof):
                 return False
             self.shared.add(group)
-        elif group not in self.shared:  # or who offers and never reads would fill the lane with answers
+        elif group not in self.shared:  # otherwise a peer that repeats offers and never reads would fill the lane with answers
             if keys is None or (expected is None and len(self._expected) >= GROUPS_PROVEN_MAX):
                 return False
             expected = expected or self._proof_of_peer(keys)
