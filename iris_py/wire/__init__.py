@@ -1,1 +1,1 @@
-"""The formats of what nodes send each other."""
+"""The formats of the messages between nodes."""

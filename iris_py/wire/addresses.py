@@ -1,4 +1,4 @@
-"""Addresses as people write them: ``host:port``, IPv6 in brackets."""
+"""Human-readable addresses: ``host:port``, with IPv6 hosts in brackets."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def parse_address(text: str, origin: str = "address", *, port_min: int = 0) -> t
 
     Args:
         text: The address, for example ``127.0.0.1:4711``, ``[::1]:4711`` or ``db.example.org:4711``.
-        origin: Where the text comes from, for the error.
-        port_min: 1 for an address that is to be dialled; 0 also means any free port.
+        origin: The source of the text, for the error.
+        port_min: 1 for an address to dial; 0 also allows any free port.
 
     Returns:
         The host without brackets, and the port.
 
     Raises:
-        ConfigurationError: The text is no address.
+        ConfigurationError: The text is not an address.
     """
     host, colon, port_text = text.rpartition(":")
     if not colon or not host or (":" in host and not (host.startswith("[") and host.endswith("]"))):
@@ -45,19 +45,19 @@ def _host(host: str, text: str, origin: str) -> str:
             raise ConfigurationError(
                 f"{origin} {text!r} has no IPv6 address in its brackets. Write it like [::1]:4711."
             ) from None
-    # All else is the resolver's to judge; only what can never be a name is refused, so that a typing error shows at once.
+    # The resolver judges the rest. Impossible names are rejected here, so that typing errors show at once.
     if len(host) > HOST_CHARACTERS_MAX or not all(letter.isalnum() or letter in "-._" for letter in host):
         raise ConfigurationError(f"{origin} {text!r} has no valid host. Use an IP address or a DNS name.")
     return host
 
 
 def format_address(host: str, port: int) -> str:
-    """Join what `parse_address` split."""
+    """Join the host and port that `parse_address` split."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the host. A name other than ``localhost`` counts as open: DNS may say anything."""
+    """Tell whether only this machine can reach the host. Names but ``localhost`` count as open: DNS may map them anywhere."""
     if host.lower() == "localhost":
         return True
     try:

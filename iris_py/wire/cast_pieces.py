@@ -1,7 +1,7 @@
-"""Broadcasts to large groups, which go down the tree of the group: cut to what the overlay casts, and put together again.
+"""Split broadcasts to large groups into pieces for the overlay's multicast tree, and reassemble them.
 
-A piece is ``PIECE`` (16 bytes), then a part of the sealed body. The overlay casts in the order of each source, at most once,
-and may lose a piece: then the whole is lost. Pieces are put together before anything is proven, so what is kept is bounded.
+A piece is ``PIECE`` (16 bytes), then a part of the encrypted body. The overlay multicasts in order per source, at most once,
+and may lose a piece, which loses the whole body. Pieces are reassembled before authentication, so their memory is bounded.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
 
     from iris_overlay.ids import GroupId, NodeId
 
-#: index of the piece, how many there are, nonce of the whole
+#: index of the piece, number of pieces, nonce of the whole
 PIECE = struct.Struct(">HH12s")
 PIECE_BYTES_MAX = CAST_BYTES_MAX - PIECE.size
 
-#: Largest body that is put together.
+#: Largest body reassembled.
 BODY_BYTES_MAX = BODY_BYTES_LIMIT
-#: What all bodies together may hold that still miss pieces: eight of the largest messages by default, and almost two of the
-#: largest that there can be. Beyond it the oldest is given up.
+#: Bytes of all incomplete bodies together: eight of the largest messages by default, and almost two of the largest possible.
+#: Beyond this bound the oldest body is discarded.
 ASSEMBLED_BYTES_MAX = 128 * 1024 * 1024
-#: How many bodies may miss pieces at once; likewise. A handful are large and under way, the rest will never be complete.
+#: Number of incomplete bodies; the oldest is discarded likewise. A handful are large and in transit, the rest will never be
+#: complete.
 PARTIALS_MAX = 256
 
 
 def cut(nonce: bytes, sealed: bytes) -> list[bytes]:
-    """Cut a sealed body into pieces, each small enough to be cast."""
+    """Split an encrypted body into pieces small enough to multicast."""
     count = max(1, -(-len(sealed) // PIECE_BYTES_MAX))
     if count == 1:
         return [PIECE.pack(0, 1, nonce) + sealed]
@@ -52,22 +53,22 @@ class _Partial:
 
 
 class CastAssembler:
-    """Puts pieces together.
+    """Reassembles pieces.
 
     Args:
-        count_drop: Counts what is dropped, by reason.
+        count_drop: Counts dropped bodies, by reason.
     """
 
     def __init__(self, count_drop: Callable[[str], object]) -> None:
         self._count_drop = count_drop
-        self._partials: dict[tuple[GroupId, NodeId], _Partial] = {}  # the one begun first stands first
+        self._partials: dict[tuple[GroupId, NodeId], _Partial] = {}  # oldest first
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._partials)
 
     def receive(self, group: GroupId, source: NodeId, payload: bytes) -> tuple[bytes, bytes] | None:
-        """Take a piece; returns the nonce and the sealed body that it completes."""
+        """Add a piece; return the nonce and the encrypted body if the piece completes it."""
         if len(payload) < PIECE.size:
             self._count_drop("malformed")
             return None
@@ -78,7 +79,7 @@ class CastAssembler:
             self._give_up(key)
             partial = None
             if index:
-                return None  # it belongs to what was just given up, or its own first piece is missing too
+                return None  # a piece of the discarded body, or of a body without its first piece
         elif partial is None and index:
             self._count_drop("cast_incomplete")
             return None

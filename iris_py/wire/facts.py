@@ -1,7 +1,7 @@
-"""Facts: what a node says of itself in a typed form, behind what every version knows (docs/wire.md).
+"""Facts: optional typed statements of a node about itself (docs/wire.md).
 
-A fact is a type, a length and a value. They stand behind the zone in the hello of a link, and behind the rank in the
-registration of a member. A receiver skips types that it does not know, so a new one changes nothing for older nodes.
+A fact is a type, a length and a value. Facts follow the zone in the hello of a link, and the rank in the registration of a
+member. A receiver skips unknown types, so a new type is compatible with older nodes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["FACTS_BYTES_MAX", "NAME", "NAME_LENGTH_MAX", "decode_facts", "encode_facts", "is_name", "name_in", "named"]
 
-#: The type of the name of a node: a label for people, in printable ASCII.
+#: The type of a node's name: a human-readable label in printable ASCII.
 NAME: Final = 1
 
-#: Characters of a name. Too small: host and program do not fit; too large: lists of nodes are wider than a terminal, and every
-#: member costs its watchers as many bytes.
+#: Longest name in characters. Too small: host and program do not fit; too large: lists of nodes are wider than a terminal, and
+#: each member costs its watchers as many bytes.
 NAME_LENGTH_MAX: Final = 64
-#: Bytes of all facts of a node. Too small: no room for further ones; too large: they do not fit into the 256 bytes of a
+#: Bytes of all facts of a node. Too small: no room for new facts; too large: they do not fit into the 256 bytes of a
 #: registration beside its proof, weight and rank.
 FACTS_BYTES_MAX: Final = 192
 
@@ -31,13 +31,14 @@ _NAME: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
 def encode_facts(facts: Mapping[int, bytes]) -> bytes:
-    """Write facts.
+    """Encode facts.
 
     Args:
-        facts: The values by type, each of at most 255 bytes, and at most ``FACTS_BYTES_MAX`` bytes in all with two for each.
+        facts: The values by type, each of at most 255 bytes; all together at most ``FACTS_BYTES_MAX`` bytes, including two
+            bytes for each fact.
 
     Raises:
-        ValueError: They are too large.
+        ValueError: A value or the total is too large.
     """
     if any(len(value) > _VALUE_BYTES_MAX for value in facts.values()):
         raise ValueError(f"the value of a fact is larger than {_VALUE_BYTES_MAX} bytes")
@@ -48,7 +49,7 @@ def encode_facts(facts: Mapping[int, bytes]) -> bytes:
 
 
 def decode_facts(data: bytes) -> dict[int, bytes]:
-    """Read facts, also of types that this version does not know. The first of a type counts; one that is cut off does not."""
+    """Decode facts, including unknown types. The first fact of each type counts; a truncated fact is ignored."""
     found: dict[int, bytes] = {}
     at = 0
     while at + _HEAD.size <= len(data):
@@ -62,16 +63,16 @@ def decode_facts(data: bytes) -> dict[int, bytes]:
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a text may be the name of a node: 1 to 64 printable characters of ASCII, without blanks at its ends."""
+    """Tell whether a text is a valid node name: 1 to 64 printable ASCII characters, without blanks at its ends."""
     return len(text) <= NAME_LENGTH_MAX and _NAME.fullmatch(text) is not None
 
 
 def named(name: str) -> bytes:
-    """Return the facts of a node that has a name; none for an empty one."""
+    """Return the encoded facts of a node with this name; empty for an empty name."""
     return encode_facts({NAME: name.encode()}) if name else b""
 
 
 def name_in(data: bytes) -> str:
-    """Return the name of a node from its facts; empty without a name, or if the name is invalid."""
+    """Return the name of a node from its facts; empty if the name is absent or invalid."""
     name = decode_facts(data).get(NAME, b"").decode("ascii", "replace") if data else ""
     return name if is_name(name) else ""

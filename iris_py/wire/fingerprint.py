@@ -1,9 +1,9 @@
-"""Fingerprints, by which two contents are told apart: as fast as processors can, and hiding nothing.
+"""Fingerprints: fast hashes that tell two contents apart, without secrecy.
 
-It is the tag of AES-GCM over data that is not encrypted (GMAC, NIST SP 800-38D section 3), with a key that everybody can work
-out. So it is an almost universal hash (McGrew and Viega, *The security and performance of the Galois/Counter Mode*, 2004,
-section 6): two contents of at most n blocks of 16 bytes have the same 8 bytes for n keys in 2^64. It is no message
-authentication code here, as its key is no secret and its nonce is always the same.
+A fingerprint is the tag of AES-GCM over unencrypted data (GMAC, NIST SP 800-38D section 3) with a public key. GMAC is an almost
+universal hash (McGrew and Viega, *The security and performance of the Galois/Counter Mode*, 2004, section 6): two contents of
+at most n blocks of 16 bytes have the same 8 bytes for n keys in 2^64. With a public key and a constant nonce it authenticates
+nothing.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _NONCE: Final = bytes(12)
 
 
 class Fingerprinter:
-    """Makes the fingerprints of one purpose. A megabyte takes 0.14 ms, where SHA-256 takes 0.65; 100 bytes 0.8 us and 1.1.
+    """Computes fingerprints for one purpose. A megabyte takes 0.14 ms (SHA-256: 0.65 ms), 100 bytes take 0.8 us (1.1 us).
 
     Args:
-        purpose: What they are for. The same content has another fingerprint for another purpose.
+        purpose: The purpose's name. The same content has another fingerprint for another purpose.
     """
 
     __slots__ = ("_tag",)

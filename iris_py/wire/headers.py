@@ -1,7 +1,7 @@
-"""The headers of a message: a few small values by name, beside its payload (docs/design.md 4.5).
+"""The headers of a message: small named values beside its payload (docs/design.md 4.5).
 
-They travel as one msgpack map in the head of the message, under the seal of its body. What is received is looked at once and
-kept as it came, so what waits in a queue takes the memory that it took on the wire; it becomes values when they are asked for.
+Headers travel as a msgpack map in the head of the message and are encrypted with its body. Received headers are validated at
+once and kept encoded, so a queued message takes as much memory as on the wire; they are decoded on first access.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 HeaderValue: TypeAlias = str | bytes | int | float | bool
 
-#: What the headers of one message take at most, encoded. Enough for a trace context with baggage, an identity token and a dozen
-#: names; what is larger belongs into the payload, for headers are not chunked, and each message in a queue carries its own.
+#: Largest encoded size of one message's headers. Enough for a trace context with baggage, an identity token and a dozen names.
+#: Larger values belong in the payload: headers are not chunked, and each queued message carries its own.
 HEADERS_BYTES_MAX: Final = 4096
 #: The longest name of a header.
 NAME_BYTES_MAX: Final = 64
-#: Visible ASCII: what every protocol that headers may come from, or go to, has in a name.
+#: Visible ASCII, which the header names of every bridged protocol allow.
 _NAME = re.compile(rf"[!-~]{{1,{NAME_BYTES_MAX}}}", re.ASCII)
-#: Headers whose names begin so are Iris's own. Applications neither set nor see them.
+#: Prefix of Iris's own header names. Applications neither set nor see these headers.
 RESERVED_HEADERS: Final = "iris-"
-#: Of a message that came by a gateway: the alias of the cloud that it came from.
+#: Set by a gateway on a relayed message: the alias of the originating cloud.
 CLOUD_HEADER: Final = "iris-cloud"
-#: Of a broadcast that came by a gateway: who has sent it there, as that is called here, and the number that it gave it.
+#: Set by a gateway on a relayed broadcast: the sender's pseudonym and sequence number.
 ORIGIN_HEADER: Final = "iris-origin"
 NUMBER_HEADER: Final = "iris-number"
-#: Of a request to another cloud: for how many seconds it waits for a member while nobody serves the cluster there.
+#: Set on a request to another cloud: how long it waits (seconds) for a member while the cluster has none there.
 MEMBERS_WAIT_HEADER: Final = "iris-members-wait"
-#: How many members it may lose there, and whether it is to be executed exclusively.
+#: Set on a request to another cloud: the number of members it may lose there, and whether its execution is exclusive.
 MEMBERS_LOST_HEADER: Final = "iris-members-lost-max"
 EXCLUSIVE_HEADER: Final = "iris-exclusive"
-#: Those that applications see and may pass on: the id of what Spark writes to a topic.
+#: Iris's headers that applications see and may pass on: the id of a record that Spark writes to a topic.
 _PASSED_ON: Final = frozenset(("iris-message-id",))
 _TYPES: Final = frozenset((str, bytes, int, float, bool))
 
@@ -47,16 +47,16 @@ _decoder = msgspec.msgpack.Decoder(dict[str, Any])
 
 
 class Headers(Mapping[str, HeaderValue]):
-    """The headers of one message: a mapping that cannot be changed.
+    """The headers of one message: an immutable mapping.
 
     Attributes:
-        encoded: As they travel; empty if there are none.
+        encoded: The encoded headers; empty without headers.
     """
 
     __slots__ = ("_values", "encoded")
 
     def __init__(self, encoded: bytes) -> None:
-        """Take headers that :func:`encode_headers` or :func:`decode_headers` has looked at; others by these."""
+        """Wrap headers validated by :func:`encode_headers` or :func:`decode_headers`; make others with these functions."""
         self.encoded = encoded
         self._values: dict[str, HeaderValue] | None = None
 
@@ -85,19 +85,19 @@ class Headers(Mapping[str, HeaderValue]):
         return values
 
 
-#: Those of every message that has none.
+#: The headers of messages without headers.
 NO_HEADERS: Final = Headers(b"")
 
 
 def encode_headers(headers: Mapping[str, HeaderValue] | None, *, is_internal: bool = False) -> Headers:
-    """Encode what an application gives; later changes of it change nothing.
+    """Encode an application's headers; later changes to the mapping have no effect.
 
     Args:
-        headers: Values by name, also those of a message that was received. None for no headers.
-        is_internal: Whether they are Iris's own, or may be among them.
+        headers: Values by name, or the headers of a received message. None for no headers.
+        is_internal: Whether Iris's own headers are allowed.
 
     Raises:
-        ConfigurationError: A name or value is none, or they are too large.
+        ConfigurationError: A name or value is invalid, or the headers are too large.
     """
     if headers is None:
         return NO_HEADERS
@@ -131,14 +131,14 @@ def encode_headers(headers: Mapping[str, HeaderValue] | None, *, is_internal: bo
 
 
 def decode_headers(encoded: bytes) -> Headers | None:
-    """Take headers that came from a peer; None if they are malformed. Never raises."""
+    """Validate headers from a peer; return None if they are malformed. Never raises."""
     if not encoded:
         return NO_HEADERS
     if len(encoded) > HEADERS_BYTES_MAX:
         return None
     try:
         values = _decoder.decode(encoded)
-    except (msgspec.MsgspecError, ValueError, RecursionError):  # the decoder lets through bad UTF-8 and deep nesting
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # the decoder raises these for bad UTF-8 and deep nesting
         return None
     for name, value in values.items():
         if type(value) not in _TYPES or _NAME.fullmatch(name) is None:
@@ -147,7 +147,7 @@ def decode_headers(encoded: bytes) -> Headers | None:
 
 
 def visible_headers(headers: Headers) -> Headers:
-    """Return the headers that an application sees of those that came: all but Iris's own."""
+    """Return the received headers that an application sees: all except Iris's own."""
     if RESERVED_HEADERS.encode() not in headers.encoded:
         return headers
     shown = {name: value for name, value in headers.items() if not name.startswith(RESERVED_HEADERS) or name in _PASSED_ON}
@@ -155,7 +155,7 @@ def visible_headers(headers: Headers) -> Headers:
 
 
 def cloud_of(headers: Headers) -> str:
-    """Return the alias of the cloud that a message came from; empty if it was the own one."""
+    """Return the alias of the cloud a message came from; empty for this cloud."""
     if CLOUD_HEADER.encode() not in headers.encoded:
         return ""
     cloud = headers.get(CLOUD_HEADER)
@@ -163,7 +163,7 @@ def cloud_of(headers: Headers) -> str:
 
 
 def origin_of(headers: Headers) -> tuple[str, int] | None:
-    """Return who has sent a broadcast of another cloud, and its number among those of that; None if that is not said."""
+    """Return the sender and the sequence number of a broadcast from another cloud; None if its headers carry neither."""
     if ORIGIN_HEADER.encode() not in headers.encoded:
         return None
     origin, number = headers.get(ORIGIN_HEADER), headers.get(NUMBER_HEADER)
@@ -171,7 +171,7 @@ def origin_of(headers: Headers) -> tuple[str, int] | None:
 
 
 def _plain(name: str, value: object) -> HeaderValue:
-    """Return a value as one of the types that travel: of an enumeration, for example, what its member stands for."""
+    """Convert a value to a type that travels; an enumeration's member, for example, to its value."""
     if type(value) in _TYPES:
         return value  # type: ignore[return-value] # it is one of the types
     if isinstance(value, str):

@@ -1,7 +1,7 @@
-"""The hello of a link: what a node says of itself right after the handshake (docs/wire.md).
+"""The hello of a link: a node's description of itself right after the handshake (docs/wire.md).
 
-It is a description of the node as in messages of the overlay, and behind that its facts, which those messages do not carry:
-a node description is repeated in leaf sets and views, and the facts of a peer are wanted once.
+A hello is the node description of overlay messages, then the node's facts. Overlay messages omit the facts: a node description
+is repeated in leaf sets and membership views, and a peer needs the facts once.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _DECODER = msgspec.msgpack.Decoder(_Hello)
 
 
 def encode_hello(info: NodeInfo, facts: bytes = b"") -> bytes:
-    """Write a hello.
+    """Encode a hello.
 
     Args:
         info: The node.
-        facts: What :func:`~iris_py.wire.facts.encode_facts` has written; a node without any leaves the element out.
+        facts: The result of :func:`~iris_py.wire.facts.encode_facts`; an empty value is omitted.
     """
     return _ENCODER.encode(_Hello(info.id, info.addresses, info.zone, facts) if facts else info)
 
 
 def decode_hello(data: bytes) -> tuple[NodeInfo, bytes] | None:
-    """Read a hello; returns the node and its facts, or None if it is malformed."""
+    """Decode a hello; return the node and its facts, or None if it is malformed."""
     try:
         hello = _DECODER.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -1,6 +1,6 @@
-"""The head of a publication that came from another cloud, and is published in this one by a gateway (docs/design.md 15.31).
+"""The head of a publication from another cloud, published in this cloud by a gateway (docs/design.md 15.31).
 
-It says where the publication comes from, which the link that it came over cannot: the gateway is only who brought it.
+The head names the origin of the publication, because the link identifies only the gateway that relays it.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ import struct
 
 import msgspec
 
-#: origin, stream, number, missed, bytes of the cloud; then the cloud.
+#: origin, stream, number, missed, length of the cloud's name; then the cloud's name
 HEAD = struct.Struct(">16s4sQQB")
-#: A publishing node, as it is called outside of its cloud.
+#: Pseudonym of the publishing node outside its cloud.
 ORIGIN_BYTES = 16
-#: The group that it published under, as that is called there.
+#: Pseudonym of the group it published under.
 STREAM_BYTES = 4
-#: The name by which this cloud knows another one.
+#: An alias of another cloud in this cloud.
 CLOUD = re.compile(rb"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 #: The last number of a stream.
 NUMBER_MAX = (1 << 64) - 1
 
 
 class Imported(msgspec.Struct, frozen=True, gc=False):
-    """The origin of a publication, or of several with numbers that follow one another.
+    """The origin of one publication, or of several with consecutive numbers.
 
     Attributes:
-        origin: The node that published it, by a pseudonym of 16 bytes.
-        stream: The group that it was published under, by one of 4 bytes: numbers count within both.
-        number: Its number there; of several that of the first.
-        missed: How many publications of the same origin and stream the gateway has missed in all, up to this one.
-        cloud: The name of the cloud that it came from.
+        origin: The 16-byte pseudonym of the publishing node.
+        stream: The 4-byte pseudonym of its group; numbers count within origin and stream.
+        number: The number of the first publication.
+        missed: Total publications of this origin and stream that the gateway has missed, up to this one.
+        cloud: The alias of the originating cloud.
     """
 
     origin: bytes
@@ -40,21 +40,21 @@ class Imported(msgspec.Struct, frozen=True, gc=False):
     cloud: str
 
     def encode(self) -> bytes:
-        """Return the bytes that a head begins with."""
+        """Return the encoded beginning of a head."""
         cloud = self.cloud.encode()
         return HEAD.pack(self.origin, self.stream, self.number, self.missed, len(cloud)) + cloud
 
     def after(self, count: int) -> Imported:
-        """Return the origin of what comes behind the first ones."""
+        """Return the origin of the publications after the first ``count``."""
         return Imported(self.origin, self.stream, self.number + count, self.missed, self.cloud) if count else self
 
 
 def decode_imported(head: bytes, count: int) -> tuple[Imported, bytes] | None:
-    """Split a head that came from a peer into the origin and the rest; None if it is malformed. Never raises.
+    """Split a head from a peer into the origin and the rest; return None if it is malformed. Never raises.
 
     Args:
         head: The head, without a ``NUMBER``.
-        count: How many publications it is of.
+        count: The number of publications with this head.
     """
     start = HEAD.size
     if len(head) < start:

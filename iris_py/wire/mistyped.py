@@ -1,4 +1,4 @@
-"""Advice for names that were mistyped: of settings, keys and values."""
+"""Suggestions for mistyped names of settings, keys and values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 def nearest_name(name: str, known: Sequence[str]) -> str:
-    """Return a sentence that names the known name which another one resembles, or else all of them.
+    """Return a sentence that suggests the most similar known name, or lists all known names.
 
     Args:
-        name: As somebody wrote it.
-        known: The names that there are, at least one.
+        name: The mistyped name.
+        known: The valid names, at least one.
     """
     import difflib  # imported only for the error
 

@@ -1,4 +1,4 @@
-"""Names that clusters and topics of one's own cannot have: those of other clouds, and Iris's own (docs/design.md 15.21)."""
+"""Names reserved from applications' clusters and topics: those of other clouds, and Iris's own (docs/design.md 15.21)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from typing import Final
 
 from iris_security.text_form import refuse_secret
 
-#: Between a name and the cloud that it is a name of: ``databases@eu``.
+#: Separates a name from its cloud: ``databases@eu``.
 CLOUD_MARK: Final = "@"
-#: Names of clusters and topics that begin so are Iris's own.
+#: Prefix of Iris's own clusters and topics.
 RESERVED_NAMES: Final = "iris."
-#: The cluster of all gateways of a cloud; behind it and a dot stands the alias of a cloud that a gateway has a way to.
+#: The cluster of all gateways of a cloud; with a dot and an alias appended, the cluster of the gateways that reach this other
+#: cloud.
 GATEWAYS: Final = "iris.gateway"
-#: The name under whose keys nodes ask each other about themselves. Nobody joins it.
+#: The name whose keys encrypt the questions of nodes about each other. It has no members.
 NODES: Final = "iris.nodes"
 
 
 def check_own_name(name: object) -> None:
-    """Refuse what is no name of a cluster or topic of one's own cloud. Whether it is a name at all is for others to say.
+    """Reject names of other clouds and of Iris itself. Other checks validate the form of the name.
 
     Raises:
-        ValueError: It is one of another cloud, or of Iris itself, or holds a secret; the text says what to write.
+        ValueError: The name belongs to another cloud or to Iris, or contains a secret; the text suggests a correction.
     """
     if not isinstance(name, str):
         return

@@ -1,7 +1,7 @@
-"""Packets: the bodies that nodes seal, each with many messages in it (docs/design.md 4.4).
+"""Packets: the bodies that nodes encrypt, each with one or many messages (docs/design.md 4.4).
 
-A message is ``MESSAGE`` (20 bytes), then its headers, then its payload. The format is fixed-width so that one
-``unpack_from`` reads it; the meaning of ``id`` and ``argument`` depends on the kind.
+A message is ``MESSAGE`` (20 bytes), then its headers, then its payload. One ``unpack_from`` reads the fixed-width ``MESSAGE``;
+the kind determines the meaning of ``id`` and ``argument``.
 """
 
 from __future__ import annotations
@@ -20,105 +20,106 @@ from iris_py.errors import MessageTooLarge
 MESSAGE = struct.Struct(">BBHIQI")
 MESSAGE_BYTES = MESSAGE.size
 
-#: The largest message that a node can be told to send, and so what every node takes from others. A quarter of what a link
-#: queues at most: one that is sent, one that waits to be sealed, and room.
+#: Upper limit of the configurable message size, and so the size that every node accepts. A quarter of a link's largest queue:
+#: room for a message in transit, a message yet to be encrypted, and a margin.
 MESSAGE_BYTES_LIMIT = 64 * 1024 * 1024
-#: The largest sealed packet: the largest message, and room for headers.
+#: The largest encrypted packet: the largest message, and room for headers.
 BODY_BYTES_LIMIT = MESSAGE_BYTES_LIMIT + 128 * 1024
 
-#: The largest body of several messages; a larger one holds one message, or one run, and nothing else. So one packet is at most
-#: some three thousand messages, and nobody can stop a node with one. Senders end it at 62 KiB (``BODY_BYTES``), and a message
-#: that is begun just below that has a head.
+#: The largest body of several messages; a larger body holds a single message or batch. So a packet has at most some three
+#: thousand messages, and one packet cannot block a node. Senders stop filling a body at 62 KiB (``BODY_BYTES``); the rest is
+#: room for the last message's head.
 SHARED_BODY_BYTES_MAX = 64 * 1024
-#: The largest body that is a run. A publisher with a backlog fills it, in one record. Too small: what each body and each record
-#: costs is paid more often, for messages of 16 KiB a third of all; too large: what comes behind waits for longer.
+#: The largest body of a batch. A publisher with a backlog fills it, in one record. Too small: the overhead of bodies and
+#: records is paid more often, a third of the total for messages of 16 KiB; too large: later messages wait longer.
 RUN_BODY_BYTES_MAX = 240 * 1024
-#: The most messages of a run in a body over ``SHARED_BODY_BYTES_MAX``: as many as a subscription holds (10,000 by default).
+#: The most messages of a batch in a body over ``SHARED_BODY_BYTES_MAX``: the default capacity of a subscription.
 RUN_MESSAGES_MAX = 10_000
 
-#: A failure carries at most this many characters of the exception's text: enough to read, too little to be a covert reply.
+#: A failure carries at most this many characters of the exception's text: enough to read, too little for a covert reply.
 FAILURE_TEXT_MAX = 4096
 
-#: Time left is a 32-bit number of milliseconds; longer time-outs (49 days) travel as this.
+#: Time left is a 32-bit number of milliseconds; longer time-outs (49 days) are capped.
 TIME_LEFT_MS_MAX = 0xFFFF_FFFF
 _TIME_LEFT_S_MAX = float(TIME_LEFT_MS_MAX // 1000)
 
-#: Largest packet that goes through the ring instead of over a link.
+#: Largest packet routed through the ring instead of a link.
 ROUTED_BYTES_MAX = PACKET_BYTES_MAX
-#: kind, group, nonce, when it was sent (ms of the clock of its source): what is before the sealed body of a packet that goes
-#: through the ring
+#: kind, group, nonce, send time (ms of the source's clock): the head of a packet routed through the ring, before the encrypted
+#: body
 ROUTED = struct.Struct(">B16s12sQ")
-#: What goes through the ring besides packets of groups and tunnels, whose kinds are those of frames.
+#: Further kinds routed through the ring; packets of groups and tunnels use their frame types.
 CLOCK_QUESTION, CLOCK_ANSWER = 32, 33
-STATUS = 34  # a question about a node, or the answer (iris_py.node.questions)
-#: What a body of one message has around its payload there: the header, the message's own, and the seal.
+STATUS = 34  # a question about a node, or its answer (iris_py.node.questions)
+#: Overhead of a routed body with one message, without its payload: ``ROUTED``, ``MESSAGE`` and the authentication tag.
 ROUTED_OVERHEAD_BYTES = ROUTED.size + MESSAGE_BYTES + 16
 
 REQUEST, REPLY, FAILURE, REJECTION, CANCEL, BROADCAST = 1, 2, 3, 4, 5, 6
 SURVEY, DECLINE = 7, 8
 PUBLICATION, PAUSE, RESUME = 9, 10, 11
 TUNNEL_OPEN, TUNNEL_ACCEPT = 12, 13
-REQUEST_ONCE = 14  # as REQUEST; the payload begins with the identity
-IMPORTED = 15  # as PUBLICATION; the head says where it comes from (iris_py.wire.imported)
-LOSSES = 16  # members that requests with keys have lost (iris_py.patterns.request.losses)
-RESERVE = 17  # asks for the place of a request that is to be executed exclusively; the payload is its identity
-KINDS = 18  # one more than the largest: the length of a dispatch table
-#: Those for one member, whichever it is.
+REQUEST_ONCE = 14  # like REQUEST; the payload begins with the identity
+IMPORTED = 15  # like PUBLICATION; the head names the origin (iris_py.wire.imported)
+LOSSES = 16  # members lost by requests with keys (iris_py.patterns.request.losses)
+RESERVE = 17  # reserves a place for an exclusive request; the payload is its identity
+KINDS = 18  # one more than the largest kind: the length of a dispatch table
+#: Kinds for any one member.
 REQUESTS = frozenset((REQUEST, REQUEST_ONCE))
-#: Those that end with an answer: what becomes of them is to be known.
+#: Kinds whose sender awaits an answer.
 AWAITED = REQUESTS | {SURVEY, TUNNEL_OPEN, RESERVE}
-#: Those whose head has the headers that the application gave. What others have there is not looked at.
+#: Kinds with application headers in the head. Heads of other kinds are ignored.
 WITH_HEADERS = AWAITED | {BROADCAST}
 
-#: Those that may be runs.
+#: Kinds that may be batches.
 PUBLICATIONS = frozenset((PUBLICATION, IMPORTED))
 
-#: What tells an idempotent request from others, whoever sends it and however often.
+#: Length of the identity of an idempotent request, equal for all its copies from any sender.
 IDENTITY_BYTES = 16
-#: Flags of a PUBLICATION or IMPORTED. Its headers begin with ``NUMBER``, for it may arrive by the trees of several groups:
+#: Flag of a PUBLICATION or IMPORTED. The head begins with ``NUMBER``, because the message may arrive on several groups' trees.
 NUMBERED = 1
-#: It is several, see :func:`encode_run`:
+#: Flag: the message is a batch, see :func:`encode_run`.
 RUN = 2
-#: Before the topic there are headers of the application, and before those their size, as ``HEAD_SIZE``:
+#: Flag: application headers precede the topic, and their size as ``HEAD_SIZE`` precedes them.
 HEADED = 4
-#: Not on the wire, where flags have 8 bits: it is an IMPORTED.
+#: Internal flag of an IMPORTED, above the 8 bits of flags on the wire.
 CROSSED = 256
 HEAD_SIZE = struct.Struct(">H")
-#: how many messages are in a run; so a body cannot claim more than a receiver holds at once
+#: number of messages in a batch; a body cannot claim more than a receiver holds at once
 RUN_COUNT = struct.Struct(">H")
-#: What each of them has in a run besides its payload: the size of that.
+#: Bytes of each message in a batch beside its payload, for the payload's size.
 RUN_MESSAGE_BYTES = 4
-#: What each message of a run counts beside its payload when room is reckoned: more than on the wire, so that a run of empty
-#: messages never is more than a subscription holds (10,000 by default).
+#: Bytes that each message of a batch counts beside its payload against the size limit. More than on the wire, so that a batch
+#: of empty messages never exceeds a subscription's default capacity (10,000).
 RUN_MESSAGE_COST = 8
-#: Payloads of one length that are cut from a run by one call. Too small: the call is paid more often; too large: most runs of
-#: 1 KiB have not as many to each call, and the rest is cut one by one.
+#: Number of equally long payloads cut from a batch by one call. Too small: more calls; too large: most batches of 1 KiB
+#: messages are shorter than a call and are cut one by one.
 CUT_AT_ONCE = 16
-#: number of a publication among all of its node
+#: number of a publication among all publications of its node
 NUMBER = struct.Struct(">Q")
-#: The argument of a PUBLICATION stops here: further ones of a group are counted as this.
+#: Cap of the argument of a PUBLICATION; later publications of a group repeat it.
 ORDINAL_MAX = 0xFFFF_FFFF
 
-#: Surveys have ids from here on, requests below: so it is seen whose an answer is.
+#: First id of surveys; requests have lower ids. So the id tells which of the two an answer belongs to.
 SURVEY_IDS = 1 << 63
-#: Registrations of one node that a survey can ask: what is left of the argument of an answer. Further ones are not asked.
+#: Registrations of one node that a survey can ask, limited by the bits left in an answer's argument. Further registrations are
+#: not asked.
 SURVEYED_REGISTRATIONS_MAX = (1 << 24) - 1
 
 
 class Rejection(enum.IntEnum):
-    """Why a member surely did not execute a request (the argument of a REJECTION); but for ``LOST``, when nobody knows."""
+    """The reason why a member did not execute a request (a REJECTION's argument). ``LOST`` alone leaves execution unknown."""
 
     OVERLOADED = 1
     NOT_A_MEMBER = 2
     EXPIRED = 3
     NO_TUNNELS = 4
-    #: It stands in for others, and what it handed the request on to went away with it.
+    #: The member relays for others, and the node it forwarded the request to is lost.
     LOST = 5
-    #: The request has lost members, of which the caller may not know; the payload is their ids.
+    #: The request has lost members that the caller may not know; the payload is their ids.
     LOST_BEFORE = 6
     #: Too many exclusive requests wait for the member, which executes one of them at a time.
     BUSY = 7
-    #: No refusal: an exclusive request has its place, and is to be sent now.
+    #: Not a rejection: an exclusive request has its place; send it now.
     RESERVED = 8
 
 
@@ -132,33 +133,33 @@ _decoder = msgspec.msgpack.Decoder(_Failure)
 
 
 def encode_failure(error: BaseException) -> bytes:
-    """Encode what a handler raised: the class's name and the text, shortened to ``FAILURE_TEXT_MAX``. Never raises."""
+    """Encode a handler's exception: class name and text, shortened to ``FAILURE_TEXT_MAX``. Never raises."""
     try:
         text = str(error)
-    except Exception:  # it is the user's class
+    except Exception:  # the class is the user's
         text = "the text of this error could not be made"
     return encode_failure_of(type(error).__qualname__, text)
 
 
 def encode_failure_of(type: str, text: str) -> bytes:  # noqa: A002 - the name of what it encodes
-    """Encode a failure by the name of its class and its text."""
+    """Encode a failure from the name of its class and its text."""
     return _encoder.encode(_Failure(_encodable(type), _encodable(text)))
 
 
 def decode_failure(payload: bytes) -> tuple[str, str]:
-    """Decode a failure to (type, text); a malformed one is still a failure, and says that it was malformed."""
+    """Decode a failure to (type, text); a malformed failure returns a text that says so."""
     try:
         failure = _decoder.decode(payload)
-    except (msgspec.MsgspecError, ValueError, RecursionError):  # the decoder lets through bad UTF-8 and deep nesting
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # the decoder raises these for bad UTF-8 and deep nesting
         return "UnknownError", "the member's description of the failure was malformed"
     return failure.type, failure.text
 
 
 def check_size(payload: bytes, limit: int = MAX_MESSAGE_BYTES) -> None:
-    """Refuse a payload that is larger than this node sends.
+    """Reject a payload larger than this node sends.
 
     Raises:
-        MessageTooLarge: It is.
+        MessageTooLarge: The payload exceeds ``limit``.
     """
     if len(payload) > limit:
         raise MessageTooLarge(len(payload), limit)
@@ -168,7 +169,7 @@ def as_bytes(payload: object) -> bytes:
     """Return a payload as bytes.
 
     Raises:
-        TypeError: It is not bytes-like.
+        TypeError: The payload is not bytes-like.
     """
     if isinstance(payload, bytes):
         return payload
@@ -178,12 +179,12 @@ def as_bytes(payload: object) -> bytes:
 
 
 def is_body_sane(data: bytes, start: int, stop: int) -> bool:
-    """Tell whether a body has not more messages than one may have; see ``SHARED_BODY_BYTES_MAX`` and ``RUN_BODY_BYTES_MAX``.
+    """Tell whether a body respects ``SHARED_BODY_BYTES_MAX``, ``RUN_BODY_BYTES_MAX`` and ``RUN_MESSAGES_MAX``.
 
     Args:
-        data: What the body is in.
-        start: Where it begins there.
-        stop: Where it ends.
+        data: The buffer with the body.
+        start: Start of the body.
+        stop: End of the body.
     """
     if stop - start <= SHARED_BODY_BYTES_MAX:
         return True
@@ -198,20 +199,20 @@ def is_body_sane(data: bytes, start: int, stop: int) -> bool:
 
 
 def encode_routed(kind: int, group: bytes, nonce: bytes, sealed: bytes, sent_at: int) -> bytes:
-    """Encode a packet for the way through the ring.
+    """Encode a packet for routing through the ring.
 
     Args:
         kind: The frame type UNICAST or MULTICAST.
-        group: The group.
-        nonce: That of the body.
-        sealed: The body.
+        group: The group id.
+        nonce: The nonce of the body.
+        sealed: The encrypted body.
         sent_at: The clock of this node (milliseconds).
     """
     return ROUTED.pack(kind, group, nonce, sent_at) + sealed
 
 
 def decode_routed(payload: bytes) -> tuple[int, bytes, bytes, bytes, int] | None:
-    """Decode a packet that came through the ring; returns what it was encoded from, or None if it is too short to be one."""
+    """Decode a packet routed through the ring to the arguments of `encode_routed`; return None if it is too short."""
     if len(payload) < ROUTED.size:
         return None
     kind, group, nonce, sent_at = ROUTED.unpack_from(payload)
@@ -219,22 +220,23 @@ def decode_routed(payload: bytes) -> tuple[int, bytes, bytes, bytes, int] | None
 
 
 def encode_time_left(time_left_s: float) -> int:
-    """Turn the time that is left (seconds) into the argument of a REQUEST or SURVEY: milliseconds, rounded up, at least 1."""
+    """Convert the time left (seconds) to the argument of a REQUEST or SURVEY: milliseconds, rounded up, at least 1."""
     if time_left_s <= 0.0:
         return 1
     return int(time_left_s * 1000) + 1 if time_left_s < _TIME_LEFT_S_MAX else TIME_LEFT_MS_MAX
 
 
 def encode_run(head: bytes, payloads: list[bytes], sequence: int, ordinal: int, kind: int = PUBLICATION) -> list[bytes]:
-    """Encode publications to one topic that follow one another: one header for all of them, then how many there are, the size
-    of each, and the payloads. One alone is its payload.
+    """Encode a batch: consecutive publications to one topic, with one header, their number, their sizes, and the payloads.
+
+    A single publication is encoded without number and size.
 
     Args:
-        head: The topic, and what is before it.
-        payloads: What was published; at least one, at most 65,535.
-        sequence: The number of the first of them.
-        ordinal: Its number since the publisher uses the group.
-        kind: One of ``PUBLICATIONS``.
+        head: The topic, and the headers before it.
+        payloads: 1 to 65,535 published payloads.
+        sequence: The number of the first publication.
+        ordinal: The first publication's number since the publisher began to use the group.
+        kind: A member of ``PUBLICATIONS``.
 
     Returns:
         The parts, to be joined.
@@ -250,12 +252,12 @@ def encode_run(head: bytes, payloads: list[bytes], sequence: int, ordinal: int, 
 
 
 def decode_run(body: bytes, start: int, stop: int) -> list[bytes] | None:
-    """Decode what a publication with the flag ``RUN`` has instead of a payload: the payloads; None if it is malformed.
+    """Decode the payloads of a publication with the flag ``RUN``; return None if it is malformed.
 
     Args:
-        body: The body that it is in.
-        start: Where it begins there.
-        stop: Where it ends.
+        body: The buffer with the publication.
+        start: Start of the payload.
+        stop: End of the payload.
     """
     at = start + RUN_COUNT.size
     if at > stop:
@@ -265,7 +267,7 @@ def decode_run(body: bytes, start: int, stop: int) -> list[bytes] | None:
     if not count or at > stop:
         return None
     lengths = body[lengths_at:at]
-    if lengths == lengths[:RUN_MESSAGE_BYTES] * count:  # the usual case: all are as long
+    if lengths == lengths[:RUN_MESSAGE_BYTES] * count:  # the usual case: equal lengths
         (length,) = struct.unpack(">I", lengths[:RUN_MESSAGE_BYTES])
         return _cut_alike(body, at, length, count) if at + count * length == stop else None
     sizes = struct.unpack(f">{count}I", lengths)
@@ -275,7 +277,7 @@ def decode_run(body: bytes, start: int, stop: int) -> list[bytes] | None:
 
 
 def _cut_alike(body: bytes, at: int, length: int, count: int) -> list[bytes]:
-    """Return payloads of one length that follow one another. To cut many with one call takes less than half as long."""
+    """Return consecutive payloads of equal length. Cutting many with one call takes less than half the time."""
     payloads: list[bytes] = []
     if count >= CUT_AT_ONCE:
         block = _block(length)
@@ -291,15 +293,15 @@ def _block(length: int) -> struct.Struct:
 
 
 def encode_answer(registrations: int, reason: int = 0) -> int:
-    """Make the argument of an answer to a survey: how many registrations of the node answer, and why one does not."""
+    """Encode the argument of a survey's answer: the number of the node's registrations, and the reason of a refusal."""
     return registrations << 8 | reason
 
 
 def decode_answer(argument: int) -> tuple[int, int]:
-    """Return (registrations, reason) of the argument of an answer; a node answers at least once."""
+    """Return (registrations, reason) from the argument of an answer; a node counts at least one registration."""
     return max(1, argument >> 8), argument & 0xFF
 
 
 def _encodable(text: str) -> str:
-    """Shorten a text, and escape what UTF-8 cannot hold: the half characters by which Python names files."""
+    """Shorten a text, and escape surrogates, which Python uses in file names and UTF-8 cannot encode."""
     return text[:FAILURE_TEXT_MAX].encode("utf-8", "backslashreplace").decode()[:FAILURE_TEXT_MAX]
