@@ -1,5 +1,4 @@
-"""The frames a link has yet to send, in three lanes, and the reassembly of the large frame it receives (docs/design.md 3.4,
-3.5).
+"""The frames a link has yet to send, in three lanes, and reassembly of received fragments (docs/design.md 3.4, 3.5).
 
 Every record is filled from the control lane first, then from the interactive lane, then from the bulk lane, so that a heartbeat
 or a small request never waits behind a large message. Large packets are cut into fragments for the bulk lane; the receiver's

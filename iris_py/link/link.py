@@ -681,8 +681,7 @@ class Link:
             self._deadline = now + self._config.keepalive_interval_s
 
     def verify(self, now: float) -> None:
-        """Ask the peer, after this side or the line stood still, whether the link is still alive there. Changes
-        :meth:`deadline`.
+        """Ask the peer, after this side or the line stood still, whether the link is still alive. Changes :meth:`deadline`.
 
         Data in the system's buffers may be old, and the peer may have given up. The link ``is_unsure`` until the peer answers;
         then ``LinkVerified`` follows, and packets behind the answer are new.
