@@ -1,1 +1,1 @@
-"""The other nodes and the groups they are in: who is there, and how bytes get there. Without input or output."""
+"""Other nodes, the groups they are in, and the sending of messages to them. Without I/O."""

@@ -1,15 +1,13 @@
-"""The clocks of other nodes, as far as it takes to know how old at most something is that one of them sent.
+"""The clocks of other nodes, to bound the age of messages that travel through the ring.
 
-Theory of operation. What goes through the ring says when its source sent it, by the source's own monotonic clock. Clocks of
-two nodes have nothing to do with each other, so the receiver asks the source for its clock, with a nonce that nobody can guess.
-The source reads its clock after it got the nonce, and so after the question was sent: ``behind``, the receiver's clock at the
-question less the source's clock in the answer, is at most what lies between the two clocks. Then ``now - behind - sent_at`` is
-at least the age. It is too much by the time that the question was on its way, and by nothing else: whoever holds up a question
-only makes everything seem older, and to hold up an answer changes nothing. This is Cristian's *Probabilistic clock
-synchronization* (1989), of which only the safe side is used.
+Such a message carries its send time by the source's monotonic clock. Clocks of two nodes are unrelated, so the receiver asks
+the source for its clock, with an unpredictable nonce. The source reads its clock after the question was sent. So ``behind``,
+the receiver's clock at the question minus the source's clock in the answer, is a lower bound of the offset between the two
+clocks, and ``now - behind - sent_at`` is an upper bound of the age. The bound is too high by the travel time of the question
+only: an attacker who delays the question makes messages seem older, and delaying the answer has no effect. This is Cristian's
+*Probabilistic clock synchronization* (1989), used on the safe side only.
 
-Of several answers the one that says most about a source counts, for ``RENEWED_S``: so a question that was slow once does no
-harm for longer than until the next one.
+The tightest answer of a source counts for ``RENEWED_S``, so a single slow question has no effect after the next question.
 """
 
 from __future__ import annotations
@@ -22,101 +20,95 @@ if TYPE_CHECKING:
 
     from iris_overlay.ids import NodeId
 
-#: Random bytes in a question: nobody can have an answer to a question that was not asked yet.
+#: Random bytes in a question, so that no answer precedes its question.
 NONCE_BYTES = 16
-#: Sources whose clocks are known or asked for; beyond it the one that was asked the longest ago is forgotten. Too small: their
+#: Sources with a known or requested clock; beyond this bound the source asked longest ago is forgotten. Too small: their
 #: requests wait for a question each time. Too large: memory, 500 bytes each.
 CLOCKS_MAX = 4096
-#: Questions to one source that may still be answered; beyond it the oldest is forgotten.
+#: Unanswered questions to one source; beyond this bound the oldest is forgotten.
 QUESTIONS_MAX = 4
-#: How soon a source may be asked again. Too small: whoever holds requests up makes nodes talk. Too large: a question that was
-#: lost costs its requests that much.
+#: Shortest interval between questions to one source. Too small: an attacker who delays requests causes traffic. Too large: a
+#: lost question delays its requests that long.
 ASKED_AGAIN_S = 1.0
-#: From which age on the clock is asked for again, in case the question was slow, or the source was suspended.
+#: Age from which the clock is requested again, in case the question was slow or the source was suspended.
 DOUBTED_S = 0.25
-#: When a clock is asked for again because the two may have run at different speeds. Clocks that are disciplined differ by 1,000
-#: parts in a million at the very most, and commonly by ten.
+#: Time after which a clock is requested again, because the two clocks may have drifted. Disciplined clocks differ by 1,000
+#: parts per million at most, and commonly by ten.
 RENEWED_S = 120.0
-#: How long an answer is believed: at 1,000 parts in a million, what is thought of an age is 0.3 s too little by then.
+#: Time for which an answer is trusted: at 1,000 parts per million an age is then underestimated by 0.3 s.
 BELIEVED_S = 300.0
 
 
 def read(now: float, *, is_rounded_up: bool = False) -> int:
-    """Return a clock in milliseconds, as it goes to others.
+    """Return a clock in milliseconds for the wire.
 
     Args:
         now: Monotonic seconds.
-        is_rounded_up: Whether to err upwards, as whoever is asked for its clock does; what is sent errs downwards.
+        is_rounded_up: Whether to round up, as in answers; send times are rounded down.
     """
     return max(0, math.ceil(now * 1000) if is_rounded_up else math.floor(now * 1000))
 
 
 class _Clock:
-    """One source: what is known of its clock, and what it was asked."""
+    """The known clock of one source, and the questions to it."""
 
     __slots__ = ("asked_at", "behind", "known_at", "questions")
 
     def __init__(self) -> None:
-        self.behind: int | None = None  # at most what is between the clocks (ms); None if that is not known
-        self.known_at = 0.0  # when the question to which that is the answer was asked
+        self.behind: int | None = None  # lower bound of the offset between the clocks (ms); None if unknown
+        self.known_at = 0.0  # send time of the question behind that answer
         self.asked_at = -math.inf
-        self.questions: dict[bytes, float] = {}  # nonce -> when it was asked, the oldest first
+        self.questions: dict[bytes, float] = {}  # nonce -> send time, oldest first
 
 
 class Clocks:
     """The clocks of other nodes, as this node knows them.
 
     Args:
-        entropy: Randomness that nobody can guess, for nonces.
+        entropy: Unpredictable randomness for nonces.
     """
 
     def __init__(self, entropy: Callable[[int], bytes]) -> None:
         self._entropy = entropy
-        self._clocks: dict[NodeId, _Clock] = {}  # the one that was asked the longest ago first
+        self._clocks: dict[NodeId, _Clock] = {}  # in the order of the last question, oldest first
 
     def __len__(self) -> int:
         return len(self._clocks)
 
     def age_of(self, source: NodeId, sent_at: int, now: float) -> int | None:
-        """Return how old at most something is (milliseconds); None if the clock of its source has to be asked for first.
+        """Return the highest possible age of a message (milliseconds); None if its source must be asked first.
 
         Args:
-            source: The node that sent it.
-            sent_at: When, by the clock of the source (milliseconds).
+            source: The sending node.
+            sent_at: The send time by the source's clock (milliseconds).
             now: The time.
         """
         clock = self._clocks.get(source)
         if clock is None or clock.behind is None or now - clock.known_at > BELIEVED_S:
             return None
         age = read(now, is_rounded_up=True) - clock.behind - sent_at
-        if age < 0:  # Nothing comes from the future: one of the clocks has stood still, this node's with its machine.
+        if age < 0:  # A negative age means that a clock has stopped, such as this node's while its machine was suspended.
             clock.behind = None
             return None
         return age
 
     def is_doubtful(self, source: NodeId, age: int, now: float) -> bool:
-        """Tell whether to ask for a clock again although it is known.
-
-        Args:
-            source: The node whose clock it is.
-            age: What :meth:`age_of` said last.
-            now: The time.
-        """
+        """Tell whether to ask for a known clock again, given the last result of :meth:`age_of` (milliseconds)."""
         clock = self._clocks.get(source)
         return clock is None or age > DOUBTED_S * 1000 or now - clock.known_at > RENEWED_S
 
     def is_asked(self, source: NodeId, now: float) -> bool:
-        """Tell whether a source was asked so lately that it need not be asked again."""
+        """Tell whether a source was asked within ``ASKED_AGAIN_S``."""
         clock = self._clocks.get(source)
         return clock is not None and now - clock.asked_at < ASKED_AGAIN_S
 
     def is_awaited(self, source: NodeId) -> bool:
-        """Tell whether a source may still answer a question."""
+        """Tell whether a question to the source is unanswered."""
         clock = self._clocks.get(source)
         return clock is not None and bool(clock.questions)
 
     def ask(self, source: NodeId, now: float) -> bytes:
-        """Begin a question; returns its nonce, for the source alone."""
+        """Record a question to a source; return its secret nonce."""
         clock = self._clocks.pop(source, None) or _Clock()
         if len(self._clocks) >= CLOCKS_MAX:
             del self._clocks[next(iter(self._clocks))]
@@ -128,12 +120,12 @@ class Clocks:
         return nonce
 
     def told(self, source: NodeId, nonce: bytes, told: int) -> bool:
-        """Take the answer of a source; returns whether it was asked that.
+        """Record a source's answer; return False if it answers no question.
 
         Args:
-            source: The node that surely said it.
+            source: The authenticated source.
             nonce: The nonce of the question.
-            told: Its clock (milliseconds).
+            told: The source's clock (milliseconds).
         """
         clock = self._clocks.get(source)
         asked_at = None if clock is None else clock.questions.get(nonce)

@@ -1,10 +1,10 @@
-"""Connections by the host they come from, and which of them makes room for another one (docs/design.md 3.2, 3.9).
+"""Connections by the host they come from, and the choice of a connection to evict (docs/design.md 3.2, 3.9).
 
-A host that opens connections faster than handshakes take must not keep others out. So the host with the most of them makes
-room, and of several such hosts a random one: a node that dials once competes only with others that dial once. Of one host a
-random connection goes, not the oldest: the oldest is that of an honest node that is far away. Those that have not shown by a
-first message that they hold the secret go before those that have: so a flood without the secret does not even push out honest
-nodes at its own address, unless it repeats first messages that it has heard.
+A host that opens connections faster than handshakes complete must not keep other hosts out. So the host with the most
+connections loses one; of several such hosts, a random one: a node that dials once competes only with other nodes that dial
+once. The connection is random too, because the oldest may belong to an honest node far away. Connections without a first
+message under the network's secret go first: a flood without the secret does not even evict honest nodes at its own address,
+unless it replays first messages.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from iris_overlay.environment import Rng
     from iris_py.link.link import Link
 
-#: Connections of a host that are looked at for one that has shown nothing. Too small: where most of them have shown something,
-#: one of these goes though there are others; too large: where all of them have, each accept looks at as many.
+#: Number of random connections of a host tried to find one without a valid first message. Too small: a proved connection is
+#: evicted although unproved ones exist; too large: where all are proved, each accept tries this many.
 PICKS: Final = 8
-#: Behind so many bits an IPv6 host has as many addresses as it likes (RFC 4291, section 2.5.4).
+#: Prefix length of an IPv6 network, whose owner has all its addresses (RFC 4291, section 2.5.4).
 IPV6_PREFIX_BITS: Final = 64
 
 Item = TypeVar("Item", bound="Hashable")
 
 
 class _Bag(Generic[Item]):
-    """A set of which a random one can be taken, all in constant time."""
+    """A set with random choice, all in constant time."""
 
     __slots__ = ("_items", "_places")
 
@@ -40,7 +40,7 @@ class _Bag(Generic[Item]):
         return len(self._items)
 
     def __iter__(self) -> Iterator[Item]:
-        """Return all, in no order that means anything."""
+        """Iterate over the items, in arbitrary order."""
         return iter(self._items)
 
     def add(self, item: Item) -> None:
@@ -58,7 +58,7 @@ class _Bag(Generic[Item]):
 
 
 class Crowd:
-    """Connections by the host they come from. Adding, removing and choosing one take constant time.
+    """Connections by the host they come from. Adding, removing and choosing take constant time.
 
     Args:
         rng: The randomness of the choice.
@@ -68,14 +68,14 @@ class Crowd:
         self._rng = rng
         self._networks: dict[Link, str] = {}
         self._links: dict[str, _Bag[Link]] = {}  # by network
-        self._by_count: list[_Bag[str]] = [_Bag()]  # networks by how many connections they have
-        self._most = 0  # the last that is not empty
+        self._by_count: list[_Bag[str]] = [_Bag()]  # networks by their number of connections
+        self._most = 0  # the last non-empty index
 
     def __len__(self) -> int:
         return len(self._networks)
 
     def add(self, link: Link, address: str) -> None:
-        """Add a connection that comes from an IP address."""
+        """Add a connection from an IP address."""
         network = self._networks[link] = network_of(address)
         links = self._links.setdefault(network, _Bag())
         links.add(link)
@@ -88,7 +88,7 @@ class Crowd:
         self._most = max(self._most, count)
 
     def discard(self, link: Link) -> None:
-        """Remove a connection, if it is there."""
+        """Remove a connection, if present."""
         network = self._networks.pop(link, None)
         if network is None:
             return
@@ -104,7 +104,7 @@ class Crowd:
             self._most -= 1
 
     def choose(self) -> Link:
-        """Return the one that is to make room. There has to be one."""
+        """Return the connection to evict. The crowd must not be empty."""
         links = self._links[self._by_count[self._most].choose(self._rng)]
         link = links.choose(self._rng)
         for _ in range(PICKS - 1):
@@ -114,14 +114,17 @@ class Crowd:
         return link
 
     def largest(self) -> Iterator[Iterable[Link]]:
-        """Return the connections of each host, the host with the most first. The crowd must not change meanwhile."""
+        """Yield the connections of each host, the host with the most first. The crowd must not change meanwhile."""
         for networks in reversed(self._by_count):
             for network in networks:
                 yield self._links[network]
 
 
 def network_of(address: str) -> str:
-    """Return what counts as one host: an IPv4 address, or the first 64 bits of an IPv6 address; anything else as it is."""
+    """Return the network that counts as one host: the IPv4 address, or the first 64 bits of the IPv6 address.
+
+    Other text is returned unchanged.
+    """
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,14 +1,12 @@
-"""One name, as a node keeps it: its keys, its view of the members, and the messages on their way to each of them.
+"""Groups as a node keeps them: their keys, their membership views, and the queued messages to their members.
 
-Three ways lead to a peer: the link to it; the ring, if there can be no link; and for broadcasts to large groups the tree of the
-group. Bodies for the tree are sealed by a second sealer and opened by a second opener, for they take long: under one counter,
-what goes over links meanwhile would push them out of the replay window of the receivers.
+A peer is reached over its link; through the ring, if no link is possible; and for broadcasts to large groups, down the group's
+multicast tree. Tree bodies have their own sealer and opener, because they travel long: with a shared counter, bodies sent over
+links meanwhile would push them out of the receivers' replay window.
 
-The names that the application uses, and what must outlive a name that is forgotten and used again.
-
-A name has a group in each generation of its secret (docs/design.md 2.9). What this node asks, broadcasts and publishes goes
-through the group of the primary generation. The others are made when the node takes part in a name, so that nodes with another
-primary generation reach it too.
+A name has one group in each generation of its secret (docs/design.md 2.9). Requests, broadcasts and publications of this node
+use the group of the primary generation. The other groups are created when the node joins or watches a name, so that nodes with
+another primary generation reach it too.
 """
 
 from __future__ import annotations
@@ -38,33 +36,32 @@ if TYPE_CHECKING:
     from iris_py.peers.peer import Peer
     from iris_security import GroupKeys, Keyring
 
-#: No two names of a node are the same in so many bytes: half as many would do, but for a name that somebody chose to collide.
+#: Length of a name's hash. Half would prevent accidental collisions; this length prevents chosen collisions.
 SUBJECT_BYTES = 16
-#: A body is sealed when it has grown to this, so that packet and frame headers still fit one record of 64 KiB.
+#: A body of this size is encrypted, so that packet and frame headers still fit one record of 64 KiB.
 BODY_BYTES = 62 * 1024
-#: A run of more messages is not lengthened: it may be of empty ones, and then gets so many more as ``BODY_BYTES`` hold.
+#: Batches of more messages are not lengthened: with empty messages, ``BODY_BYTES`` more would exceed the maximum.
 LENGTHENED_MESSAGES_MAX = packets.RUN_MESSAGES_MAX - BODY_BYTES // packets.RUN_MESSAGE_COST
-#: What a run of publications has besides their topic, sizes and payloads.
+#: Bytes of a batch besides its topic, sizes and payloads.
 RUN_BYTES = packets.MESSAGE_BYTES + packets.RUN_COUNT.size
-#: Members of a group that a broadcast is sent to one by one; a larger group is cast to, down its tree. As many as a view shows,
-#: so all of them are known, and as many copies as a node of the tree sends.
+#: Largest group to which a broadcast goes directly; a larger group's broadcast goes down its tree. Equals the size of a full
+#: membership view, so that all members are known, and the number of copies a node of the tree sends.
 DIRECT_MEMBERS_MAX = 32
-#: How long after the last cast broadcasts still go down the tree, though the group has become small (seconds): a direct one
-#: would overtake those that are under way. Longer than a cast takes down a tree of which a part has just died.
+#: Time after the last tree broadcast for which broadcasts stay on the tree, though the group has shrunk (seconds): a direct
+#: broadcast would overtake those in transit. Longer than a broadcast takes down a tree with a failed part.
 CAST_LINGER_S = 5.0
-#: Added to the epoch of the sealer for the tree: no nonce is used twice.
+#: Added to the epoch of the tree's sealer, so that no nonce is used twice.
 CAST_EPOCHS = 1 << 31
-#: Appended to what is associated with bodies for the tree: a body of one kind does not open as the other, or it could be
-#: repeated there.
+#: Appended to the associated data of tree bodies, so that neither kind of body can be replayed as the other.
 CAST_LABEL = b"cast"
-#: Senders whose last broadcast is remembered, for one group. Forgetting one lets a late broadcast of it pass.
+#: Senders of one group whose last broadcast is remembered. A late broadcast of a forgotten sender passes.
 SENDERS_MAX = 4096
-#: Placements of requests whose levels are kept until the view changes. Beyond it all are forgotten: it costs making them again.
+#: Placements whose levels are kept until the membership view changes. Beyond this bound all are forgotten and computed again.
 PLACEMENTS_MAX = 16
 
 
 class Channel:
-    """Messages to one peer under one group's key, gathered until the next flush and then sealed together."""
+    """Messages to one peer under one group's key, collected until the next flush and then encrypted together."""
 
     __slots__ = ("associated", "group", "parts", "parts_bytes", "peer")
 
@@ -76,25 +73,25 @@ class Channel:
         self.parts_bytes = 0
 
     def take(self) -> tuple[list[bytes], int]:
-        """Take what was gathered: a body, in parts, and its size."""
+        """Take the collected messages: a body, in parts, and its size."""
         taken = self.parts, self.parts_bytes
         self.parts, self.parts_bytes = [], 0
         return taken
 
 
 class Run:
-    """Publications to one topic that follow one another: they go to the same nodes, with one header for all.
+    """A batch: consecutive publications to one topic for the same nodes, with one header.
 
-    A run ends when its body is sealed, or when something else is put into that body; until then whoever holds it may append.
+    A batch ends when its body is encrypted or another message is added to the body; until then its publisher may append.
 
     Attributes:
-        head: The topic, and what is before it.
-        kind: One of ``packets.PUBLICATIONS``.
-        payloads: What was published.
-        room: How many bytes it takes still; none when it has ended, and less than none if it began with something large.
-        limit: How many bytes the body with it may have.
-        count: How many nodes it goes to.
-        counted: Groups that they are not sent under, and have a number in.
+        head: The topic, and the headers before it.
+        kind: A member of ``packets.PUBLICATIONS``.
+        payloads: The published payloads.
+        room: Bytes left in the body; 0 after the end, negative if the first payload exceeds the body.
+        limit: Largest size of the body.
+        count: Number of receiving nodes.
+        counted: Other groups in which the publications have numbers too.
     """
 
     __slots__ = ("count", "counted", "head", "kind", "limit", "payloads", "room")
@@ -110,36 +107,35 @@ class Run:
 
 
 class Group:
-    """One name.
+    """The group of one name in one generation of its secret.
 
     Attributes:
         name: The name that the application uses.
-        id: The group id that the overlay knows.
+        id: The group id in the overlay.
         is_topic: Whether it is a group of topics.
-        is_own: Whether its keys come from a secret of its own, which not every node of the network has.
-        is_left: Whether its generation of the secret is not accepted any more: nothing is begun in it, here or by others.
-        subject: What the name is, in a few bytes: the same in every generation of its secret.
-        members: The view; None until the overlay has given the first one. Of a large group a sample.
-        targets: Who is sent what is for everybody: the ordinary members, and of a group of topics those whom no wider group
-            reaches.
-        lowest: The members of the lowest rank, which requests go to: all of them unless some stand in for others (6.13).
-        higher: Those of each higher rank, in order; empty in nearly every cluster.
-        spills: Whether some of these take what those before them have no place for.
-        levels: ``lowest`` by distance, as the balancer wants them.
-        keyed: Which of them has which keys.
-        hedging: When its idempotent requests are given to a second member.
-        size: How many members there are.
-        is_watched: Whether the overlay tells changes of the view by itself.
-        is_doubted: Whether the root says that nobody is there, which is not certain: the overlay looks again at each use.
-        sequence: The number of the last broadcast or publication of this node, apart from those in ``run``.
-        first_sequence: The number before its first one.
-        channels: The channel to each peer that has a link.
-        broadcast_parts: Broadcasts gathered until the next flush, and sealed once for all members.
-        broadcast_bytes: Their size.
-        run: The publications that come behind those and to which more may be appended, if there is such a run.
-        lost_at: When a member was last seen to be gone (seconds), whatever the reason; minus infinity if none ever was.
-        last_used: When the application last used it (seconds); idle groups are forgotten.
-        counts: What was done under its name, in all generations of its secret.
+        is_own: Whether the cluster has its own secret, which only some nodes hold.
+        is_left: Whether its generation of the secret is no longer accepted, so that no node begins to use it.
+        subject: A hash of the name, equal in every generation.
+        members: The membership view, for a large group a sample; None before the overlay's first report.
+        targets: Receivers of broadcasts: the ordinary members; in a group of topics, those not reached by a wider group.
+        lowest: The members of the lowest rank, which get the requests: all members unless some are stand-ins (6.13).
+        higher: The members of each higher rank, in order; empty in nearly every cluster.
+        spills: Whether a stand-in takes requests while members of lower rank are full.
+        levels: ``lowest`` by distance, for the balancer.
+        keyed: The members by request key.
+        hedging: When to give idempotent requests to a second member.
+        size: Number of members.
+        is_watched: Whether the overlay reports changes of the membership view unasked.
+        is_doubted: Whether the root's report of an empty group is uncertain; the overlay checks again at each use.
+        sequence: The number of this node's last broadcast or publication, without those in ``run``.
+        first_sequence: The number before this node's first message.
+        channels: The channel to each peer with a link.
+        broadcast_parts: Broadcasts collected until the next flush, which encrypts them once for all members.
+        broadcast_bytes: Size of ``broadcast_parts``.
+        run: The batch behind ``broadcast_parts`` that still accepts publications, or None.
+        lost_at: Time of the last loss of a member (seconds), for any reason; minus infinity before the first.
+        last_used: Time of the application's last use (seconds); idle groups are forgotten.
+        counts: The counters of the name, in all generations of its secret.
     """
 
     def __init__(
@@ -170,7 +166,7 @@ class Group:
         self.lost_at = -math.inf
         self.last_used = 0.0
         self.counts = GroupCounts(Totals())  # until the group is in use
-        self._is_long = False  # the run that is gathered
+        self._is_long = False  # whether the collected batch was lengthened
         self._members: list[Member] | None = None
         self._placed: dict[Placement, list[list[Member]]] = {}
         self._local = local
@@ -192,7 +188,7 @@ class Group:
         self._members = members
         self._placed.clear()
         self.keyed.clear()
-        if not self.is_topic:  # of topics, who publishes works out the targets, and nobody asks for a member
+        if not self.is_topic:  # for topics the publisher computes the targets, and no request chooses a member
             self.lowest = self.targets = members
             self.higher, self.spills = [], False
             if any(member.rank for member in members):
@@ -202,13 +198,13 @@ class Group:
             self.levels = by_distance(self.lowest)
 
     def forget_view(self) -> None:
-        """Know nothing of the members any more, until the next view: what is for them waits."""
+        """Discard the membership view until the next report; messages wait."""
         nobody: list[Member] = []
         self.members = nobody
         self._members = None
 
     def candidates(self, placement: Placement | None) -> list[Member]:
-        """Return the members that a request may go to, as long as one of them is there and takes it."""
+        """Return the members that a request may go to while one of them is alive and accepts it."""
         if placement is None:
             return self.lowest
         if placement.require:
@@ -216,15 +212,15 @@ class Group:
         return self.targets if placement.is_own else self.lowest
 
     def candidates_after(self, placement: Placement | None) -> list[list[Member]]:
-        """Return the members of each higher rank that a request may go to when those are gone, or have no place."""
+        """Return the members of each higher rank, for requests whose ``candidates`` are gone or full."""
         return self.higher if placement is None or not (placement.require or placement.is_own) else []
 
     def has_others(self, rank: int) -> bool:
-        """Tell whether another node is a member and comes no later than one of so high a rank."""
+        """Tell whether another node is a member with this rank or a lower one."""
         return any(member.rank <= rank and not member.peer.is_local for member in self._members or ())
 
     def placed_levels(self, placement: Placement) -> list[list[Member]]:
-        """Return the levels for a request that says where it wants to go; like ``levels``, which are for all others."""
+        """Return the levels for a request with a placement; ``levels`` serves all other requests."""
         levels = self._placed.get(placement)
         if levels is None:
             if len(self._placed) >= PLACEMENTS_MAX:
@@ -233,29 +229,29 @@ class Group:
         return levels
 
     def order(self, members: list[Member], placement: Placement | None) -> list[list[Member]]:
-        """Order some members for a request: by distance to the zone that it prefers, or else to the own one."""
+        """Group members by distance to the request's preferred zone, or else to the own zone."""
         if placement is None or not placement.prefer:
             return by_distance(members)
         preferred = placement.prefer
         return by_distance(members, lambda member: zone_distance(preferred, member.peer.info.zone))
 
     def keyed_member(self, key: bytes, placement: Placement | None) -> Member:
-        """Return the member that a key chooses. There has to be one.
+        """Return the member for a request key. There must be a candidate.
 
         Args:
-            key: The identity that the key of the application gives the request.
-            placement: Where the request wants to go.
+            key: The identity derived from the application's request key.
+            placement: The zones of the request.
         """
         levels = self.levels if placement is None else self.placed_levels(placement)
         return self.keyed.find(key, placement, levels[0])
 
     @property
     def epoch(self) -> int:
-        """The last epoch that was sealed under; it grows by itself."""
+        """The last epoch used for encryption; it grows by itself."""
         return max(self._sealer.epoch, self._cast_sealer.epoch - CAST_EPOCHS)
 
     def is_cast(self, now: float) -> bool:
-        """Tell whether a broadcast goes down the tree now, for not every member is known, or for it would overtake others."""
+        """Tell whether a broadcast goes down the tree: some members are unknown, or a direct copy would overtake others."""
         if self.size > DIRECT_MEMBERS_MAX or not self.is_watched:
             self._cast_until = now + CAST_LINGER_S
         return now < self._cast_until
@@ -263,15 +259,15 @@ class Group:
     def take_view(
         self, view: dict[NodeId, GroupMember], peer_of: Callable[[NodeInfo], Peer], zone: str
     ) -> tuple[list[Member], int]:
-        """Take a new view.
+        """Handle a new membership view from the overlay.
 
         Args:
-            view: What the overlay reports.
-            peer_of: Finds the peer of a description.
-            zone: Where this node is.
+            view: The overlay's report.
+            peer_of: Finds the peer for a node description.
+            zone: The zone of this node.
 
         Returns:
-            The members that are gone, and how many were left out because they proved nothing.
+            The members that are gone, and the number of nodes left out for an invalid proof.
         """
         gone = {member.peer.id: member for member in self._members or ()}
         members: list[Member] = []
@@ -293,45 +289,45 @@ class Group:
         return list(gone.values()), len(view) - len(members)
 
     def channel(self, peer: Peer) -> Channel:
-        """Return the channel to a peer, made when it is first used."""
+        """Return the channel to a peer, created at first use."""
         channel = self.channels.get(peer.id)
         if channel is None or channel.peer is not peer:
             channel = self.channels[peer.id] = self.new_channel(peer)
         return channel
 
     def new_channel(self, peer: Peer) -> Channel:
-        """Return a channel that is not kept, for a peer without a link."""
+        """Return an unregistered channel, for a peer without a link."""
         return Channel(self, peer, unicast_associated(self.id, self._local, peer.id))
 
     def seal(self, channel: Channel) -> tuple[bytes, bytes]:
-        """Take what a channel gathered and seal it for its peer: (nonce, sealed body)."""
+        """Take the collected messages of a channel and encrypt them for its peer: (nonce, encrypted body)."""
         parts, _size = channel.take()
         return self._sealer.seal(b"".join(parts), channel.associated)
 
     def seal_multicast(self, body: bytes, *, is_cast: bool = False) -> tuple[bytes, bytes]:
-        """Seal a body for every member, over links or for the tree: (nonce, sealed body)."""
+        """Encrypt a body for every member, over links or for the tree: (nonce, encrypted body)."""
         if is_cast:
             return self._cast_sealer.seal(body, self._multicast + CAST_LABEL)
         return self._sealer.seal(body, self._multicast)
 
     def begin_run(self, head: bytes, payload: bytes, count: int, kind: int = packets.PUBLICATION) -> Run:
-        """Gather a publication to which more to the same topic may be appended. The run before has to be ended.
+        """Start a batch with one publication. The previous batch must have ended.
 
         Args:
-            head: The topic, and what is before it.
-            payload: What is published.
-            count: How many nodes it goes to.
-            kind: One of ``packets.PUBLICATIONS``.
+            head: The topic, and the headers before it.
+            payload: The published payload.
+            count: Number of receiving nodes.
+            kind: A member of ``packets.PUBLICATIONS``.
         """
         self.broadcast_bytes += RUN_BYTES + len(head) + packets.RUN_MESSAGE_COST + len(payload)
         run = self.run = Run(head, payload, BODY_BYTES - self.broadcast_bytes, count, kind)
         return run
 
     def append_to_run(self, payload: bytes) -> bool:
-        """Append a publication to the run, if there is one, and lengthen that if it is full; returns whether it was appended.
+        """Append a publication to the batch, lengthened if it is full; return whether there was a batch with room.
 
-        A full run in the turn in which it began is a backlog: the fewer bodies it goes in the better. So it is lengthened while
-        nothing else is gathered, and nothing in it is large, for what is large waits behind what is small.
+        A batch that is full within the turn of its start is a backlog, which should travel in few bodies. So the batch grows
+        while no other message is collected and its payloads are small; a large payload would delay small messages.
         """
         run = self.run
         if run is None or run.room < 0 or len(payload) > BODY_BYTES:
@@ -349,7 +345,7 @@ class Group:
         return True
 
     def end_run(self) -> None:
-        """Put the run, if there is one, behind what is gathered: nothing is appended to it any more."""
+        """Add the batch, if any, to the collected broadcasts, and accept no more publications for it."""
         run = self.run
         if run is None:
             return
@@ -362,7 +358,7 @@ class Group:
             group.sequence += len(run.payloads)
         ordinal = min(packets.ORDINAL_MAX, first - self.first_sequence)
         self.broadcast_parts += packets.encode_run(run.head, run.payloads, first, ordinal, run.kind)
-        # What was reckoned, without what is not on the wire.
+        # The reserved bytes, without the part that is not on the wire.
         count = len(run.payloads)
         self.broadcast_bytes = run.limit - run.room - count * (packets.RUN_MESSAGE_COST - packets.RUN_MESSAGE_BYTES)
         if count == 1:
@@ -371,21 +367,21 @@ class Group:
         run.room = 0
 
     def take_broadcasts(self) -> tuple[list[bytes], int, bool]:
-        """Take the gathered broadcasts, with no run among them that may grow.
+        """Take the collected broadcasts after :meth:`end_run`.
 
         Returns:
-            A body, in parts; its size; and whether it is a run that was lengthened.
+            A body, in parts; its size; and whether it is a lengthened batch.
         """
         taken = self.broadcast_parts, self.broadcast_bytes, self._is_long
         self.broadcast_parts, self.broadcast_bytes, self._is_long = [], 0, False
         return taken
 
     def open_unicast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
-        """Open a body that was sealed for this node.
+        """Decrypt a body encrypted for this node.
 
         Raises:
-            AuthenticationError: It was not, or not by that sender.
-            ReplayError: It was opened before.
+            AuthenticationError: The body is not for this node, or not from that sender.
+            ReplayError: The body was decrypted before.
         """
         associated = self._unicast_from.get(sender)
         if associated is None:
@@ -393,51 +389,51 @@ class Group:
         return self._opener.open(sender, nonce, sealed, associated)
 
     def open_multicast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
-        """Open a body that was sealed for every member. Raises as :meth:`open_unicast` does."""
+        """Decrypt a body encrypted for every member. Raises as :meth:`open_unicast` does."""
         return self._opener.open(sender, nonce, sealed, multicast_associated(self.id, sender))
 
     def open_routed(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
-        """Open a body that was sealed for this node and came without a link. Raises as :meth:`open_unicast` does."""
+        """Decrypt a body for this node that came through the ring. Raises as :meth:`open_unicast` does."""
         return self._opener.open(sender, nonce, sealed, unicast_associated(self.id, sender, self._local))
 
     def open_cast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
-        """Open a body that came down the tree. Raises as :meth:`open_unicast` does."""
+        """Decrypt a body that came down the tree. Raises as :meth:`open_unicast` does."""
         return self._cast_opener.open(sender, nonce, sealed, multicast_associated(self.id, sender) + CAST_LABEL)
 
     def is_late(self, sender: NodeId, sequence: int) -> bool:
-        """Tell whether a later broadcast of a sender was here before; otherwise this one is the last from now on."""
+        """Tell whether a later broadcast of the sender has arrived before; otherwise record this broadcast as its last."""
         if sequence <= self._sequences.get(sender, -1):
             return True
         self.note_sequence(sender, sequence)
         return False
 
     def last_sequence(self, sender: NodeId) -> int:
-        """Return the number of the last message of a sender: 0 if there was none, negative after :meth:`forget_baselines`."""
+        """Return the number of a sender's last message: 0 if there was none, negative after :meth:`forget_baselines`."""
         return self._sequences.get(sender, 0)
 
     def note_sequence(self, sender: NodeId, sequence: int) -> None:
-        """Take this for the last message of a sender from now on."""
+        """Record a sender's last message."""
         sequences = self._sequences
         if sender not in sequences and len(sequences) >= SENDERS_MAX:
             del sequences[next(iter(sequences))]
         sequences[sender] = sequence
 
     def forget_baselines(self) -> None:
-        """Take the next message of each sender for the first: those before it went another way, or nowhere."""
+        """Treat each sender's next message as its first: the messages before it took another route, or none."""
         for sender, last in self._sequences.items():
             self._sequences[sender] = -abs(last)
 
     def forget_peer(self, peer: NodeId) -> None:
-        """Drop what was cached for a peer that is gone; its replay window stays."""
+        """Discard the cached data of a peer that is gone; its replay window stays."""
         self.channels.pop(peer, None)
         self._unicast_from.pop(peer, None)
 
 
-#: Names that the application used and that nothing is registered under are forgotten beyond this number, the longest unused
-#: first. Each costs a few KiB; forgetting one in use costs deriving its keys again.
+#: Unregistered names are forgotten beyond this number, the longest unused first. Each costs a few KiB; forgetting a name in use
+#: costs deriving its keys again.
 GROUPS_MAX = 2048
-#: Forgotten names of which it is remembered how many messages they had, the last forgotten ones. Beyond it, what a receiver
-#: missed before the name was forgotten is in no gap. Each costs a few hundred bytes, a tenth of a group.
+#: Forgotten names whose sequence numbers are remembered, the last forgotten ones. For names beyond this bound, messages missed
+#: before the name was forgotten are in no gap. Each costs a few hundred bytes, a tenth of a group.
 NUMBERS_MAX = 16_384
 
 
@@ -445,13 +441,13 @@ class Groups:
     """The groups of one node.
 
     Args:
-        local: The node.
+        local: The node's id.
         keyring: The secrets of the network.
 
     Attributes:
-        by_id: Those in use, by group id.
-        cluster_counts: What was done in each cluster.
-        topic_counts: What was done under each prefix of topics.
+        by_id: The groups in use, by group id.
+        cluster_counts: Counters of each cluster.
+        topic_counts: Counters of each topic prefix.
     """
 
     def __init__(self, local: NodeId, keyring: Keyring) -> None:
@@ -464,19 +460,20 @@ class Groups:
         self._keyring = keyring
         self._last_epoch = 0
         self._last_sequence = 0
-        self._numbers: dict[tuple[bool, str], tuple[int, int]] = {}  # of those forgotten: the first and the last one
+        # (is_topic, name) of forgotten groups -> first and last sequence number
+        self._numbers: dict[tuple[bool, str], tuple[int, int]] = {}
 
     @property
     def is_full(self) -> bool:
-        """Whether one should be forgotten before another one is added."""
+        """Whether a group should be forgotten before another is added."""
         return len(self.by_id) >= GROUPS_MAX
 
     def find(self, name: str) -> Group | None:
-        """Return the primary group of a cluster, if it is in use."""
+        """Return the primary group of a cluster in use, or None."""
         return self._by_name.get(name)
 
     def find_topic(self, name: str) -> Group | None:
-        """Return the primary group of topics of that name, if it is in use."""
+        """Return the primary group of a topic prefix in use, or None."""
         return self._topics.get(name)
 
     def clusters(self) -> list[Group]:
@@ -488,19 +485,19 @@ class Groups:
         return list(self._topics.values())
 
     def accepted(self, group: Group) -> list[Group]:
-        """Return the groups of the same name in the other generations of its secret; those that are missing are added."""
+        """Return the groups of the same name in the other accepted generations; create missing groups."""
         return [self._use(group, keys) for keys in self._keyring.accepted(group.name, is_topic=group.is_topic)]
 
     def rekey(self, keyring: Keyring) -> list[Group]:
-        """Use other secrets from now on; returns the groups of generations that are not among them, which are left.
+        """Use a new keyring; return the groups of generations that are no longer accepted.
 
         Raises:
-            ValueError: A cluster in use has to have a secret of its own, and has none; nothing has changed then.
+            ValueError: A cluster in use lacks its own secret; the groups are unchanged then.
         """
         used = [*self._by_name.values(), *self._topics.values()]
         primaries = [keyring.topic(group.name) if group.is_topic else keyring.cluster(group.name) for group in used]
         accepted = [keyring.accepted(group.name, is_topic=group.is_topic) for group in used]
-        self._keyring = keyring  # from here on nothing is refused
+        self._keyring = keyring  # no error is possible from here on
         kept: set[bytes] = set()
         for group, primary, others in zip(used, primaries, accepted, strict=True):
             kept |= {keys.group_id for keys in (primary, *others)}
@@ -512,7 +509,7 @@ class Groups:
         return left
 
     def _use(self, group: Group, keys: GroupKeys) -> Group:
-        """Return the group of the same name with other keys, and add it if it is missing."""
+        """Return the group of the same name with other keys; create it if missing."""
         found = self.by_id.get(keys.group_id)
         if found is None:
             self._last_epoch += 1
@@ -530,8 +527,9 @@ class Groups:
         Raises:
             ValueError: The name is empty or too long.
         """
-        # No epoch is used twice, so a group that is forgotten and made again never repeats a nonce. Its numbers go on where
-        # they were, so that what was missed shows; if that is not known, beyond all others, or they would be taken for late.
+        # Epochs are never reused, so a group that is forgotten and created again never repeats a nonce. Its sequence numbers
+        # continue, so that receivers see what they missed. If the numbers are forgotten, it starts beyond all other numbers;
+        # otherwise its messages would be taken for late.
         self._last_epoch += 1
         keys = self._keyring.topic(name) if is_topic else self._keyring.cluster(name)
         first, last = self._numbers.get((is_topic, name), (self._last_sequence, self._last_sequence))
@@ -541,7 +539,7 @@ class Groups:
         return group
 
     def add(self, group: Group) -> None:
-        """Use a group from now on."""
+        """Register a new group."""
         names = self._topics if group.is_topic else self._by_name
         names[group.name] = self.by_id[group.id] = group
         group.counts = self._counts_of(group).use(group.name)
@@ -549,7 +547,7 @@ class Groups:
 
     @contextmanager
     def adding(self, group: Group) -> Iterator[Group]:
-        """Use a group from now on, unless what follows raises."""
+        """Register a new group, unless the body raises."""
         self.add(group)
         try:
             yield group
@@ -558,11 +556,11 @@ class Groups:
             raise
 
     def oldest(self, is_idle: Callable[[Group], bool]) -> Group | None:
-        """Return the idle group that was not used for the longest time, if one is idle."""
+        """Return the idle group with the oldest use, or None."""
         return min(filter(is_idle, self.by_id.values()), key=lambda group: group.last_used, default=None)
 
     def forget(self, group: Group) -> None:
-        """Do not use a group any more."""
+        """Unregister a group and remember its sequence numbers."""
         self._last_epoch = max(self._last_epoch, group.epoch)
         group.end_run()
         self._counts_of(group).release(group.name)

@@ -1,44 +1,44 @@
-"""Hedging: when an idempotent request is given to a second member as well, and how often (docs/design.md 6.12).
+"""Hedging: when to give an idempotent request to a second member as well, and how often (docs/design.md 6.12).
 
-A member that has stopped says nothing, and one that is about to answer says nothing either. What tells them apart is time: an
-answer that takes longer than nearly all did is not waited for alone (Dean and Barroso, *The Tail at Scale*, 2013). What that
-costs is bounded by a budget, for when a whole cluster slows down every answer is late, and to ask twice would be the end of it.
+A stopped member and a member about to answer are equally silent; only time tells them apart. A request that takes longer than
+nearly all others goes to a second member too (Dean and Barroso, *The Tail at Scale*, 2013). A budget bounds the extra load:
+when a whole cluster slows down every answer is late, and doubling its requests would overload it.
 """
 
 from __future__ import annotations
 
-#: The quantile of the times to a reply that is followed: each one above raises the estimate by ``RAISED``, each one below
-#: lowers it by ``LOWERED``, so it rests where 2 % are above. In the logarithm, for times differ by orders of magnitude.
+#: Steps of the estimated quantile of reply times: each longer time raises the estimate by ``RAISED``, each shorter time lowers
+#: it by ``LOWERED``, so that 2 % of the times exceed it. Steps are factors, because times differ by orders of magnitude.
 RAISED = 1.1
 LATE_SHARE = 0.02
 LOWERED = RAISED ** (-LATE_SHARE / (1 - LATE_SHARE))
-#: How many times that quantile is waited. With 1 what is merely slower than most would use the budget up.
+#: Factor on that quantile. With 1, members merely slower than most would use up the budget.
 DELAY_FACTOR = 1.5
-#: The shortest delay (seconds). Below it a busy processor, and no member, is what is late; and a timer is to fire that often.
+#: The shortest delay (seconds). Shorter delays measure a busy processor rather than a member, and need too many timers.
 DELAY_S_MIN = 0.02
-#: While nothing has been observed: this share of the timeout, and at most so long (seconds).
+#: The delay before the first measurement: this share of the timeout, at most ``UNMEASURED_S_MAX`` (seconds).
 UNMEASURED_SHARE = 0.25
 UNMEASURED_S_MAX = 0.5
-#: The largest share of the timeout: the second member needs the rest.
+#: The largest share of the timeout; the second member needs the rest.
 TIMEOUT_SHARE_MAX = 0.5
-#: How long a member whose key a request has may take for a sign of life (seconds), but at most ``UNMEASURED_SHARE`` of the
-#: timeout. Too small: what has one member is executed twice, for that one was busy; too large: a frozen one beats the timeout.
+#: Time a member with a keyed request has for a sign of life (seconds), at most ``UNMEASURED_SHARE`` of the timeout. Too small:
+#: a keyed request is executed twice because its member was busy; too large: a frozen member outlasts the timeout.
 SIGN_S = 0.5
-#: How many requests may be given to a second member for each one that was answered: the load that hedging adds at most.
+#: Hedged requests allowed for each answered request: the most load that hedging adds.
 HEDGES_SHARE = 0.05
-#: What of that may be saved up, and what there is at first. A member that stops holds what a node had under way there, all of
-#: which is late at once. Too small: some of these run out of time; too large: a slow moment doubles the load for a while.
+#: Largest saved budget, and the budget at first. A member that stops holds all requests a node had in flight there, which are
+#: late at once. Too small: some of them time out; too large: a slow moment doubles the load for a while.
 HEDGES_SAVED_MAX = 256.0
 HEDGES_AT_FIRST = 32.0
-#: A timer that is so late (seconds) says that this node itself stood still: what has come meanwhile is read first.
+#: A timer later than this (seconds) means that this node itself stood still, so it reads its input first.
 LATE_S = 0.1
 
 
 class Hedging:
-    """The times of one cluster, and the budget.
+    """The reply times and the hedging budget of one cluster.
 
     Attributes:
-        late_s: What 98 % of the answers took at most, about; 0.0 before the first.
+        late_s: Estimated time within which 98 % of the answers arrive; 0.0 before the first.
     """
 
     __slots__ = ("_answered", "_budget", "_shares", "late_s")
@@ -47,10 +47,11 @@ class Hedging:
         self.late_s = 0.0
         self._answered = 0
         self._budget = HEDGES_AT_FIRST
-        self._shares: dict[int, float] = {}  # by percent: what so many answers took at most; of those that were asked for
+        # percent -> estimated time within which that many answers arrive, for requested percents
+        self._shares: dict[int, float] = {}
 
     def observe(self, duration_s: float) -> None:
-        """Take in how long a member took for an idempotent request."""
+        """Record a member's reply time for an idempotent request."""
         self._answered += 1
         late_s = self.late_s
         if duration_s <= late_s:
@@ -64,13 +65,13 @@ class Hedging:
                 self._shares[percent] = share_s * RAISED if share_s else duration_s
 
     def share_s(self, percent: int, timeout_s: float) -> float:
-        """Return how long so many of a hundred answers take at most, about, for a request of that time-out; as a delay.
+        """Return the estimated time within which ``percent`` of the answers arrive, as a delay.
 
-        It is learnt from the first time on that it is asked for; until the next answer it is as :meth:`delay_s`.
+        Learning begins with the first call; until the next answer the result is :meth:`delay_s`.
 
         Args:
             percent: 1 to 99.
-            timeout_s: The time-out.
+            timeout_s: The request's timeout.
         """
         share_s = self._shares.setdefault(percent, 0.0)
         if not share_s:
@@ -78,7 +79,7 @@ class Hedging:
         return min(max(share_s, DELAY_S_MIN), timeout_s * TIMEOUT_SHARE_MAX)
 
     def delay_s(self, timeout_s: float) -> float:
-        """Return how long a member is waited for alone, by a request of that time-out."""
+        """Return the time before a request with this timeout is hedged."""
         delay_s = DELAY_FACTOR * self.late_s
         if DELAY_S_MIN < delay_s < (longest_s := timeout_s * TIMEOUT_SHARE_MAX):
             return delay_s
@@ -87,11 +88,11 @@ class Hedging:
         return min(longest_s, delay_s) if delay_s > DELAY_S_MIN else min(DELAY_S_MIN, timeout_s * TIMEOUT_SHARE_MAX)
 
     def sign_s(self, timeout_s: float) -> float:
-        """Return how long to wait for a sign of life, for a request of that time-out."""
+        """Return the time to wait for a sign of life, for a request with this timeout."""
         return max(self.delay_s(timeout_s), min(SIGN_S, timeout_s * UNMEASURED_SHARE))
 
     def take(self) -> bool:
-        """Take one from the budget, if there is one."""
+        """Take one hedged request from the budget; return False if the budget is empty."""
         self._budget = min(HEDGES_SAVED_MAX, self._budget + HEDGES_SHARE * self._answered)
         self._answered = 0
         if self._budget < 1.0:

@@ -1,13 +1,13 @@
-"""Choose the member by a key: always the same one, while the view is the same (docs/design.md 6.1).
+"""Choose the member by a request's key: the same member while the membership view is the same (docs/design.md 6.1).
 
-Members do not tell each other what they have executed, so a request that comes again, maybe from another node, is executed
-once only if it comes to the same member again. That is what rendezvous hashing gives without any agreement (Thaler and
-Ravishankar, *Using name-based mappings to increase hit rates*, 1998): each member has a score for each key, the least one wins,
-and when a member comes or goes no other's keys change hands. Weights make it likelier to win: of scores ``-ln(u) / weight``,
-with ``u`` even in (0, 1], the least is that of a member with the probability of its share of all weights.
+Members do not tell each other which requests they have executed. So a request that is repeated, perhaps by another node, is
+executed once only if it reaches the same member. Rendezvous hashing achieves this without agreement (Thaler and Ravishankar,
+*Using name-based mappings to increase hit rates*, 1998): each member has a score for each key, the lowest score wins, and a
+member that comes or goes moves no keys between other members. Weights raise the probability of winning: with scores ``-ln(u) /
+weight``, ``u`` uniform in (0, 1], a member wins in proportion to its weight.
 
-Load does not count here. A member that falls behind keeps its keys until it says that it is full: who goes elsewhere for
-the sake of time would have work done twice. So stand-ins have keys only while nobody of a lower rank is there (6.13).
+Load does not count. A slow member keeps its keys until it reports that it is full, because moving a request for speed would
+execute it twice. So stand-ins get keys only while there is no member of a lower rank (6.13).
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
     from iris_py.peers.member import Member, Placement
 
-#: Keys fall into so many slots, of which each has a member: to work that out takes 1 us for each member, to look it up 0.1 us.
-#: Too few: with 32 members some would have a third more of them than others; too many: nothing is found.
+#: Number of slots for keys, each with one member: computing a slot's member takes 1 us for each member, a look-up 0.1 us. Too
+#: few: with 32 members some would have a third more slots than others; too many: few look-ups hit.
 SLOTS = 4096
-#: Slots that are kept of placements until the view changes. Beyond it they are all forgotten.
+#: Slots of requests with placements kept until the membership view changes. Beyond this bound all are forgotten.
 KEPT_MAX = 4 * SLOTS
 
 
 class KeyedMembers:
-    """The members that have the keys, in the view of one cluster.
+    """The members of the keys, in the membership view of one cluster.
 
     Attributes:
-        usual: The member of each slot of the requests without a placement, as far as it was asked for since the view changed.
+        usual: The member of each slot of requests without placement, filled on use.
     """
 
     def __init__(self) -> None:
@@ -40,17 +40,17 @@ class KeyedMembers:
         self._placed: dict[tuple[Placement, int], Member] = {}
 
     def clear(self) -> None:
-        """Forget everything: the view has changed."""
+        """Discard all slots after a change of the membership view."""
         self.usual.clear()
         self._placed.clear()
 
     def find(self, key: bytes, placement: Placement | None, nearest: Sequence[Member]) -> Member:
-        """Return the member that gets a request.
+        """Return the member for a request.
 
         Args:
-            key: The identity that the key of the application gives the request.
-            placement: Where it wants to go.
-            nearest: The members of the lowest rank that are nearest to that place; at least one.
+            key: The identity derived from the application's request key.
+            placement: The zones of the request.
+            nearest: The nearest members of the lowest rank; at least one.
         """
         slot = slot_of(key)
         if placement is None:
@@ -67,16 +67,16 @@ class KeyedMembers:
 
 
 def slot_of(anchor: bytes) -> int:
-    """Return the slot of a key, of which it has the identity."""
+    """Return the slot of a request key's identity."""
     return (anchor[0] << 8 | anchor[1]) % SLOTS
 
 
 def first_of(members: Sequence[Member], slot: int) -> Member:
-    """Return the member that a slot belongs to."""
+    """Return the member that owns a slot."""
     return min(members, key=lambda member: score_of(member.peer.id, slot) * member.cost)
 
 
 def score_of(member: bytes, slot: int) -> float:
-    """Return the score of a member of weight 1: exponentially distributed, and the same wherever it is worked out."""
+    """Return the score of a member of weight 1: exponentially distributed, and equal on all nodes."""
     digest = hashlib.blake2b(slot.to_bytes(2, "big") + member, digest_size=6).digest()
     return -math.log((int.from_bytes(digest, "big") + 1) / (1 << 48))

@@ -1,4 +1,4 @@
-"""One node in the view of a cluster, and what it registered with there."""
+"""A node in the membership view of a cluster, and the attributes of its registration."""
 
 from __future__ import annotations
 
@@ -20,36 +20,38 @@ if TYPE_CHECKING:
 WEIGHT = struct.Struct(">H")
 WEIGHT_MIN, WEIGHT_MAX = 0.01, 100.0
 
-#: Behind the weight: the rank of a stand-in in the lower bits, and one bit that says when it takes requests.
+#: The byte after the weight: the rank of a stand-in in the lower bits, and the flag ``TAKES_OVERFLOW``.
 RANK = struct.Struct(">B")
-#: As many clouds in order as the bits of a rank tell apart.
+#: Limits the number of clouds in order: a rank has three bits.
 RANK_MAX = 7
-#: Set where the stand-in takes what those before it have no place for; otherwise it takes requests only while they are gone.
+#: Set if the stand-in takes requests while members of lower rank are full; otherwise only while they are gone.
 TAKES_OVERFLOW = 0x80
 
 
 class Placement(NamedTuple):
-    """The members that a request may go to, and those that it would rather go to."""
+    """The zones that a request prefers or requires."""
 
     prefer: str
-    """The zone that is preferred; empty for the own one."""
+    """The preferred zone; empty for the own zone."""
     require: str
-    """The zone that is required; empty for none. With one no stand-in is asked, for nobody knows where it has the work done."""
+    """The required zone; empty for none. Excludes stand-ins, whose place of execution is unknown."""
     is_own: bool = False
-    """Whether ordinary members alone count: what another cloud asks is not passed on by a stand-in, or two clouds that stand in
-    for each other would play it back and forth."""
+    """Whether only ordinary members count.
+
+    Stand-ins relay no requests of other clouds, or two clouds that stand in for each other would pass a request back and forth.
+    """
 
 
-#: Of what a gateway asks for another cloud.
+#: The placement of requests that a gateway makes for another cloud.
 OWN_ONLY = Placement("", "", is_own=True)
 
 
 class Member(MemberLoad):
-    """One node in the view of a cluster, and what we know of its load.
+    """A node in the membership view of a cluster, and its load as known here.
 
     Attributes:
         peer: The node.
-        attributes: What it registered with: see :func:`membership_attributes`.
+        attributes: The attributes of its registration, see :func:`membership_attributes`.
     """
 
     __slots__ = ("attributes", "peer")
@@ -60,7 +62,7 @@ class Member(MemberLoad):
         self.attributes = attributes
 
     def register(self, attributes: bytes) -> None:
-        """Take what it registered with: its rank, and its name unless a link has told that."""
+        """Take the rank from a registration, and the node's name unless a link provides it."""
         self.attributes = attributes
         self.rank, self.takes_overflow = rank_of(attributes)
         if self.peer.link is None and not self.peer.is_local and (name := name_in(facts_of(attributes))):
@@ -68,7 +70,7 @@ class Member(MemberLoad):
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is an open link to it."""
+        """Whether the member has an open link."""
         link = self.peer.link
         return self.peer.is_local if link is None else link.is_open
 
@@ -76,9 +78,9 @@ class Member(MemberLoad):
 def membership_attributes(
     keys: GroupKeys, node: NodeId, weight: float, rank: int = 0, *, takes_overflow: bool = False, facts: bytes = b""
 ) -> bytes:
-    """Return what a node registers with: the proof that it is a member, then its weight, its rank and its facts.
+    """Return the attributes of a registration: the proof of membership, then weight, rank and facts.
 
-    The proof covers all of them, so whoever lacks the key can change none. What is as usual at the end is left out.
+    The proof covers the other attributes, so no node without the key can change them. Trailing defaults are omitted.
     """
     statement = WEIGHT.pack(round(weight * 100)) if weight != 1.0 or rank or facts else b""
     if rank or facts:
@@ -88,7 +90,7 @@ def membership_attributes(
 
 
 def weight_of(attributes: bytes) -> float:
-    """Return the weight that a member registered with. What newer versions may say behind it is of no interest."""
+    """Return the weight from a registration, ignoring the fields behind it."""
     if len(attributes) < PROOF_BYTES + WEIGHT.size:
         return 1.0
     hundredths: int = WEIGHT.unpack_from(attributes, PROOF_BYTES)[0]
@@ -96,7 +98,7 @@ def weight_of(attributes: bytes) -> float:
 
 
 def rank_of(attributes: bytes) -> tuple[int, bool]:
-    """Return the rank that a member registered with, and whether it takes overflow, which only a stand-in does."""
+    """Return the rank from a registration, and whether it is a stand-in that takes overflow."""
     at = PROOF_BYTES + WEIGHT.size
     if len(attributes) < at + RANK.size:
         return 0, False
@@ -106,7 +108,7 @@ def rank_of(attributes: bytes) -> tuple[int, bool]:
 
 
 def facts_of(attributes: bytes) -> bytes:
-    """Return the facts that a member registered with: see :mod:`iris_py.wire.facts`."""
+    """Return the facts from a registration, see :mod:`iris_py.wire.facts`."""
     return attributes[PROOF_BYTES + WEIGHT.size + RANK.size :]
 
 

@@ -1,4 +1,4 @@
-"""Messages between this node and its peers, opened."""
+"""Decrypted messages between this node and its peers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from iris_py.wire.packets import SURVEY_IDS
 
 
 class PeerMessage(msgspec.Struct, gc=False):
-    """One message, to a peer or from it. What a node sends itself is received as it was sent.
+    """One message, to a peer or from it. Messages of a node to itself are received unchanged.
 
     Attributes:
-        group: The group under whose key it is sealed.
-        peer: The node at the other end, maybe this one.
+        group: The group whose key encrypts it.
+        peer: The node at the other end, possibly this node.
         kind: Its kind, of :mod:`iris_py.wire.packets`.
-        id: Of a request or survey, and of the answers to it; of a broadcast its number.
-        argument: A number whose meaning the kind says, such as the time that the caller still waits (milliseconds).
-        payload: The message.
-        headers: The values beside the payload.
+        id: The id of a request or survey and of its answers; the number of a broadcast.
+        argument: A number whose meaning depends on the kind, such as the caller's time left (milliseconds).
+        payload: The payload.
+        headers: The named values beside the payload.
     """
 
     group: Group
@@ -33,17 +33,17 @@ class PeerMessage(msgspec.Struct, gc=False):
 
     @property
     def is_of_survey(self) -> bool:
-        """Whether it belongs to a survey of this node, and not to a request."""
+        """Whether it belongs to a survey of this node rather than to a request."""
         return self.id >= SURVEY_IDS
 
 
 class Multicast(msgspec.Struct, gc=False):
-    """A message to several peers, the same bytes for all of them.
+    """A message to several peers, with the same bytes for all of them.
 
     Attributes:
-        group: The group under whose key it is sealed.
-        peers: To whom; None for all members of a large group, down its tree.
-        kind: As of a :class:`PeerMessage`, like the four that follow.
+        group: The group whose key encrypts it.
+        peers: The receivers; None for all members of a large group, down its tree.
+        kind: As in :class:`PeerMessage`, like the next four.
         id: Its id.
         argument: Its argument.
         payload: Its payload.

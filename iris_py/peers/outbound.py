@@ -1,18 +1,18 @@
-"""The sending side of a node: it gathers messages, seals them, and puts them on links, into the queue for one, or on the ring.
+"""The sending side of a node: it collects messages, encrypts them, and sends them over a link, through the ring, or later.
 
-Theory of operation. Messages to a peer with an open link are gathered until the flush, and leave together: the hot path. Where
-both ends of the link have proved to hold the key of the group, the record of the link seals them, otherwise that key does. To a
-peer without a link they are held (:mod:`iris_py.peers.waiting`), and a link is asked for. Then exactly one of these happens to
-each:
+Messages to a peer with an open link are collected until the flush and leave together: the hot path. If both ends of the link
+have proved to hold the group's key, the link's record encrypts them, otherwise that key does. Messages to a peer without a link
+are held (:mod:`iris_py.peers.waiting`), and a link is requested. Each held message has one of these outcomes:
 
-* the link opens: they leave, in order;
-* it is too late or senseless: the request ended, its member left or died, the node closes;
-* it takes long: requests go to a member that has a link, if there is one;
-* no link can be had: what fits goes through the ring, requests that do not fit go to another member, the rest is dropped.
+* The link opens: it leaves, in order.
+* It becomes pointless: the request ended, its member left or died, or the node closes.
+* It waits long: a request goes to a member with a link, if there is one.
+* No link is possible: a message that fits goes through the ring, a larger request goes to another member, any other message is
+  dropped.
 
-While a peer is reached through the ring a link to it is asked for again from time to time.
+While a peer is reached through the ring, a link is requested again from time to time.
 
-What is to be done elsewhere is taken by the owner after each call, while :attr:`Outbound.has_events`.
+After each call, while :attr:`Outbound.has_events`, the owner takes the outputs and acts on them.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from iris_py.peers.message import Multicast
     from iris_py.peers.peer import Peer
 
-#: How long a request waits for a link before a member that has one is given it instead. Too small: a dial across an ocean,
-#: three round trips, is not awaited; too large: the dead and the unreachable cost their callers that much.
+#: Time a request waits for a link before it is given to a member with a link. Too small: does not cover a dial across an ocean,
+#: three round trips; too large: dead and unreachable members delay their callers that long.
 HELD_S = 0.5
-#: When something that waits is given up although the overlay has not said that no link can be had. It tries to dial, and then
-#: to be dialled, each for seconds.
+#: Time after which a held message is given up although the overlay has not reported a failed connection. The overlay tries to
+#: dial and then to be dialled, each for seconds.
 HELD_S_MAX = 15.0
-#: How often a link is asked for to a peer that is reached through the ring, or that is merely to be prepared. Too small: dials
-#: to nowhere; too large: what could go straight goes round.
+#: Interval of link requests for a peer that is reached through the ring or that only may be needed. Too small: futile dials;
+#: too large: messages take the detour through the ring for long.
 CONNECT_RETRY_S = 5.0
 
 
@@ -57,21 +57,21 @@ class Returned:
     def __init__(self, id: int, peer: Peer, is_tried: bool) -> None:  # noqa: A002
         self.id = id
         self.peer = peer
-        self.is_tried = is_tried  # whether that member is not to be tried again
+        self.is_tried = is_tried  # whether not to try this member again
 
 
 class Outbound:
     """The sending side of a node.
 
     Args:
-        local: The node itself, which is sent nothing.
-        count_drop: Counts what is dropped, by reason.
+        local: The node itself, excluded as a receiver.
+        count_drop: Counts dropped messages, by reason.
 
     Attributes:
-        touched: Links that may have something to write.
-        has_events: Whether :meth:`links_woken` and the other outputs hold anything.
-        has_room: Whether a peer that was congested is not any more; the owner takes it back.
-        is_closed: Whether the node ends.
+        touched: Links that may have data to write.
+        has_events: Whether :meth:`links_woken` or another output holds entries.
+        has_room: Whether a peer is no longer congested; the owner resets it.
+        is_closed: Whether the node is closing.
     """
 
     def __init__(self, local: Peer, count_drop: Callable[[str], object]) -> None:
@@ -80,7 +80,7 @@ class Outbound:
         self.is_closed = False
         self._count_drop = count_drop
         self._open_routes: dict[tuple[Group, Peer], Channel] = {}
-        self._reviews: DeadlineTable[Peer] = DeadlineTable()  # of those that something is held for
+        self._reviews: DeadlineTable[Peer] = DeadlineTable()  # peers with held messages
         self._woken: list[Link] = []
         self._wanted: list[NodeInfo] = []
         self._routed: list[tuple[NodeInfo, bytes]] = []
@@ -95,15 +95,15 @@ class Outbound:
 
     @property
     def has_output(self) -> bool:
-        """Whether :meth:`seal` would seal something, or there are news."""
+        """Whether :meth:`seal` has messages to encrypt, or an output holds entries."""
         return bool(self._open_channels or self._open_broadcasts or self._open_routes or self.has_events)
 
     # -- the hot path
 
     def gather_all(self, outgoing: list[PeerMessage], now: float) -> list[PeerMessage]:
-        """Send messages to other nodes, in order; returns those for this node itself."""
+        """Send messages to other nodes, in order; return the messages for this node itself."""
         local: list[PeerMessage] = []
-        group: Group | None = None  # of the message before, if it went into this channel, and to whom
+        group: Group | None = None  # of the previous message, if it went into this channel
         peer: Peer | None = None
         channel: Channel | None = None
         pack, overhead = packets.MESSAGE.pack, packets.MESSAGE_BYTES
@@ -139,7 +139,8 @@ class Outbound:
             if channel.parts_bytes:
                 self._seal(group, peer.id, now)
             if size > BODY_BYTES and link.congested and message.kind in packets.REQUESTS:
-                # Of large ones a turn brings more than a link may queue. Another member takes it, or it waits for room.
+                # A turn can bring more large requests than a link may queue. Another member takes this one, or it waits for
+                # room.
                 self._return(peer, message.id, is_tried=False)
                 return
         if not channel.parts:
@@ -149,7 +150,7 @@ class Outbound:
         channel.parts_bytes += size
 
     def seal(self, now: float) -> None:
-        """Seal what was gathered, and put it on the links."""
+        """Encrypt the collected messages and queue them on the links."""
         if self._open_channels:
             channels, self._open_channels = self._open_channels, {}
             for group, peer_id in channels:
@@ -188,7 +189,7 @@ class Outbound:
 
         Args:
             group: The group.
-            header: All of the message that is before its payload.
+            header: The encoded message before its payload.
             payload: The payload.
             now: The time.
         """
@@ -202,15 +203,15 @@ class Outbound:
     def begin_run(
         self, group: Group, head: bytes, payload: bytes, count: int, now: float, kind: int = packets.PUBLICATION
     ) -> Run:
-        """Send a publication to every target of a group, and return what more to the same topic may be appended to.
+        """Send a publication to every target of a group; return the batch, for further publications to the topic.
 
         Args:
             group: The group.
-            head: The topic, and what is before it.
-            payload: What is published.
-            count: How many nodes it goes to.
+            head: The topic, and the headers before it.
+            payload: The published payload.
+            count: Number of receiving nodes.
             now: The time.
-            kind: One of ``packets.PUBLICATIONS``.
+            kind: A member of ``packets.PUBLICATIONS``.
         """
         group.end_run()
         if group.broadcast_bytes and group.broadcast_bytes + len(payload) > BODY_BYTES:
@@ -219,13 +220,13 @@ class Outbound:
         return group.begin_run(head, payload, count, kind)
 
     def seal_all_broadcasts(self, now: float) -> None:
-        """Seal what was gathered for every group."""
+        """Encrypt the collected broadcasts of every group."""
         broadcasts, self._open_broadcasts = self._open_broadcasts, {}
         for group in broadcasts:
             self.seal_broadcasts(group, now)
 
     def seal_broadcasts(self, group: Group, now: float) -> None:
-        """Seal the gathered broadcasts once, for every member of the view, or for the tree of a large group."""
+        """Encrypt a group's collected broadcasts once, for all members of the view or for the tree of a large group."""
         group.end_run()
         if not group.broadcast_parts:
             return
@@ -243,9 +244,9 @@ class Outbound:
     # -- surveys
 
     def send_multicast(self, multicast: Multicast, now: float) -> None:
-        """Send a message to several peers; to one without a link as :meth:`gather` does."""
+        """Send a message to several peers; to a peer without a link as :meth:`gather` does."""
         group, peers, head, payload = multicast.group, multicast.peers, multicast.headers.encoded, multicast.payload
-        self.seal_broadcasts(group, now)  # in the order in which they were sent
+        self.seal_broadcasts(group, now)  # keep the order of sending
         start = packets.MESSAGE.pack(multicast.kind, 0, len(head), len(payload), multicast.id, multicast.argument) + head
         if peers is None:
             self._cast(group, start + payload)
@@ -256,7 +257,7 @@ class Outbound:
     def _send_to_all(
         self, group: Group, peers: Sequence[Peer], body: list[bytes], size: int, now: float, *, passes_large: bool = False
     ) -> list[Peer]:
-        """Send a body to each of some peers that has a link; returns the others. It is joined, and sealed, at most once."""
+        """Send a body to the peers with a link; return the other peers. The body is joined and encrypted at most once."""
         if len(peers) > 1:
             body = [b"".join(body)]
         packet: tuple[bytes, bytes] | None = None
@@ -283,7 +284,7 @@ class Outbound:
         self.has_events = True
 
     def touch(self, link: Link, now: float) -> None:
-        """Note that something was put on a link."""
+        """Note that a link has data to write."""
         self.touched[link] = None
         if link.is_quiet:
             self._wake(link, now)
@@ -291,7 +292,10 @@ class Outbound:
     # -- commands
 
     def send_control(self, peer: Peer, message: bytes, now: float) -> None:
-        """Send a message of the overlay; on a link that is closed as idle it waits for the next, else it is lost with it."""
+        """Send an overlay message.
+
+        On a link that closes as idle the message waits for the next link, otherwise it is lost with the link.
+        """
         link = peer.link
         if link is None:
             return
@@ -304,18 +308,18 @@ class Outbound:
             self._hold(peer, Waiting(now, CONTROL, None, payload=message), now)
 
     def is_control_full(self) -> bool:
-        """Tell whether a link has no room that messages of the overlay have filled, those of casts above all."""
+        """Tell whether overlay messages, mainly multicasts, have congested a link that is still congested."""
         self._full_links = {link: None for link in self._full_links if link.congested}
         return bool(self._full_links)
 
     def connect(self, peers: list[Peer], now: float) -> None:
-        """Ask for links to peers that requests may soon be sent to; harmless if repeated."""
+        """Request links to peers for likely requests; harmless if repeated."""
         for peer in peers:
             if peer.link is None:
                 self._want(peer, now)
 
     def peer_opened(self, peer: Peer, now: float) -> None:
-        """There is a link: send what was held, in order."""
+        """Send the held messages over the peer's new link, in order."""
         peer.is_routed = peer.is_dead = False
         peer.connect_after = 0.0
         link = peer.link
@@ -337,7 +341,7 @@ class Outbound:
     # --
 
     def _hold_gathered(self, channel: Channel, now: float) -> None:
-        """The link ended between gathering and sealing."""
+        """Hold the collected messages of a channel whose link ended before encryption."""
         parts, _size = channel.take()
         for start, payload in zip(parts[::2], parts[1::2], strict=True):
             kind, _flags, size, _length, message_id, argument = packets.MESSAGE.unpack_from(start)
@@ -348,13 +352,13 @@ class Outbound:
     # -- what became of the peer
 
     def peer_closed(self, peer: Peer, now: float, *, is_clean: bool) -> None:
-        """The link is gone: ask for another one if something waits for it."""
+        """Handle the end of a link; request another if messages wait for it."""
         if self._full_links:
-            self.is_control_full()  # forgets it, if it was full
+            self.is_control_full()  # removes this link
         held = peer.held
         if held is None:
             return
-        if not is_clean:  # what came before it was lost with the link: the overlay begins anew
+        if not is_clean:  # earlier overlay messages were lost with the link, so the overlay starts anew
             for _waiting in held.take_control():
                 self._count_drop("control_on_lost_link")
             self._update(peer)
@@ -362,7 +366,7 @@ class Outbound:
             self._want(peer, now, is_urgent=True)
 
     def connect_failed(self, peer: Peer, now: float) -> None:
-        """No link can be had: use the ring."""
+        """Handle a failed connection: use the ring."""
         if peer.link is not None:
             return
         peer.connect_after = now + CONNECT_RETRY_S
@@ -377,13 +381,13 @@ class Outbound:
                 self._give_up(peer, waiting, "unreachable")
 
     def peer_died(self, peer: Peer) -> None:
-        """The peer is dead: nothing reaches it."""
+        """Handle the death of a peer: give up its held messages."""
         peer.is_routed, peer.is_dead = False, True
         for waiting in self._take(peer):
             self._give_up(peer, waiting, "peer_died")
 
     def member_removed(self, group: Group, peer: Peer) -> None:
-        """The peer is no member any more: its requests go to another one."""
+        """Handle the end of a membership: held requests go to another member."""
         held = peer.held
         if held is None:
             return
@@ -392,7 +396,7 @@ class Outbound:
             self._return(peer, request_id, is_tried=True)
 
     def withdraw(self, peer: Peer, request_id: int) -> bool:
-        """Do not send a request; returns whether it was held."""
+        """Withdraw a held request; return whether it was held."""
         held = peer.held
         if held is None or not held.remove_request(request_id):
             return False
@@ -400,7 +404,7 @@ class Outbound:
         return True
 
     def overdue(self, now: float) -> list[tuple[Peer, int]]:
-        """Return the requests that have waited for long, for the owner to find another member and :meth:`withdraw` them."""
+        """Return requests that have waited long; the owner finds other members and calls :meth:`withdraw`."""
         requests: list[tuple[Peer, int]] = []
         for peer in self._reviews.expired(now):
             held = peer.held
@@ -409,12 +413,12 @@ class Outbound:
                 self.connect_failed(peer, now)
                 continue
             self._reviews.set(peer, now + HELD_S)
-            # Rounded otherwise than the deadline, the newest would wait for twice as long.
+            # A threshold rounded unlike the deadline would make the newest request wait twice as long.
             requests += [(peer, request_id) for request_id in held.overdue(now - 0.99 * HELD_S)]
         return requests
 
     def close(self) -> None:
-        """The node ends: whatever is held or comes from now on is dropped, unless there is an open link for it."""
+        """Close the sending side: drop held messages, and later messages to peers without an open link."""
         self.is_closed = True
         for peer in self._reviews.expired(float("inf")):
             for waiting in self._take(peer):
@@ -423,7 +427,7 @@ class Outbound:
     # -- out
 
     def deadline(self) -> float | None:
-        """Return when to ask for :meth:`overdue`."""
+        """Return the time of the next call of :meth:`overdue`."""
         return self._reviews.deadline()
 
     def links_woken(self) -> list[Link]:
@@ -432,7 +436,7 @@ class Outbound:
         return woken
 
     def links_wanted(self) -> list[NodeInfo]:
-        """Take the nodes that a link is to be asked for to."""
+        """Take the nodes to which links are requested."""
         wanted, self._wanted = self._wanted, []
         return wanted
 
@@ -443,7 +447,7 @@ class Outbound:
         return routed, requests
 
     def unsent(self, peer: Peer) -> set[int]:
-        """Return the requests for a peer that wait, or that the owner is about to take back."""
+        """Return the requests for a peer that are held or in :meth:`requests_returned`."""
         returned = {returned.id for returned in self._returned if returned.peer is peer}
         return returned.union(peer.held.requests) if peer.held is not None else returned
 
@@ -453,7 +457,7 @@ class Outbound:
         return returned
 
     def casts_to_send(self) -> list[tuple[GroupId, bytes]]:
-        """Take what is to be cast."""
+        """Take the pieces to multicast."""
         to_send, self._casts = self._casts, []
         return to_send
 
@@ -472,7 +476,7 @@ class Outbound:
             if self.withdraw(peer, waiting.id):
                 return  # it was never sent
             if not peer.is_routed:
-                self._count_drop("peer_gone")  # it cancels what it was asked when its link is gone
+                self._count_drop("peer_gone")  # the peer cancels requests itself when their link ends
                 return
         if peer.is_routed and peer.link is None and waiting.fits_ring:
             self._route(peer, waiting, now)
@@ -501,7 +505,7 @@ class Outbound:
             self.has_events = True
 
     def _route(self, peer: Peer, waiting: Waiting, now: float) -> None:
-        """Send something that fits through the ring."""
+        """Send a message that fits through the ring."""
         self.has_events = True
         group: Group = waiting.group
         if waiting.packet == MULTICAST:
@@ -536,7 +540,7 @@ class Outbound:
         return entries
 
     def _update(self, peer: Peer) -> None:
-        """Less is held for a peer than before."""
+        """Update the state of a peer after held messages were removed."""
         held = peer.held
         assert held is not None
         if not held:
@@ -558,6 +562,6 @@ class Outbound:
 
 
 def _let_wait(message: PeerMessage, now: float) -> Waiting:
-    """Return what waits for a link in place of a message."""
+    """Return the entry that holds a message until there is a link."""
     group, kind, payload = message.group, message.kind, message.payload
     return Waiting(now, UNICAST, group, kind, message.id, message.argument, payload, headers=message.headers)

@@ -1,4 +1,4 @@
-"""Another node: the link to it, and what waits for one."""
+"""A peer: another node, its link, and the messages that wait for a link."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ if TYPE_CHECKING:
     from iris_py.link.link import Link
     from iris_py.peers.waiting import Held
 
-#: A body of one message below this surely takes the interactive lane.
+#: A body of one message below this size always takes the interactive lane.
 SMALL_BYTES_MAX = 31 * 1024
 
 
 class Peer:
-    """Another node, or this node itself (``link`` is None and stays so). One object per node, as long as somebody holds it.
+    """Another node, or this node itself (whose ``link`` stays None). One object per node while it is referenced.
 
     Attributes:
         id: Its node id.
-        name: The same in hexadecimal digits, as applications see it.
-        linked_at: When the last link to it was opened (seconds).
-        label: What the node calls itself; empty if it tells no name. Any node can take any name, so nothing depends on it.
-        info: What it says of itself.
-        link: The link to it, maybe closing; None if there is none.
-        held: What waits for a link to it; None if nothing does.
-        is_full: Whether too much waits for a link to it.
-        is_routed: Whether it is reached through the ring, for no link to it can be had.
-        connect_after: When a link to it may be asked for again (seconds).
-        awaited: Requests and surveys of this node that it has not answered, and tunnels. Invariant: the sum of ``in_flight``
-            of its members, how many surveys it is open in, and how many tunnels there are to it.
-        is_dead: Whether it was found dead, and was not heard since: nothing goes through the ring to it.
+        name: The node id in hexadecimal digits, for applications.
+        linked_at: Time when its last link opened (seconds).
+        label: The node's name for itself; empty without a name. Any node can take any name, so no decision depends on it.
+        info: Its description of itself.
+        link: Its link, possibly closing; None without a link.
+        held: Messages that wait for a link; None if there are none.
+        is_full: Whether too many bytes wait for a link.
+        is_routed: Whether it is reached through the ring because no link is possible.
+        connect_after: Time from which a link may be requested again (seconds).
+        awaited: Requests and surveys of this node that it has not answered, and tunnels. Invariant: the sum of ``in_flight`` of
+            its members, its open surveys, and its tunnels.
+        is_dead: Whether it was found dead and has been silent since; the ring is not used either.
         is_local: Whether it is this node.
     """
 
@@ -70,18 +70,18 @@ class Peer:
 
     @property
     def described(self) -> NodeName:
-        """The node, as events and reports name it."""
+        """The node's name, address and zone, for events and reports."""
         info = self.info
         return NodeName(self.name, info.addresses[0] if info.addresses else "", info.zone, self.label)
 
     @property
     def is_congested(self) -> bool:
-        """Whether more is queued for it than should be."""
+        """Whether its queue is above the limit."""
         link = self.link
         return self.is_full or (link is not None and link.congested)
 
     def has_room_for(self, size: int) -> bool:
-        """Tell whether a message may be sent to it: one that is small passes what is large, and need not wait for that."""
+        """Tell whether a message may be sent: a small message overtakes large ones and need not wait for them."""
         link = self.link
         if self.is_full or link is None or not link.congested:
             return not self.is_full

@@ -1,10 +1,10 @@
-"""The nodes that this one knows, and the links to some of them; never two links to one peer (docs/design.md 3.8).
+"""The nodes known to this node and the links to some of them; never two links to one peer (docs/design.md 3.8).
 
-There is one :class:`~iris_py.peers.peer.Peer` per node as long as anything needs it: a view, a link, a request. A link that
-opens finds it, so whoever holds a peer sees its links come and go.
+Each node has one :class:`~iris_py.peers.peer.Peer` while a membership view, a link or a request refers to it. A new link is
+attached to this object, so all its users see links come and go.
 
-A link is *pending* from the moment we know who is there until both sides have confirmed. The rules that keep a second link
-from ever carrying anything are in :meth:`Peers._handle_identified`.
+A link is *pending* from the peer's identification until both sides have confirmed. The rules that keep a second link from ever
+carrying messages are in :meth:`Peers._handle_identified`.
 """
 
 from __future__ import annotations
@@ -47,51 +47,51 @@ if TYPE_CHECKING:
     from iris_py.link.events import LinkEvent
     from iris_security import Identity, Keyring, NetworkKeys
 
-#: Accepted connections that have not proven anything yet, for strangers must not be able to use up descriptors and memory.
-#: Beyond it one of the address with the most of them makes room: a door that was closed instead would let 256 silent strangers
-#: keep everybody out.
+#: Accepted connections without an authenticated peer; bounded because strangers must not exhaust descriptors and memory. Beyond
+#: this bound one connection of the address with the most is evicted. Refusing new connections instead would let 256 silent
+#: strangers keep every node out.
 HANDSHAKES_MAX = 256
-#: Links to peers that have proven who they are, fewer where descriptors are few (docs/design.md 3.9). Too small: conversations
-#: with many peers dial again and again, or go through the ring; too large: memory, and with ``LEAF_LINKS_SHARE`` more than the
-#: ring remembers (``iris_overlay.ring.state.LINKS_MAX``).
+#: Links to authenticated peers; lower where descriptors are few (docs/design.md 3.9). Too small: conversations with many peers
+#: dial again and again, or go through the ring; too large: memory, and with ``LEAF_LINKS_SHARE`` more than the ring remembers
+#: (``iris_overlay.ring.state.LINKS_MAX``).
 LINKS_MAX = 3_600
-#: So many more, as a share of the bound, are left to those that would be neighbours in the ring: it breaks without them. Too
-#: small: an insider who holds all links makes a hole in the ring; too large: the bound is none.
+#: Additional links, as a share of the bound, reserved for ring neighbours: the ring breaks without them. Too small: an insider
+#: who holds all links makes a hole in the ring; too large: the bound is ineffective.
 LEAF_LINKS_SHARE = 0.125
-#: Lost links that are remembered by their id. Forgetting one costs its peer a keep-alive time-out, when it dials before we
-#: have noticed the loss.
+#: Ids of lost links that are remembered. Forgetting one costs its peer a keep-alive timeout if the peer dials before this side
+#: notices the loss.
 LOST_LINKS_MAX = 1024
-#: A node that leaves so soon after its link was opened was a visitor, such as a command, and is no departure (seconds). Too
-#: small: the nodes of commands fill the list of those that are gone; too large: a program that ran for a moment is not in it.
+#: A node that leaves this soon after its link opened was a visitor, such as a command, and not a departure (seconds). Too
+#: small: the nodes of commands fill the list of departures; too large: programs that ran briefly are missing from it.
 VISIT_S = 10.0
-#: Addresses where dials came to nothing, which are remembered. One that is forgotten is dialled under the primary generation.
+#: Addresses of unanswered dials that are remembered. A forgotten address is dialled under the primary generation.
 UNANSWERED_MAX = 1024
 
 
 class PeerOpened(msgspec.Struct):
-    """There is a link to a peer now, and there was none before."""
+    """A peer without a link has got a link."""
 
     peer: Peer
 
 
 class PeerClosed(msgspec.Struct):
-    """The link to a peer is gone."""
+    """The link to a peer has ended."""
 
     peer: Peer
     reason: str
     link: Link
     clean: bool
-    """Whether both sides had said that it ends."""
+    """Whether both sides had sent CLOSE."""
     released: bool
-    """Whether the peer closed it as idle: what it has not answered was surely not executed."""
+    """Whether the peer closed it as idle: unanswered requests were surely not executed."""
     broken: bool = False
-    """Whether the connection ended though neither side wanted that: no sign that the peer has ended, too."""
+    """Whether the connection ended unintentionally, which does not mean that the peer has ended."""
     kind: str = ""
-    """The reason in a word."""
+    """The reason as a metric label."""
 
     @property
     def is_silent(self) -> bool:
-        """Whether this side has ended the link: nothing is known of the peer but its silence."""
+        """Whether this side ended the link because of the peer's silence or fault, so that the peer's state is unknown."""
         return not (self.broken or self.clean or self.released)
 
 
@@ -102,50 +102,50 @@ class PeerDrained(msgspec.Struct):
 
 
 class DialSucceeded(msgspec.Struct):
-    """A dialled address turned out to be that node (maybe ourselves, maybe one that already has a link)."""
+    """A dialled address belongs to that node (possibly this node, or a node that already has a link)."""
 
     address: str
     id: NodeId
 
 
 class DialFailed(msgspec.Struct):
-    """Nothing came of a dial after the connection was made."""
+    """A dial failed after the connection was made."""
 
     address: str
     reason: str
     refused: bool
-    """Whether somebody was there but could not be authenticated."""
+    """Whether a peer answered but could not be authenticated."""
     broken: bool
-    """Whether the connection ended before anybody had confirmed it."""
+    """Whether the connection ended before either side had confirmed it."""
 
 
 class StrangerRefused(msgspec.Struct):
     """A connection to this node ended without an authenticated peer."""
 
     host: str
-    """The IP address that it came from."""
+    """The IP address it came from."""
     reason: str
     has_failed: bool
-    """Whether it sent something that is not of this network. Otherwise it only ended, or said nothing."""
+    """Whether it sent data that is not of this network. Otherwise it only ended or stayed silent."""
 
 
 PeersEvent: TypeAlias = PeerOpened | PeerClosed | PeerDrained | DialSucceeded | DialFailed | StrangerRefused | RotationEvent
 
 
 class LinkCounts:
-    """The dials and links of one node, and what became of them.
+    """Counters of the dials and links of one node.
 
     Attributes:
-        opened: Links that were opened, whoever dialled.
-        dialled: Connections that were made to others.
-        dials_failed: Dials that came to nothing.
+        opened: Links opened, whichever side dialled.
+        dialled: Connections made to others.
+        dials_failed: Failed dials.
         closed: Links that have ended after they were open, by reason.
-        received_bytes: Bytes that were read from links that have ended.
-        sent_bytes: Bytes that were written to them.
-        received_records: Records that came over them.
-        sent_records: Records that went over them.
-        rekeys: How often their keys were replaced.
-        round_trips: Signs of life that were asked for.
+        received_bytes: Bytes read from ended links.
+        sent_bytes: Bytes written to ended links.
+        received_records: Records received over ended links.
+        sent_records: Records sent over ended links.
+        rekeys: Key replacements on ended links.
+        round_trips: Histogram of the measured round-trip times.
     """
 
     __slots__ = (
@@ -174,7 +174,7 @@ class LinkCounts:
         self.round_trips = Histogram()
 
     def add(self, link: Link) -> None:
-        """Count what went over a link that has ended."""
+        """Add the counters of an ended link."""
         received, sent, rekeys = link.records()
         self.received_bytes += link.received_bytes
         self.sent_bytes += link.sent_bytes
@@ -188,20 +188,20 @@ class Peers:
 
     Args:
         local: This node.
-        identity: The key pair that its id is of.
+        identity: The key pair behind its id.
         keyring: The secrets of the network.
         entropy: The source of ephemeral keys.
-        config: Times and bounds of each link.
-        rng: The randomness of who makes room.
-        journal: Notes links that open and end.
-        name: What this node calls itself; empty to tell nobody.
+        config: Timeouts and queue bounds of each link.
+        rng: The randomness of evictions.
+        journal: Records links that open and end.
+        name: This node's name for itself; empty for none.
 
     Attributes:
         refused: Accepted connections that ended without an authenticated peer.
-        counts: What became of dials and links.
-        handshakes_max: Accepted connections that have not proven anything, at most; fewer where descriptors are few.
-        links_max: Peers that have proven who they are, at most, but for those that the ring needs; likewise.
-        rotation: What the administrator of the network has signed.
+        counts: Counters of dials and links.
+        handshakes_max: Bound on accepted connections without an authenticated peer; lower where descriptors are few.
+        links_max: Bound on authenticated peers, without the reserve for ring neighbours; likewise.
+        rotation: The generations signed by the network's administrator.
         keyring: The secrets in use.
         known_nodes: The nodes that had a link.
     """
@@ -234,14 +234,14 @@ class Peers:
         self._hosts: dict[Link, str] = {}  # the address at the other end
         self._strangers = Crowd(rng)
         self._open = Crowd(rng)
-        self._dialled: dict[Link, str] = {}  # until it is known what came of the dial
-        self._unanswered: dict[str, int] = {}  # by address: dials in a row that somebody took and nobody answered
+        self._dialled: dict[Link, str] = {}  # until the result of the dial is known
+        self._unanswered: dict[str, int] = {}  # by address: consecutive dials that connected but got no answer
         self._infos: dict[Link, NodeInfo] = {}  # of identified peers
-        self._facts: dict[Link, bytes] = {}  # likewise, of those that tell any
-        self._pending: dict[NodeId, Link] = {}  # our own dials that wait for the peer's confirmation
-        self._by_id: dict[NodeId, Peer] = {}  # those with a link
+        self._facts: dict[Link, bytes] = {}  # of identified peers with facts
+        self._pending: dict[NodeId, Link] = {}  # this node's dials that await the peer's confirmation
+        self._by_id: dict[NodeId, Peer] = {}  # peers with a link
         self._known: WeakValueDictionary[NodeId, Peer] = WeakValueDictionary()
-        self._lost: dict[NodeId, bytes] = {}  # the id of the last link to a peer that is gone
+        self._lost: dict[NodeId, bytes] = {}  # the id of the last link to each lost peer
         self._events: list[PeersEvent] = []
 
     # -- commands
@@ -249,13 +249,13 @@ class Peers:
     def dialled(self, address: str, now: float, host: str = "") -> Link:
         """Return the link for a connection that this node made to an address.
 
-        It begins under the primary generation of the secret, and after a dial that nobody has answered under the next one:
-        the others may have retired the primary one while this node was away.
+        It uses the primary generation of the secret, and after an unanswered dial the next generation: other nodes may have
+        retired the primary one while this node was away.
 
         Args:
-            address: As it was requested.
+            address: The requested address.
             now: The time.
-            host: The IP address that the connection led to; by default the host of the address.
+            host: The IP address of the connection; by default the host of the address.
         """
         generations = self.keyring.generations
         generation = generations[self._unanswered.get(address, 0) % len(generations)]
@@ -266,7 +266,7 @@ class Peers:
         return link
 
     def evict_stranger(self) -> Link | None:
-        """End a handshake if the door is full, before another one is accepted; returns its link, to be handled."""
+        """Abort a handshake if their bound is reached, to accept another connection; return its link, to be handled."""
         if len(self._strangers) < self.handshakes_max:
             return None
         link = self._strangers.choose()
@@ -274,7 +274,7 @@ class Peers:
         return link
 
     def accepted(self, address: str, now: float) -> Link | None:
-        """Return the link for a connection that was accepted from an IP address; None if too many strangers are at the door."""
+        """Return the link for a connection accepted from an IP address; None if the bound on handshakes is reached."""
         if len(self._strangers) >= self.handshakes_max:
             self.refused += 1
             return None
@@ -283,15 +283,15 @@ class Peers:
         return link
 
     def find(self, id: NodeId) -> Peer | None:  # noqa: A002
-        """Return the peer of that id that there is a link to."""
+        """Return the peer with this id if it has a link."""
         return self._by_id.get(id)
 
     def known(self, id: NodeId) -> Peer | None:  # noqa: A002
-        """Return the peer of that id if anything needs it."""
+        """Return the peer with this id if any object refers to it."""
         return self._known.get(id)
 
     def peer(self, info: NodeInfo) -> Peer:
-        """Return the peer that a description is of; who has a link describes itself, and newest is best for others."""
+        """Return the peer for a description. The description updates a peer without a link; a link brings the peer's own."""
         peer = self._known.get(info.id)
         if peer is None:
             peer = self._known[info.id] = Peer(info, None, label=self.known_nodes.find(info.id).name)
@@ -300,7 +300,7 @@ class Peers:
         return peer
 
     def learn_name(self, peer: Peer, name: str) -> None:
-        """Take what a node calls itself; empty if it tells no name."""
+        """Record a node's name; empty for none."""
         peer.label = name
         self.known_nodes.learn(peer.id, peer.described)
 
@@ -313,20 +313,20 @@ class Peers:
         return list(self._links)
 
     def links_and_peers(self) -> list[tuple[Link, Peer | None]]:
-        """Return every link that has not ended, with the peer at the other end if it is open."""
+        """Return every link that has not ended, with its peer if the link is open."""
         return list(self._links.items())
 
     def count_routed(self) -> int:
-        """Return how many peers are reached through the ring."""
+        """Return the number of peers reached through the ring."""
         return sum([peer.is_routed and peer.link is None for peer in self._known.values()])
 
     # -- the secrets
 
     def rekey(self, keyring: Keyring, now: float) -> list[Link]:
-        """Use other secrets from now on; returns the links that have something to say of it, to be handled.
+        """Use a new keyring; return all links, to be handled.
 
-        Each peer is shown that this node holds the new generations. A link to a peer that has proved none of those that are
-        accepted now is closed. Where a generation was retired handshakes end, too: they may be under that one.
+        This node proves the new generations to each peer. A link to a peer that has proved no accepted generation is closed. If
+        a generation was retired, handshakes are aborted, because they may use it.
         """
         retires = any(keyring.find(keys.key_id) is None for keys in self.keyring.generations)
         self.keyring = keyring
@@ -351,7 +351,7 @@ class Peers:
     def _handle_claim(self, link: Link, claim: GenerationClaimed) -> None:
         keys = self.keyring.find(claim.key_id)
         if keys is None:
-            return  # one that this node will hear of later, or has retired
+            return  # a generation that this node does not know yet, or has retired
         is_known = keys.key_id in link.proofs.generations
         if not link.proofs.accept_claim(keys, claim.proof):
             link.abort("a forged proof of a secret")
@@ -361,22 +361,22 @@ class Peers:
     # -- the bound on links
 
     def is_crowded_for(self, id: NodeId, *, is_leaf: bool = False) -> bool:  # noqa: A002
-        """Return whether there is no place for a link to another peer.
+        """Tell whether there is no room for a link to another peer.
 
         Args:
-            id: The peer, which has proven who it is. One that there is a link to already needs no further place.
-            is_leaf: Whether it would be a neighbour in the ring.
+            id: The authenticated peer. A peer with a link needs no further room.
+            is_leaf: Whether the peer would be a ring neighbour.
         """
         limit = self.links_max * (1.0 + LEAF_LINKS_SHARE if is_leaf else 1.0)
         return len(self._infos) >= limit and id not in self._by_id and id not in self._pending
 
     def hosts(self) -> Iterator[list[Peer]]:
-        """Return the peers with a link by the host they are at, the host with the most of them first."""
+        """Return the linked peers by host, the host with the most peers first."""
         for links in self._open.largest():
             yield [peer for peer in map(self._links.get, links) if peer is not None]
 
     def turn_away(self, link: Link, now: float) -> None:
-        """End a link to a peer that has just been identified, for want of a place."""
+        """End the link of a peer that has just been identified, for lack of room."""
         self._strangers.discard(link)
         if link.initiator:
             link.abort("there is no room for another link")
@@ -408,7 +408,7 @@ class Peers:
     # -- out
 
     def events_received(self) -> list[PeersEvent]:
-        """Take what happened, in order."""
+        """Take the events, in order."""
         events, self._events = self._events, []
         return events
 
@@ -433,7 +433,7 @@ class Peers:
     def _handle_identified(self, link: Link, event: PeerIdentified, now: float) -> None:
         self._strangers.discard(link)
         if link.state is LinkState.CLOSED:
-            return  # it broke right after the hello: nothing may be replaced by it
+            return  # it broke right after the hello and may replace no link
         hello = decode_hello(event.hello)
         if hello is None:
             link.abort("a malformed hello")
@@ -442,7 +442,7 @@ class Peers:
         if info.id != event.node_id:
             link.abort("a hello in the name of another node")
             return
-        # The address that the connection led to, or came from, is right here; of the others that is not known.
+        # The address of this connection is correct on this side; the other addresses are not verified.
         info = self._infos[link] = put_first(info, self._hosts[link])
         if facts:
             self._facts[link] = facts
@@ -459,14 +459,14 @@ class Peers:
             link.abort("this is the node itself")
         elif existing is not None and existing.link is not None:
             if existing.link.id == event.replaces:
-                # The peer has seen our link end before we did.
+                # The peer noticed the end of our link before we did.
                 self._replace(existing.link)
                 link.confirm(now)
             else:
-                # It dialled while our own link to it was being opened.
+                # The peer dialled while our own link to it was opening.
                 link.close(CloseReason.DUPLICATE, now)
         elif info.id in self._pending and self._local.id < info.id:
-            # Both dialled. The peer has the larger id, so it accepts our link, and its own is the one too many.
+            # Both nodes dialled. The peer has the larger id, so it accepts our link and its own is redundant.
             link.close(CloseReason.DUPLICATE, now)
         else:
             link.confirm(now)
@@ -495,7 +495,7 @@ class Peers:
         self.rotation.link_opened(link)
         self._events.append(PeerOpened(peer))
         if all(self.keyring.find(key_id) is None for key_id in link.proofs.generations):
-            link.close(CloseReason.IDLE, now)  # what it began under was retired meanwhile
+            link.close(CloseReason.IDLE, now)  # its generation was retired meanwhile
 
     def _handle_closed(self, link: Link, event: LinkClosed) -> None:
         info = self._infos.get(link)
@@ -511,7 +511,7 @@ class Peers:
             self.refused += 1
             self._events.append(StrangerRefused(host, event.reason, event.refused))
         if info is None and (event.refused or not link.initiator):
-            # Not by its address, of which strangers have many: they would push out all other events.
+            # Without the address as a key: strangers have many, and would push out all other events.
             self._journal.note("refused", detail=f"{host}: {event.reason}")
         self._forget_link(link, event)
 

@@ -1,6 +1,7 @@
-"""The secret of the network, exchanged while it runs: what the administrator has signed goes from peer to peer.
+"""Rotation of the network secret in running nodes: generations signed by the administrator spread from peer to peer.
 
-Both sides of each link say which signed generations count there, and who is behind is sent what counts (docs/design.md 2.10).
+Both sides of each link announce the rank of their signed generations. A node with the higher rank sends its generations to the
+other (docs/design.md 2.10).
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ if TYPE_CHECKING:
 
 
 class GenerationsSigned(msgspec.Struct):
-    """Signed generations count from now on: the owner uses them."""
+    """Newly signed generations are valid; the owner uses them."""
 
     signed: SignedGenerations
 
 
 class RotationMissed(msgspec.Struct):
-    """Generations count among the peers that this node cannot use."""
+    """Peers have generations that this node cannot use."""
 
     reason: str
 
 
 class RotationHeard(msgspec.Struct):
-    """A peer has said which generations count there."""
+    """A peer has announced its rank."""
 
 
 RotationEvent: TypeAlias = GenerationsSigned | RotationMissed | RotationHeard
@@ -45,21 +46,22 @@ class _Side:
     __slots__ = ("rank", "sent", "told")
 
     def __init__(self) -> None:
-        self.rank: Rank | None = None  # what it says to count there
-        self.told: Rank | None = None  # what it was told to count here
-        self.sent: Rank | None = None  # what it was sent: once, or who only says to be behind would get it again and again
+        self.rank: Rank | None = None  # the rank it announced
+        self.told: Rank | None = None  # the rank it was told
+        # the rank of the generations it was sent; sent once, or a peer that only claims to be behind would get them repeatedly
+        self.sent: Rank | None = None
 
 
 class Rotation:
-    """Take and pass on what the administrator of the network has signed.
+    """Receives and spreads generations signed by the network's administrator.
 
     Args:
         keyring: The secrets of the network.
-        emit: Takes what happened.
+        emit: Takes events.
 
     Attributes:
-        signed: What counts here; None before the first rotation.
-        unsigned: How often a peer has sent what the administrator has not signed.
+        signed: The latest signed generations; None before the first rotation.
+        unsigned: Number of received generations without the administrator's valid signature.
     """
 
     def __init__(self, keyring: Keyring, emit: Callable[[RotationEvent], None]) -> None:
@@ -71,20 +73,20 @@ class Rotation:
 
     @property
     def rank(self) -> Rank:
-        """Of what counts here."""
+        """The rank of this node's signed generations."""
         return Rank() if self.signed is None else self.signed.rank
 
     def ranks(self) -> dict[Link, Rank | None]:
-        """Return what the peers of open links say to count there; None for one that says nothing of it."""
+        """Return the rank each connected peer announced, or None if it announced none."""
         return {link: side.rank for link, side in self._sides.items()}
 
     def rekey(self, keyring: Keyring) -> None:
-        """Handle that the node uses other secrets."""
+        """Handle a new keyring."""
         self._keyring = keyring
         self._secrets = frozenset(keyring.secrets)
 
     def link_opened(self, link: Link) -> None:
-        """Tell a peer which generations count here, if there is anybody who may exchange them."""
+        """Announce this node's rank to a new peer, if the network has an administrator."""
         self._sides[link] = _Side()
         self._tell(link)
 
@@ -93,7 +95,7 @@ class Rotation:
         self._sides.pop(link, None)
 
     def receive(self, link: Link, event: RankTold | GenerationsTold) -> None:
-        """Handle what the peer of an open link says."""
+        """Handle an announced rank, or generations, from the peer of an open link."""
         side, administrator = self._sides.get(link), self._keyring.administrator
         if side is None:
             return
@@ -108,7 +110,7 @@ class Rotation:
             self._receive_generations(side, event.encoded, administrator)
 
     def take(self, signed: SignedGenerations) -> None:
-        """Use signed generations from now on, and tell all peers."""
+        """Use new signed generations and announce them to all peers."""
         self.signed = signed
         self._secrets = frozenset(signed.secrets)
         self._emit(GenerationsSigned(signed))
@@ -125,13 +127,13 @@ class Rotation:
         if signed.rank <= self.rank:
             return
         if self._secrets.isdisjoint(signed.secrets):
-            # Where secrets were exchanged in files since, to put somebody out, what was signed before brings nothing back.
+            # The secrets were since replaced in files, to exclude a node; older signed generations must not restore them.
             self._emit(RotationMissed("this node holds none of the generations that count now"))
             return
         self.take(signed)
 
     def _tell(self, link: Link) -> None:
-        """Send what counts here to a peer that is behind, and tell others that it does."""
+        """Send this node's generations to a peer that is behind; announce the rank to any other peer."""
         if self._keyring.administrator is None:
             return
         side, rank = self._sides[link], self.rank
