@@ -1,6 +1,6 @@
-"""Iris on Spark: a Java that is there, DataFrames dispatched to clusters, executors that are a cluster, and topics.
+"""Iris on Spark: a Java for Spark, dispatch of DataFrames to clusters, executors as members of a cluster, and topics.
 
-Names are imported when they are first used: the agent of an executor needs little of this, and pyarrow alone is 40 MB.
+Names are imported on first use, because the agent of an executor needs only a few and pyarrow alone takes 40 MB.
 """
 
 import typing
@@ -89,12 +89,12 @@ _MODULES = {
     "source_metrics": "topics.reader",
 }
 
-#: Names that nothing can be done with where there is no PySpark, although their modules import it later.
+#: Names that are useless without PySpark, although their modules import PySpark only later.
 _ON_DRIVERS = frozenset({"configure", "dispatch", "notify", "register"})
 
-if not typing.TYPE_CHECKING:  # or every wrong name would be an object, and no error
+if not typing.TYPE_CHECKING:  # otherwise type checkers would accept every wrong name
 
-    def __getattr__(name: str) -> object:  # not that of iris_py.lazy: Spark's daemon imports this package, and no other
+    def __getattr__(name: str) -> object:  # not iris_py.lazy: Spark's daemon imports only this package
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
@@ -108,12 +108,12 @@ if not typing.TYPE_CHECKING:  # or every wrong name would be an object, and no e
 
 
 def _name_extra(name: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
-    """Return the error of a name whose packages are not installed."""
+    """Return an error that names the extra to install for a missing package."""
     missing = (error.name or "").partition(".")[0]
     try:
         from iris_py.connector import install_command
     except ModuleNotFoundError:
-        return error  # Iris itself is not there
+        return error  # Iris itself is not installed
     if missing in ("", "iris_py", "iris_overlay", "iris_security", __name__):
         return error
     extra = "arrow" if _MODULES[name] == "dataframes.arrow" else "spark"

@@ -1,6 +1,6 @@
-"""The differences between the versions of PySpark that this works with: the one place that knows (docs/spark.md has the table).
+"""Hide the differences between the supported versions of PySpark (docs/spark.md has the table).
 
-Names that are missing in an old version are looked for when they are used, never when a module is imported.
+Names missing from an old version are looked up on use, never when a module is imported.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = ["arrow_schema", "check_version", "parse_type", "version_of"]
 
-#: The oldest Spark that all of this but the data source is made for (docs/spark.md).
+#: The oldest supported Spark, except for the data source, which needs a newer Spark (docs/spark.md).
 SPARK_MIN = (3, 5)
 
 
 def version_of(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version of Spark, as ``(4, 2)``."""
+    """Return the first two numbers of a Spark version, as ``(4, 2)``."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def check_version(version: str) -> None:
-    """Raise unless a version of Spark is new enough.
+    """Raise unless a Spark version is new enough.
 
     Raises:
-        ConfigurationError: It is not.
+        ConfigurationError: The version is too old.
     """
     if version_of(version) < SPARK_MIN:
         needed = ".".join(str(number) for number in SPARK_MIN)
@@ -39,10 +39,10 @@ def check_version(version: str) -> None:
 
 
 def parse_type(text: str) -> DataType:
-    """Return the type that a text describes, such as ``"score double, model string"``.
+    """Return the type described by a text such as ``"score double, model string"``.
 
     Raises:
-        PySparkException: It describes none.
+        PySparkException: The text describes no type.
     """
     from pyspark.sql import types
 
@@ -52,7 +52,7 @@ def parse_type(text: str) -> DataType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of columns, as Spark wants it from Python: with time stamps of UTC, whatever its session says.
+    """Return the Arrow schema of columns as Spark wants it from Python: time stamps in UTC, whatever the session's time zone.
 
     Raises:
         PySparkException: Spark has no Arrow type for a column.

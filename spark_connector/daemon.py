@@ -1,14 +1,14 @@
-"""Spark's Python daemon, which first starts the agent of its executor: ``spark.python.daemon.module=spark_connector.daemon``.
+"""Spark's Python daemon, extended to start the executor's agent: ``spark.python.daemon.module=spark_connector.daemon``.
 
-It also sees that PySpark is not compiled anew in every executor; see :func:`search_path`.
+It also keeps PySpark from being compiled again in every executor; see :func:`search_path`.
 
-Spark starts a daemon with the first Python task of an executor, and forks it for every task. So here an agent imports what it
-needs while the first task does the same, instead of after it. It knows nothing and serves nothing: whatever told it more, an
-environment or a command line, could be read by others. The task that the driver sends adopts it (:mod:`.spawn`).
+Spark starts a daemon with the first Python task of an executor, and forks the daemon for every task. Starting the agent here
+lets the agent import its modules while the first task does the same. This agent has no secret and serves nothing yet, because
+other users could read an environment or a command line. A task sent by the driver adopts the agent (:mod:`.spawn`).
 
-Nothing here may hold up or break Spark. The daemon waits for nobody and takes no lock. What fails is one line on the standard
-error output, and nothing is printed to the standard output, where Spark reads the port of the daemon. As it forks, it has no
-threads, and imports nothing that could start some.
+Nothing here may delay or break Spark. The daemon waits for no process and takes no lock. A failure is one line on standard
+error. Nothing is printed to standard output, where Spark reads the daemon's port. Because the daemon forks, it has no threads
+and imports nothing that could start one.
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ __all__ = [
     "start_early",
 ]
 
-#: What Spark calls this module.
+#: The name of this module in Spark's settings.
 MODULE = "spark_connector.daemon"
-#: The argument that says to an agent that nobody will tell it anything before it runs.
+#: The argument that tells an agent to start without instructions.
 AHEAD = "ahead"
-#: The status with which such a process ends that has not become an agent: there is one, or somebody else is starting it.
+#: Exit status of a process that did not become the agent: the executor has one, or another process is starting one.
 NOT_NEEDED = 3
 
-#: Of the hash that names an agent's directory.
+#: Digits of the hash that names an agent's directory.
 KEY_DIGITS = 16
-#: Secrets of Spark in the environment of Python workers, which an agent has no use for.
+#: Secrets of Spark in the environment of Python workers; an agent has no use for them.
 _NOT_INHERITED = ("PYTHON_WORKER_FACTORY_SECRET", "_SPARK_AUTH_SECRET")
 
 
 def directory_of(local: str) -> str:
-    """Return the directory of an executor's agent. Nothing says that it is there, or whose it is.
+    """Return the directory of an executor's agent. The directory may be missing or belong to another user.
 
-    It is below ``XDG_RUNTIME_DIR``, where nobody else can make anything, if that is a directory of this user alone; else below
+    It is below ``XDG_RUNTIME_DIR`` if that is a directory of this user alone, where no other user can create files; otherwise
+    below
     the temporary directory.
 
     Args:
@@ -61,14 +62,14 @@ def directory_of(local: str) -> str:
 
 
 def _runtime_directory() -> str:
-    """Return the directory of this user for what lives as long as processes do; empty if there is none."""
+    """Return this user's runtime directory; empty if none is usable."""
     path = os.environ.get("XDG_RUNTIME_DIR", "")
     try:
         status = os.lstat(path)
     except OSError:
         return ""
     is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
-    return path if is_own and os.path.isabs(path) else ""  # the XDG specification says to ignore a relative one
+    return path if is_own and os.path.isabs(path) else ""  # the XDG specification says to ignore a relative path
 
 
 def _temporary_directory() -> str:
@@ -78,11 +79,11 @@ def _temporary_directory() -> str:
 
 
 def search_path(path: list[str]) -> list[str]:
-    """Return the places where modules are found, without those that Spark puts first and that only take time.
+    """Return the module search path without the entries that Spark puts first and that only cost time.
 
-    Its core is a JAR without a line of Python, and to read what is in it takes every process 50 ms. Its archive of PySpark has
-    sources only, which every daemon compiles: a second of its processor. An installed PySpark is compiled. It takes the place
-    of the archive that is a part of it, and of no other: so both are the same release.
+    Spark's core is a JAR without Python code, and reading its index takes every process 50 ms. Spark's archive of PySpark holds
+    only sources, and compiling them costs every daemon a second of processor time. An installed PySpark is compiled already. It
+    replaces only the archive that it contains itself, so both are the same release.
 
     Args:
         path: As ``sys.path``.
@@ -97,19 +98,20 @@ def search_path(path: list[str]) -> list[str]:
 
 
 def inherited_environment() -> dict[str, str]:
-    """Return what an agent inherits of this process: the environment, and where modules are found."""
+    """Return the environment that an agent inherits from this process, with the module search path."""
     environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in search_path(sys.path) if path)  # it can import what a task can
     return environment
 
 
 def start_agent() -> None:
-    """Start a process that becomes the agent of this executor if it has none; return at once, whatever happens."""
+    """Start a process that becomes this executor's agent if it has none. Return at once, without raising."""
     handler = signal.getsignal(signal.SIGCHLD)
     try:
         if not _is_of_use():
             return
-        # That process ends when it has forked the agent, and nobody asks how. Spark's daemon does the same a moment later.
+        # The process ends after forking the agent, and its status is not read. Spark's daemon ignores SIGCHLD a moment later,
+        # too.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         _spawn()
     except Exception as exc:
@@ -118,11 +120,11 @@ def start_agent() -> None:
 
 
 def start_early() -> int | None:
-    """Start such a process in a task, before the task imports what it needs to talk to it: the two import at the same time.
+    """Start an agent from a task before the task imports its own modules, so that both import at the same time.
 
     Returns:
-        Its pid, whose end the task is to wait for before it starts an agent itself. None if none was started: the executor
-        has or had an agent, or one is being started; or it cannot be, and the task will find out why.
+        The pid of the process; the task waits for its end before it starts an agent itself. None if no process was started: the
+        executor has or had an agent, another process is starting one, or starting failed, and the task will find the reason.
     """
     main_module = getattr(sys.modules.get("__main__"), "__spec__", None)
     local = os.environ.get("SPARK_LOCAL_DIRS")
@@ -145,7 +147,7 @@ def _spawn() -> int:
 
 
 def _is_of_use() -> bool:
-    """Tell whether an agent may be lacking. The process would find out too, after half a second of imports."""
+    """Tell whether the executor may lack an agent. This check saves half a second of imports."""
     with open(f"/proc/{os.getppid()}/cmdline", "rb") as file:
         command = file.read().split(b"\0")
     if os.path.basename(command[0]) == b"java" and b"--executor-id" not in command:
@@ -155,7 +157,7 @@ def _is_of_use() -> bool:
 
 
 def main() -> None:
-    """Be the daemon that Spark wants."""
+    """Run as Spark's daemon."""
     sys.path[:] = search_path(sys.path)
     start_agent()
     from pyspark.daemon import manager

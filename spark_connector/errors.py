@@ -1,25 +1,25 @@
-"""The errors of the Spark connector, besides those of Iris itself.
+"""The errors of the Spark connector, in addition to those of Iris itself.
 
 * :exc:`~iris_py.IrisError`
 
   * :exc:`~iris_py.ConfigurationError`: an argument is wrong; raised on the driver, before Spark starts anything.
 
-    * :exc:`PathNotPrivate`: the place for an agent's files on an executor is not this user's alone.
+    * :exc:`PathNotPrivate`: other users have access to the place of an agent's files on an executor.
 
-  * :exc:`JavaNotFound`: Spark needs a Java, and there is none that it can use.
-  * :exc:`DispatchError`: a row, or a batch of rows, has no result. It is raised inside a task, so on the driver it is the text
-    of the ``PythonException`` with which the Spark job fails.
-  * :exc:`DataLost`: a streaming query has not got a message of its topic; the text of the ``StreamingQueryException``.
-  * :exc:`AgentUnavailable`: a task's executor has no agent, for :func:`local_agent`; surely not executed.
-  * :exc:`AgentLost`: the agent ended while it had a call of a task; it may have been executed.
+  * :exc:`JavaNotFound`: Spark needs Java, and this machine has no Java that Spark can use.
+  * :exc:`DispatchError`: a row, or a batch of rows, has no result. The error is raised inside a task, so the driver sees its
+    text in the ``PythonException`` with which the Spark job fails.
+  * :exc:`DataLost`: a streaming query lost messages of its topic; the text of the ``StreamingQueryException``.
+  * :exc:`AgentUnavailable`: a task's executor has no agent, for :func:`local_agent`; the call was not executed.
+  * :exc:`AgentLost`: the agent ended while it had a call of a task; the call may have been executed.
   * :exc:`ApplicationEnded` (also a :exc:`~iris_py.NodeClosed`): the session of an ``ExecutorCluster`` was stopped.
   * :exc:`ExecutorsMissing` (also a :exc:`TimeoutError`): some executors are not yet members of their cluster.
   * :exc:`UpdateFailed`: some executors do not run a new handler.
-  * :exc:`AgentFailed`: an executor has no agent. The driver sees it as a reason in :exc:`ExecutorsMissing` and in its log.
+  * :exc:`AgentFailed`: an executor has no agent. The driver sees the reason in :exc:`ExecutorsMissing` and in its log.
 
-    * :exc:`AgentNotTrusted`: something else than the agent answers at its socket. Nothing was told to it.
+    * :exc:`AgentNotTrusted`: another process answers at the agent's socket. It was told nothing.
 
-  * :exc:`OrderRefused`: an agent was given an order by somebody else than its driver, who sees it as a
+  * :exc:`OrderRefused`: an agent received an order from a sender other than its driver. The sender sees a
     :exc:`~iris_py.RemoteError` of that type.
 """
 
@@ -49,17 +49,17 @@ __all__ = [
 ]
 
 
-#: How many kinds of losses an error tells: one line, whatever number of publishers there is.
+#: Maximum number of kinds of losses in an error's text, which must stay one line with any number of publishers.
 LOSSES_SHOWN: Final = 5
 
 
 class PathNotPrivate(ConfigurationError):
-    """A path where an executor's agent has its files is not this user's alone; nothing there was read, written or removed.
+    """Other users have access to the path of an agent's files; nothing there was read, written or removed.
 
     Attributes:
         path: The path.
-        reason: What is wrong with it.
-        owner: The number of the user to whom it belongs; None if that cannot be found out.
+        reason: The defect of the path.
+        owner: The user id of the path's owner; None if unknown.
     """
 
     def __init__(self, path: Path, reason: str, owner: int | None = None) -> None:
@@ -73,11 +73,11 @@ class PathNotPrivate(ConfigurationError):
 
 
 class JavaNotFound(IrisError):
-    """Spark needs Java, and nothing on this machine is one that it can use.
+    """Spark needs Java, and this machine has none that Spark can use.
 
     Attributes:
-        minimum: The oldest version that would do.
-        found: What was looked at, and why it does not do; a sentence part for each.
+        minimum: The oldest usable version.
+        found: The places examined, each with the reason why its Java is not usable; a part of a sentence for each.
     """
 
     def __init__(self, minimum: int, found: tuple[str, ...]) -> None:
@@ -95,10 +95,10 @@ class DispatchError(IrisError):
     """A row, or a batch of rows, of a DataFrame has no result.
 
     Attributes:
-        cluster: The name of the cluster that was asked.
-        key: The key of the row or batch: what its requests are known by at the cluster.
-        reason: What happened, with what to do about it.
-        rows: What the row is called, or the first ones of a batch, by the columns of ``id=``; empty without.
+        cluster: The name of the cluster that was called.
+        key: The idempotency key of the row's or batch's request.
+        reason: The cause, with advice.
+        rows: The name of the row, or of the first rows of a batch, made of the columns of ``id=``; empty without ``id=``.
     """
 
     def __init__(self, cluster: str, key: str, reason: str, rows: str = "") -> None:
@@ -111,13 +111,13 @@ class DispatchError(IrisError):
 
 
 class DataLost(IrisError):
-    """A streaming query has not got messages of its topic, and was to fail then (``failOnDataLoss``).
+    """A streaming query lost messages of its topic, and ``failOnDataLoss`` makes it fail.
 
     Attributes:
         topic: The topic, or the pattern.
-        dropped: How many had arrived, and were dropped, as the query was behind.
-        lost: How many were in micro-batches that were planned and not done.
-        missed: How many never arrived, by the id of their publisher.
+        dropped: Number of messages that arrived and were dropped because the query was behind.
+        lost: Number of messages in micro-batches that were planned and not executed.
+        missed: Number of messages that never arrived, by the id of their publisher.
     """
 
     def __init__(self, topic: str, dropped: int, lost: int, missed: Mapping[str, int]) -> None:
@@ -140,11 +140,11 @@ class DataLost(IrisError):
 
 
 class AgentUnavailable(IrisError):
-    """No agent can be used in this executor; the call was surely not executed.
+    """This executor has no usable agent; the call was not executed.
 
     Attributes:
         path: The socket of the agent.
-        reason: What was found there.
+        reason: The state of the socket.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -157,11 +157,11 @@ class AgentUnavailable(IrisError):
 
 
 class AgentLost(IrisError):
-    """The agent of this executor ended, or stood still, while it had a call; it may have been executed.
+    """The agent of this executor ended, or hung, during a call; the call may have been executed.
 
     Attributes:
         path: The socket of the agent.
-        reason: What happened.
+        reason: The cause.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -174,20 +174,20 @@ class AgentLost(IrisError):
 
 
 class ApplicationEnded(NodeClosed):
-    """The Spark application has ended: ``spark.stop()`` was called, or its JVM is gone. So the driver's node is closed."""
+    """The Spark application has ended, by ``spark.stop()`` or with its JVM, so the driver's node is closed."""
 
     def __init__(self) -> None:
         IrisError.__init__(self, "the Spark application has ended. Start a session, and a new ExecutorCluster.")
 
 
 class ExecutorsMissing(IrisError, TimeoutError):
-    """The time ran out before all executors were members of an :class:`ExecutorCluster`.
+    """The timeout passed before all executors were members of an :class:`ExecutorCluster`.
 
     Attributes:
-        cluster: Its name.
+        cluster: The name of the cluster.
         present: The ids of the executors that are members.
-        missing: Why others are not, by their ids.
-        wanted: How many members were waited for; None for all executors that there are.
+        missing: The reasons why other executors are not, by their ids.
+        wanted: The number of members waited for; None for all executors.
     """
 
     def __init__(
@@ -208,14 +208,14 @@ class ExecutorsMissing(IrisError, TimeoutError):
 
 
 class UpdateFailed(IrisError):
-    """Some executors do not run the new handler; they go on with the one that they have.
+    """Some executors do not run the new handler; they continue with their old one.
 
     Attributes:
         cluster: The name of the cluster.
         generation: The number of the new handler.
-        failures: What happened, by the ids of the executors.
-        generations: Which generation each member runs now, by the ids of the executors.
-        newcomers: Which generation executors are given that come from now on: the new one if any member may run it.
+        failures: The causes, by the ids of the executors.
+        generations: The generation that each member runs now, by the ids of the executors.
+        newcomers: The generation that new executors are given: the new generation if any member may run it.
     """
 
     def __init__(
@@ -239,10 +239,10 @@ class UpdateFailed(IrisError):
 
 
 class OrderRefused(IrisError):
-    """An agent refused an order: it is not from the driver of its application, or older than what it has.
+    """An agent refused an order: it is older than the agent's state, or not from the driver of its application.
 
     Attributes:
-        reason: What is wrong with it.
+        reason: The defect of the order.
     """
 
     def __init__(self, reason: str) -> None:
@@ -254,7 +254,7 @@ class AgentFailed(IrisError):
     """An executor has no agent, or its agent does not serve the cluster.
 
     Attributes:
-        reason: What happened, with what to do about it.
+        reason: The cause, with advice.
     """
 
     def __init__(self, reason: str) -> None:
@@ -263,7 +263,7 @@ class AgentFailed(IrisError):
 
 
 class AgentNotTrusted(AgentFailed):
-    """Something else than the executor's agent answers at its socket. Neither a secret nor an order was sent to it.
+    """Another process than the executor's agent answers at its socket. Neither a secret nor an order was sent to that process.
 
     Attributes:
         path: The socket.

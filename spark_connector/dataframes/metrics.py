@@ -1,7 +1,7 @@
-"""Watch a dispatch: counts that tasks add to an accumulator, and a listener that tells them as they grow.
+"""Metrics of a dispatch: counts that tasks add to an accumulator, and a listener that reports them per micro-batch.
 
-A task counts for itself and adds its counts once, when it ends. Spark takes them of tasks that end well: what a task has
-counted that failed or was cancelled is in no sum, as with every accumulator.
+A task adds its counts once, when it ends. Spark accepts the counts only of tasks that succeed: the counts of a failed or
+cancelled task are lost, as with every accumulator.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ logger = logging.getLogger("spark_connector")
 
 
 class DispatchMetrics:
-    """Sees what dispatches do: give it to :func:`dispatch` as ``metrics=``, and read :attr:`counts` afterwards, or meanwhile.
+    """Counts the requests of dispatches: pass it to :func:`dispatch` as ``metrics=``, and read :attr:`counts` at any time.
 
-    One for each dispatch tells them apart; one for several adds them up. Counts are those of tasks that have ended well: each
-    micro-batch adds to them, each action does, and a task that Spark runs again counts again.
+    Use one object per dispatch to count each separately, or one for several to add them up. Only tasks that succeed are
+    counted.
+    Each micro-batch and each action adds to the counts, and a task that Spark runs again counts again.
 
     Args:
-        spark: The session; not one of Spark Connect, which has no accumulators.
+        spark: The session. A session of Spark Connect has no accumulators.
 
     Raises:
         ConfigurationError: The session has no accumulators.
@@ -57,13 +58,13 @@ class DispatchMetrics:
     def listener(
         self, report: Callable[[StreamingQueryProgress, DispatchCounts], object] | None = None, *, query: str | None = None
     ) -> StreamingQueryListener:
-        """Return what tells the counts of each micro-batch: ``spark.streams.addListener(metrics.listener())``.
+        """Return a listener that reports the counts of each micro-batch: ``spark.streams.addListener(metrics.listener())``.
 
         Args:
-            report: Called with the progress of the query, and with what was counted since the one before; in a thread of Spark.
-                By default it is one line of the log, at level INFO.
-            query: The name of the query, as of ``queryName()``; by default every one of the session is told. Queries that share
-                these metrics share the counts.
+            report: Called in a thread of Spark with the query's progress and the counts since the previous report. By default
+                it writes one line of the log, at level INFO.
+            query: The name of the query, as set by ``queryName()``; by default all queries of the session are reported. Queries
+                that share these metrics share the counts.
         """
         return _listener(self, report or _log, query)
 

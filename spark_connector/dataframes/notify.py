@@ -1,4 +1,4 @@
-"""Telling a cluster, or the subscribers of a topic, about the rows of a DataFrame: from the tasks, and without replies."""
+"""Publish or broadcast the rows of a DataFrame from the tasks of a Spark job, without replies."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Message", "Notified", "notify", "notify_rows"]
 
-#: Rows of a message of mode ``batches``, as for requests.
+#: Rows in a message of mode ``batches``, as for requests.
 BATCH_ROWS = 1000
-#: How long one message may wait for room (seconds). A subscriber with the policy ``block`` that has stopped would hold up the
-#: task for ever, and with it the job.
+#: How long one message may wait for room (seconds). Without a bound, a hung subscriber with the policy ``block`` would block
+#: the task, and the job, forever.
 TIMEOUT_S = 60.0
 
 _SCHEMA = pa.schema([("messages", pa.int64()), ("receivers", pa.int64())])
@@ -48,14 +48,14 @@ class Notified:
     """The result of a `notify()`."""
 
     messages: int
-    """How many messages."""
+    """Number of messages sent."""
     receivers: int
-    """To how many members or subscribing nodes each, added up: 0 if nobody was there to be told."""
+    """Number of receiving members or subscribing nodes, added up over the messages; 0 without receivers."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """The message that the tasks of one call send, and to whom."""
+    """The message that the tasks of one call send, and its target."""
 
     topic: str | None
     cluster: str | None
@@ -83,25 +83,27 @@ def notify(
 ) -> Notified:
     """Publish the rows of a DataFrame to a topic, or broadcast them to a cluster, from the tasks of a Spark job.
 
-    Unlike :func:`dispatch` this is an action: it returns when the job has ended and what it sent has left the executors. For a
-    streaming DataFrame call it in ``foreachBatch``. Messages of one partition go in the order of its rows. Each is sent at
-    least once: a task that Spark runs again sends again what it has sent before. So let messages say what they are about, or be
-    such that two are as good as one.
+    Unlike :func:`dispatch` this is an action: it returns after the end of the job, when all messages have left the executors.
+    For a
+    streaming DataFrame call it in ``foreachBatch``. Messages of one partition are sent in the order of its rows. Each is sent
+    at
+    least once, because a task that Spark runs again repeats its messages. So make messages idempotent, or let each identify its
+    row.
 
     Args:
         df: The DataFrame.
-        topic: The topic to publish to. This, or ``cluster``.
-        cluster: The cluster whose members are all told.
-        message: What to send. In mode ``rows`` a column of text or bytes, an expression, or a function of a row as a dict; a
-            row whose message is None sends none. In mode ``batches`` columns, by default all, or a function of a batch.
-        mode: ``rows``: each row is a message. ``batches``: up to ``batch_rows`` rows are one, an Arrow IPC stream, which
-            :func:`decode_batch` reads.
-        batch_rows: How many.
-        timeout: How long one message may wait for room at its receivers, in seconds; then the job fails.
-        network: Settings of the nodes that send.
+        topic: The topic to publish to. Give either this or ``cluster``.
+        cluster: The cluster to whose members to broadcast.
+        message: The payload. In mode ``rows``: a column of text or bytes, an expression, or a function of a row as a dict; a
+            row with a message of None sends none. In mode ``batches``: columns, by default all, or a function of a batch.
+        mode: ``rows``: each row is a message. ``batches``: up to ``batch_rows`` rows are one message, an Arrow IPC stream,
+            which :func:`decode_batch` reads.
+        batch_rows: In mode ``batches``, the maximum number of rows in a message.
+        timeout: Number of seconds that one message may wait for room at its receivers; then the job fails.
+        network: Settings of the sending nodes.
 
     Returns:
-        How much was sent.
+        The number of messages and receivers.
 
     Raises:
         ConfigurationError: An argument is wrong.
@@ -133,12 +135,12 @@ def notify(
 
 
 def notify_rows(plan: Message, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Send a message for each row, or for some at once; yield how many, and to how many receivers."""
+    """Send a message for each row, or for several at once; yield the number of messages and of receivers."""
     worker_node: WorkerNode | None = None
     messages = receivers = 0
     try:
         for batch in batches:
-            # A node for each task, and not that of the worker: to close it is what waits until everything has left.
+            # Each task has its own node instead of the worker's, because closing a node waits until all messages have left.
             worker_node = worker_node or start(plan.network, plan.target)
             payloads = list(_payloads(plan, batch))
             receivers += worker_node.call(_send(plan, worker_node, payloads))

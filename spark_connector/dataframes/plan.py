@@ -1,4 +1,4 @@
-"""The plan of a dispatch, for its tasks: made on the driver, pickled to the executors."""
+"""The plan of a dispatch, made on the driver and pickled to the tasks on the executors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ERROR_COLUMN", "Key", "Plan", "RowFunction"]
 
-#: The column that says why a row has no reply, with ``on_error="column"``.
+#: The column with the reason why a row has no reply, for ``on_error="column"``.
 ERROR_COLUMN = "error"
 
 RowFunction: TypeAlias = "Callable[[Mapping[str, object]], object]"
@@ -29,34 +29,36 @@ class Plan:
     """The work of the tasks of one dispatch."""
 
     cluster: str
-    """The cluster that they ask."""
+    """The cluster to call."""
     network: Network
-    """In which network."""
+    """The settings of the calling nodes."""
     reply_schema: pa.Schema
-    """The columns that come of replies."""
+    """The columns made from replies."""
     request: object
-    """Rows: the column of the payload, or a function of the row. Batches: the columns, or a function of the batch, or None."""
+    """Rows: the column of the payload, or a function of the row. Batches: the columns, or a function of the batch, or None for
+    all.
+    """
     reply: Callable[[bytes], object] | None
-    """Rows: makes the values of these columns; None if there is one column, of the reply itself."""
+    """Rows: makes the values of these columns; None if the only column is the reply itself."""
     key: Key | None
-    """Rows: the column of the key, or a function of the row; None for keys of their place."""
+    """Rows: the column of the key, or a function of the row; None for keys made of the row's place."""
     internal: tuple[str, ...]
-    """Columns that are there for this alone, and not in the result."""
+    """Columns that exist only for this dispatch and are removed from the result."""
     window: int
     batch_rows: int
-    """Batches: how many rows a request has at most."""
+    """Batches: the maximum number of rows in a request."""
     timeout: float
     retries: int
     on_error: str
     name: str
     """The name of this dispatch in its keys."""
     token: str = field(repr=False)
-    """In place of the id of the application where tasks are not told that."""
+    """Replaces the id of the application where tasks do not know it."""
     metrics: Accumulator[DispatchCounts] | None = field(default=None, repr=False)
-    """The accumulator that tasks add their counts to; None if nobody wants to know."""
+    """The accumulator to which tasks add their counts; None without metrics."""
     wait_for_members: float = 5.0
-    """For how many seconds nobody may serve the cluster."""
+    """Number of seconds that the cluster may be without members."""
     id: tuple[str, ...] = ()
-    """The columns that errors name rows by."""
+    """The columns that identify rows in errors."""
     time_zone: str = "UTC"
-    """That of Spark's session, in which times without a zone are meant."""
+    """The time zone of Spark's session, which applies to times without a zone."""

@@ -1,4 +1,4 @@
-"""One request of a task, and the rows that go on together when theirs have been answered."""
+"""One request of a task, and the group of rows that waits for its requests."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ class Question(msgspec.Struct, eq=False):
     """One request.
 
     Attributes:
-        key: What it is known by at the cluster.
-        payload: What is asked; None to ask nothing, if the outcome is known.
-        outcome: The reply, or why there is none; None while it is not known, and for a question that is not asked.
-        rows: How many rows it is about.
-        is_part: Whether it asks again about some rows of a batch whose handler failed.
-        asked_at: When it was asked first, by the clock of the event loop; noted only where counts are kept.
-        group: What it belongs to, from when it is handed over until its outcome is known. Not for longer: the two would keep
-            each other, and the rows, until Python looks for such cycles.
-        misfits: Of a batch with a reply, the rows whose values are not as declared, by their numbers; None if all are.
+        key: The idempotency key.
+        payload: The payload; None to send no request because the outcome is known.
+        outcome: The reply, or the reason for having none; None while unknown, and for a question that is not sent.
+        rows: Number of rows in the request.
+        is_part: Whether it repeats some rows of a batch whose handler failed.
+        asked_at: The time of the first attempt, by the event loop's clock; set only where counts are kept.
+        group: The group of the question, from its handover until its outcome is known. A longer reference would be a cycle that
+            keeps both, and the rows, alive until the garbage collector runs.
+        misfits: In a batch with a reply, the errors of rows with values of wrong types, by row number; None if all values fit.
         is_refused: Whether it has no reply because the handler failed.
-        is_exclusive: Whether its member executes no other exclusive question meanwhile, so that a death of the member names it.
-        members_lost_max: How many members it may lose under its key.
-        is_given_up: Whether it has no reply because it has lost so many.
-        lost: The ids of the members that were lost with it, or with the batch of which it is a part.
+        is_exclusive: Whether its member executes no other exclusive question at the same time, so that a death of the member
+            identifies this question.
+        members_lost_max: Maximum number of members lost under its key.
+        is_given_up: Whether it has no reply because it has lost that number of members.
+        lost: The ids of the members lost with it, or with the batch that contains it.
     """
 
     key: str
@@ -52,12 +53,12 @@ class Question(msgspec.Struct, eq=False):
 
 
 class RowGroup(Generic[Rows]):
-    """Rows that go on together when all their questions have been answered.
+    """Rows that are finished together when all their questions have outcomes.
 
     Attributes:
-        rows: Whatever they are.
-        questions: What is asked about them.
-        left: How many of these have no outcome yet.
+        rows: The rows, of any type.
+        questions: The questions of these rows.
+        left: Number of questions without an outcome.
     """
 
     __slots__ = ("left", "questions", "rows")

@@ -1,6 +1,6 @@
-"""Dispatch of single rows: each one is a request of its own.
+"""Dispatch of single rows: each row is a request of its own.
 
-Names of rows in errors: the columns that the user knows them by (``id=`` of a dispatch).
+Errors name rows by the values of the user's ``id=`` columns.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 __all__ = ["ask_rows", "columns_of_replies", "name_rows"]
 
-#: An error is one line: of a batch some rows are enough to find the others.
+#: An error is one line, and a few rows of a batch are enough to find the others.
 ROWS_SHOWN: Final = 5
-#: Of one value. An id is short; what is not was hardly meant as one.
+#: Maximum characters of one value. An id is short, so a longer value is unlikely to be one.
 VALUE_CHARACTERS_MAX: Final = 60
 
 
 def name_rows(columns: Sequence[str], rows: pa.RecordBatch, first: int = 0, count: int = 1) -> str:
-    """Return what some rows are called, such as ``order_id=17, country='DE'``; empty if there are no columns.
+    """Return a name for some rows, such as ``order_id=17, country='DE'``; empty without columns.
 
     Args:
-        columns: The columns to name them by.
+        columns: The columns that identify rows.
         rows: The rows, with these columns.
-        first: The first of those to name.
-        count: How many these are; of many the first are named.
+        first: The first row to name.
+        count: Number of rows to name; beyond ``ROWS_SHOWN`` only the first are named.
     """
     if not columns:
         return ""
@@ -52,7 +52,7 @@ def _short(value: object) -> str:
     return text if len(text) <= VALUE_CHARACTERS_MAX else text[:VALUE_CHARACTERS_MAX] + "..."
 
 
-#: What pyarrow raises for a value that is not of the type of its array.
+#: The exceptions that pyarrow raises for a value of a wrong type.
 FITTING_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
@@ -70,19 +70,19 @@ def ask_rows(plan: Plan, batches: Iterator[pa.RecordBatch], scope: Scope) -> Ite
 
 
 def columns_of_replies(plan: Plan, questions: Sequence[Question]) -> list[pa.Array[Any]]:
-    """Return the columns of the reply, one value per question; an outcome that is no such value becomes an error there."""
+    """Return the columns of the replies, one value per question. A reply of a wrong type becomes an error of its question."""
     if plan.reply is None and _is_plain(questions):
         outcomes = [question.outcome for question in questions]
         try:
-            # The usual case without a call for each row; bytes are checked to be UTF-8 where the column is text.
+            # The usual case, without a call per row; for a text column, bytes are checked to be UTF-8.
             return [pa.array(outcomes, pa.binary()).cast(plan.reply_schema.types[0])]
         except pa.ArrowException:
-            pass  # one is no UTF-8: find out which
+            pass  # one reply is not UTF-8: find it
     values = [_reply_values(plan, question) for question in questions]
     try:
         return _arrays(plan, values)
     except FITTING_ERRORS:
-        # Rare, so it may be slow: find whose values these are. A row that has an error has no value in any column.
+        # Rare, so it may be slow: find the rows of the bad values. A row with an error has no value in any column.
         for number, question in enumerate(questions):
             reason = _misfit(plan, values[number])
             if reason:
@@ -92,7 +92,7 @@ def columns_of_replies(plan: Plan, questions: Sequence[Question]) -> list[pa.Arr
 
 
 def _is_plain(questions: Sequence[Question]) -> bool:
-    """Tell whether every question has a reply, or asked nothing."""
+    """Tell whether no question has failed."""
     return not any(isinstance(question.outcome, DispatchError) for question in questions)
 
 
@@ -119,20 +119,22 @@ def _is_naive(value: object) -> bool:
 
 
 def _moment(value: object, kind: pa.TimestampType, zone: str) -> pa.Array[Any]:
-    """Return a time; one without a zone is meant in that of the session."""
+    """Return a time; the session's time zone applies to a time without a zone."""
     moment: pa.Array[Any] = fit(pa.array([value], pa.timestamp("us") if _is_naive(value) else kind), kind, zone)
     return moment
 
 
 def _is_exact(kind: pa.DataType) -> bool:
-    """Tell whether pyarrow refuses what a type cannot hold. It cuts off fractions and takes numbers for times, in silence."""
+    """Tell whether pyarrow refuses values that the type cannot hold. For other types it truncates fractions and turns numbers
+    into times silently.
+    """
     return not (
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind) or pa.types.is_nested(kind)
     )
 
 
-def _check(value: Any, kind: pa.DataType) -> None:  # noqa: ANN401 - whatever the user's function returned
-    """Raise if pyarrow would make another value of this one, and say nothing."""
+def _check(value: Any, kind: pa.DataType) -> None:  # noqa: ANN401 - the result of the user's function
+    """Raise if pyarrow would silently change the value."""
     if value is None:
         return
     if pa.types.is_integer(kind):
@@ -155,8 +157,8 @@ def _check(value: Any, kind: pa.DataType) -> None:  # noqa: ANN401 - whatever th
             _check_inside(item, kind.value_type)
 
 
-def _check_inside(value: Any, kind: pa.DataType) -> None:  # noqa: ANN401 - whatever the user's function returned
-    """Likewise for what is in a struct, a list or a map, of which no column is made before."""
+def _check_inside(value: Any, kind: pa.DataType) -> None:  # noqa: ANN401 - the result of the user's function
+    """Check a value inside a struct, a list or a map, which has no column of its own to check."""
     _check(value, kind)
     if pa.types.is_float32(kind):
         fit(pa.array([value], pa.float64()), kind, "UTC")
@@ -175,7 +177,7 @@ def _check_time(value: object, kind: pa.DataType) -> None:
 
 
 def _misfit(plan: Plan, row: Sequence[object]) -> str:
-    """Return which value of a row is not of its column's type, and why; empty if all are."""
+    """Return the name of a row's first value that does not fit its column, and the reason; empty if all fit."""
     for value, field in zip(row, plan.reply_schema, strict=True):
         try:
             _array([value], field.type, plan.time_zone)
@@ -186,7 +188,7 @@ def _misfit(plan: Plan, row: Sequence[object]) -> str:
 
 
 class _Failed:
-    """In the place of a value: a function failed with this."""
+    """Stands for the value of a function that failed."""
 
     def __init__(self, error: Exception, origin: str) -> None:
         self.reason = f"the function {origin}= failed with {type(error).__qualname__}: {error}"
@@ -208,13 +210,13 @@ def _call(function: Callable[[Mapping[str, object]], object], record: dict[str, 
 
 
 def _plain_questions(column: pa.Array[Any], scope: Scope) -> list[Question]:
-    """Return the questions of a column of text or bytes, with keys of their places: the usual case, without a call for each."""
+    """Return the questions of a column of text or bytes, with default keys: the usual case, without a call per row."""
     payloads = column.cast(pa.binary()).to_pylist()
     return [Question(scope.skip(), None) if payload is None else Question(scope.key(payload), payload) for payload in payloads]
 
 
 def _question(plan: Plan, payload: object, keys: Iterator[object] | None, scope: Scope) -> Question:
-    """Return the question of a row; one that is answered already if it cannot be asked, or asks nothing."""
+    """Return the question of a row. It has an outcome already if it cannot be sent, or sends no request."""
     chosen = None if keys is None else next(keys)
     if isinstance(payload, str):
         payload = payload.encode()
@@ -247,7 +249,7 @@ def _failed(plan: Plan, key: str, reason: str) -> Question:
 
 
 def _reply_values(plan: Plan, question: Question) -> Sequence[object]:
-    """Return the values of the reply columns for one row: all of them null if there is no reply."""
+    """Return the reply columns' values for one row; all null without a reply."""
     width = len(plan.reply_schema)
     if not isinstance(question.outcome, bytes):
         return (None,) * width
@@ -266,14 +268,14 @@ def _reply_values(plan: Plan, question: Question) -> Sequence[object]:
 
 
 class WrongShape(Exception):
-    """The values that ``reply=`` returned are not one for each column of the schema."""
+    """The function ``reply=`` did not return one value for each column of the schema."""
 
 
 def _spread(value: object, schema: pa.Schema) -> Sequence[object]:
-    """Return one value per column of what ``reply=`` returned.
+    """Return one value per column from the result of ``reply=``.
 
     Raises:
-        WrongShape: A value is missing, or there are more or fewer.
+        WrongShape: A value is missing, or the number of values is wrong.
     """
     if len(schema) == 1 and (not isinstance(value, dict) or pa.types.is_nested(schema.types[0])):
         return (value,)

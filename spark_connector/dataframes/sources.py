@@ -35,13 +35,13 @@ __all__ = [
     "row_source",
 ]
 
-#: Columns that exist on the way to the tasks only.
+#: Columns that exist only on the way to the tasks.
 REQUEST_COLUMN = "__iris_request"
 KEY_COLUMN = "__iris_key"
 
 
 def check_frame(df: DataFrame) -> None:
-    """Raise unless something is a DataFrame of a Spark that is new enough.
+    """Raise unless the argument is a DataFrame of a new enough Spark.
 
     Raises:
         ConfigurationError: It is not.
@@ -54,18 +54,18 @@ def check_frame(df: DataFrame) -> None:
 
 
 def is_whole(value: object, least: int, most: int) -> bool:
-    """Tell whether something is a whole number in a range."""
+    """Tell whether the argument is a whole number in a range."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def place(df: DataFrame, source: object, name: str, internal: list[str]) -> tuple[DataFrame, object]:
-    """Make a column of an expression, and a name of that; leave everything else as it is.
+    """Replace an expression by a column and the column's name; return any other source unchanged.
 
     Args:
         df: The DataFrame.
-        source: What may be an expression.
-        name: What the column is called.
-        internal: Where to note that.
+        source: The possible expression.
+        name: The name of the new column.
+        internal: The list to which the name is added.
     """
     from pyspark.sql import Column
 
@@ -78,20 +78,21 @@ def place(df: DataFrame, source: object, name: str, internal: list[str]) -> tupl
 def map_in_arrow(df: DataFrame, run: Shipment, schema: StructType | str, name: str) -> DataFrame:
     """Return ``df.mapInArrow(run, schema)``, for columns of any names.
 
-    PySpark looks each column up by its name, where a dot leads into a struct and a backtick quotes. Columns of such names
-    go to the tasks under other ones, and have their own there.
+    PySpark looks each column up by its name, where a dot selects a field of a struct and a backtick quotes. Columns with such
+    names
+    travel to the tasks under other names, and get their own names back there.
 
     Args:
         df: The DataFrame.
-        run: Given the batches of a partition, with the columns of the DataFrame.
-        schema: Of what it yields.
-        name: What Spark shows in plans.
+        run: Takes the batches of a partition, with the columns of the DataFrame.
+        schema: The schema of its results.
+        name: The name in Spark's plans.
     """
     names = df.columns if any(mark in column for column in df.columns for mark in ".`") else None
     if names is not None:
         df = df.toDF(*(f"__iris_{number}" for number in range(len(names))))
 
-    # It travels whole, and so names nothing of this package, nor Arrow.
+    # Pickled by value, so it must not refer to this package or to Arrow.
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found: Iterator[pa.RecordBatch] = run(batches if names is None else (each.rename_columns(names) for each in batches))
         return found
@@ -101,10 +102,10 @@ def map_in_arrow(df: DataFrame, run: Shipment, schema: StructType | str, name: s
 
 
 def row_source(df: DataFrame, request: object, origin: str) -> object:
-    """Return the name of a column of payloads, or a function that makes them of rows.
+    """Return the name of a column of payloads, or a function that makes payloads from rows.
 
     Raises:
-        ConfigurationError: It is neither.
+        ConfigurationError: ``request`` is neither.
     """
     if isinstance(request, str):
         from pyspark.sql.types import BinaryType, StringType
@@ -113,11 +114,11 @@ def row_source(df: DataFrame, request: object, origin: str) -> object:
     return function(request, origin)
 
 
-def key_source(df: DataFrame, key: object) -> Any:  # noqa: ANN401 - a name or a function; pickled as it is
-    """Return the name of a column of keys, or a function that makes them of rows.
+def key_source(df: DataFrame, key: object) -> Any:  # noqa: ANN401 - a name or a function; pickled unchanged
+    """Return the name of a column of keys, or a function that makes keys from rows.
 
     Raises:
-        ConfigurationError: It is neither.
+        ConfigurationError: ``key`` is neither.
     """
     if isinstance(key, str):
         from pyspark.sql.types import BinaryType, IntegralType, StringType
@@ -127,10 +128,10 @@ def key_source(df: DataFrame, key: object) -> Any:  # noqa: ANN401 - a name or a
 
 
 def batch_source(df: DataFrame, request: object, origin: str) -> object:
-    """Return the names of columns that are sent, or a function that makes what is sent of batches; None for all columns.
+    """Return the names of the columns to send, or a function that makes the batch to send; None for all columns.
 
     Raises:
-        ConfigurationError: It is neither.
+        ConfigurationError: ``request`` is neither.
     """
     if request is None or callable(request):
         return request
@@ -152,11 +153,11 @@ def _column(df: DataFrame, name: str, origin: str, types: tuple[type, ...], word
     return name
 
 
-def function(source: object, origin: str) -> Any:  # noqa: ANN401 - pickled as it is
-    """Return a function.
+def function(source: object, origin: str) -> Any:  # noqa: ANN401 - pickled unchanged
+    """Return the argument if it is callable.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: It is not callable.
     """
     if not callable(source):
         wanted = "a function of bytes, such as json.loads" if origin == "reply" else "a column or a function of a row"

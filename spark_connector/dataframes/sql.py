@@ -57,30 +57,32 @@ def register(
     network: Network | None = None,
     metrics: DispatchMetrics | None = None,
 ) -> Callable[..., Any]:
-    """Make a cluster a function of SQL in this session: what it is called with is asked, and it returns the reply.
+    """Register a cluster as an SQL function of this session: its arguments are the request, and it returns the reply.
 
-    It is :func:`dispatch` for whoever writes SQL, with its promises, keys and errors. Spark asks about the rows that are
-    left when it calls the function: filter before you dispatch (docs/spark.md). Needs Spark 4.1 or newer.
+    It is :func:`dispatch` for SQL, with the same guarantees, keys and errors. Spark sends requests only for the rows that are
+    left
+    when it calls the function, so filter before you dispatch (docs/spark.md). Needs Spark 4.1 or newer.
 
     Args:
         spark: The session.
-        name: What the function is called.
-        cluster: Whom to ask.
-        schema: What it returns: the value of one column, as ``"score double"``, or of several a struct of them.
-        columns: In mode ``batches``, what the columns of the request are called, in the order of the arguments. Without it the
-            function takes one argument, a struct, whose fields are the columns: ``score(struct(amount, country))``.
+        name: The name of the function.
+        cluster: The name of the cluster.
+        schema: The function's result: the value of one column, as ``"score double"``, or a struct of several.
+        columns: In mode ``batches``, the names of the request's columns, in the order of the arguments. Without it the function
+            takes one argument, a struct whose fields are the columns: ``score(struct(amount, country))``.
         mode: ``batches``: up to ``batch_rows`` rows are one request, as Arrow. ``rows``: the function takes one argument, of
-            text or bytes, and each is a request. A null asks nothing and returns null.
-        reply: In mode ``rows``, makes values of a reply, as for :func:`dispatch`.
-        window: How many requests each task has under way: by default 4 batches, or 64 rows.
-        batch_rows: How many rows a request has at most.
-        timeout: How long each attempt may take, in seconds.
-        retries: How often a request without a reply is sent again.
-        wait_for_members: For how many seconds nobody may serve the cluster until the task fails, as for :func:`dispatch`.
-        on_error: What becomes of a row without a reply. ``raise``: the task fails. ``null``: it returns null, or a struct of
-            nulls. ``column``: it always returns a struct, which has a field ``error``.
-        network: Settings of the nodes that ask.
-        metrics: Counts what is asked, and what became of it.
+            text or bytes, and each is a request. A null sends no request and returns null.
+        reply: In mode ``rows``, makes values from a reply, as for :func:`dispatch`.
+        window: Number of requests that each task has in flight: by default 4 batches, or 64 rows.
+        batch_rows: Maximum number of rows in a request.
+        timeout: Timeout of each attempt, in seconds.
+        retries: Number of times that a request without a reply is sent again.
+        wait_for_members: Number of seconds that the cluster may be without members until the task fails, as for
+            :func:`dispatch`.
+        on_error: The treatment of a row without a reply. ``raise``: the task fails. ``null``: the function returns null, or a
+            struct of nulls. ``column``: the function always returns a struct, with a field ``error``.
+        network: Settings of the calling nodes.
+        metrics: Counts the requests and their outcomes.
 
     Returns:
         The function for DataFrames: ``orders.select(score("amount", "country"))``.
@@ -141,11 +143,11 @@ def _register(
         return replies
 
     iris_request.__name__ = shown = f"{name}[{plan.cluster}]"
-    # Spark looks at the types for what kind of function it is; they have to be types, not the texts that annotations are here.
+    # Spark derives the kind of the function from its annotations, which must be types; here annotations are texts.
     iris_request.__annotations__ = {"items": Iterator[tuple[pa.Array, ...]], "return": Iterator[pa.Array]}  # type: ignore[type-arg]
     try:
         made = arrow_udf(iris_request, returned)
-        iris_request.__annotations__ = {}  # which would be sent along, and need Arrow before anything can say so
+        iris_request.__annotations__ = {}  # else they travel along and import Arrow before its absence is reported
         return _register_as(spark, name, shown, made)
     except PySparkException as exc:
         reason = str(exc).strip().split("\n")[0]
@@ -153,10 +155,11 @@ def _register(
 
 
 def _register_as(spark: SparkSession, name: str, shown: str, made: Any) -> Callable[..., Any]:  # noqa: ANN401 - of PySpark
-    """Register a function under a name, so that plans show another one, which says whom it asks.
+    """Register a function so that plans show another name, which includes the cluster.
 
-    PySpark's own ``register`` names the function in plans as in queries, so the session of Java is given another one after
-    that. A session of Spark Connect has no such, and shows the name alone.
+    PySpark's own ``register`` uses the function's name in plans as in queries, so this registers a second function under the
+    name
+    in the Java session. A session of Spark Connect has no Java session, and shows only the name.
     """
     java_session = getattr(spark, "_jsparkSession", None)
     function: Callable[..., Any] = spark.udf.register(name, made)
@@ -166,7 +169,7 @@ def _register_as(spark: SparkSession, name: str, shown: str, made: Any) -> Calla
     return cast("Callable[..., Any]", made)
 
 
-def _check_columns(columns: Any, mode: str, reply: object) -> None:  # noqa: ANN401 - whatever was given
+def _check_columns(columns: Any, mode: str, reply: object) -> None:  # noqa: ANN401 - any argument of the user
     if mode == "rows" and columns is not None:
         raise ConfigurationError("columns= is for mode='batches': in mode='rows' the one argument is the request.")
     if mode == "batches" and reply is not None:
@@ -192,18 +195,18 @@ def _returned(added: StructType, on_error: str) -> DataType:
 
 
 def evaluate(plan: Plan, columns: tuple[str, ...] | None, items: Iterator[Any]) -> Iterator[pa.Array[Any]]:
-    """Yield the replies for arguments, as many of them in all and in their order, though in other pieces.
+    """Yield the replies to arguments: the same total number and order, in other pieces.
 
     Args:
-        plan: How to ask.
-        columns: What the arguments are called; None if there is one, a struct, or the payload.
+        plan: The plan of the dispatch.
+        columns: The names of the arguments; None for a single argument, a struct or the payload.
         items: The arguments of some rows: an array if there is one, else a tuple of them.
 
     Raises:
-        IrisError: The arguments are not as the function was registered, or it cannot ask.
+        IrisError: The arguments differ from the registration, or the node cannot send requests.
     """
     is_rows = plan.request is not None
-    given: list[int] = []  # how many columns the arguments have; the others are of replies
+    given: list[int] = []  # number of argument columns; the others hold replies
 
     def batches() -> Iterator[pa.RecordBatch]:
         for item in items:

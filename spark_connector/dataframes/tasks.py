@@ -1,4 +1,4 @@
-"""The tasks of a dispatch: batches in, the same rows with the columns of their replies out."""
+"""The tasks of a dispatch: they take batches, and yield the same rows with the columns of their replies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["dispatch_batches", "dispatch_rows"]
 
 
 def dispatch_rows(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Ask about each row; yield each batch with the columns of the replies."""
+    """Send a request for each row; yield each batch with the columns of the replies."""
     tally = None if plan.metrics is None else Tally()
     window = _window(plan, tally)
     scope = task_scope(plan.name, plan.token)
@@ -38,7 +38,7 @@ def dispatch_rows(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 def dispatch_batches(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Ask about some rows at once; yield each piece with the columns of the reply."""
+    """Send a request for several rows at once; yield each piece with the columns of the reply."""
     tally = None if plan.metrics is None else Tally()
     window = _window(plan, tally)
     scope = task_scope(plan.name, plan.token)
@@ -74,7 +74,7 @@ def _window(plan: Plan, tally: Tally | None) -> Window[pa.RecordBatch]:
 
 
 def _name_question(plan: Plan, group: RowGroup[pa.RecordBatch], question: Question) -> str:
-    """Return what the rows of a question are called: one row, or all of a batch."""
+    """Return the name of a question's row, or of all rows of a batch."""
     if len(group.questions) == 1:
         return name_rows(plan.id, group.rows, 0, group.rows.num_rows)
     number = next(number for number, other in enumerate(group.questions) if other is question)
@@ -82,7 +82,7 @@ def _name_question(plan: Plan, group: RowGroup[pa.RecordBatch], question: Questi
 
 
 def _name_errors(plan: Plan, errors: list[DispatchError | None], rows: pa.RecordBatch) -> None:
-    """Let errors that do not name their rows do so: one for each row, or one for all."""
+    """Add the names of rows to errors that lack them: one error per row, or one for all."""
     count = 1 if len(errors) == rows.num_rows else rows.num_rows
     for row, error in enumerate(errors):
         if error is not None and not error.rows:
@@ -90,7 +90,7 @@ def _name_errors(plan: Plan, errors: list[DispatchError | None], rows: pa.Record
 
 
 def _extend(plan: Plan, group: RowGroup[pa.RecordBatch], columns: list[pa.Array[Any]], tally: Tally | None) -> pa.RecordBatch:
-    """Return the rows with the columns of their replies; raise the first error if none is allowed."""
+    """Return the rows with the columns of their replies; raise the first error if no error is allowed."""
     if tally is not None:
         tally.note_errors(group.questions)
     errors = [question.outcome if isinstance(question.outcome, DispatchError) else None for question in group.questions]

@@ -1,9 +1,9 @@
-"""Many requests of one task at once: a window that slides over its rows, and does not stop between two batches of them.
+"""A sliding window of concurrent requests over the rows of a task, without a pause between two batches of rows.
 
-Theory of operation. The task's thread makes *groups*: some rows, and one request for each or for all of them. It hands each
-group to the event loop at once, as waking the loop for every row costs more than the request. In the loop up to ``size``
-requests are under way. The task's thread reads more rows as soon as fewer than ``size`` requests wait, and hands groups back in
-their order when they are done. So neither a slow request nor the end of a batch leaves the window empty.
+Theory of operation. The task's thread makes *groups*: some rows, with one request for each or for all of them. It hands each
+group to the event loop as a whole, because waking the loop for every row costs more than the request. The loop keeps up to
+``size`` requests in flight. The task's thread reads more rows as soon as fewer than ``size`` requests wait, and returns
+finished groups in their order. So neither a slow request nor the end of a batch leaves the window empty.
 """
 
 from __future__ import annotations
@@ -40,53 +40,54 @@ if TYPE_CHECKING:
 
 __all__ = ["Window"]
 
-#: How many times the window may be read ahead of the oldest request that is not done, besides one whole group. Too small: one
-#: slow request leaves the window empty; too large: memory.
+#: Number of windows to read ahead of the oldest unfinished request, besides one whole group. Too small: one slow request leaves
+#: the window empty; too large: memory.
 AHEAD = 2
-#: The first pause before a request is sent again, and the longest (seconds). The node itself has tried for the whole timeout,
-#: in which it pauses as it should, so this is only for errors that come at once.
+#: The first pause before a request is sent again, and the longest (seconds). The node has retried during the whole timeout with
+#: pauses of its own, so these apply only to errors that come at once.
 PAUSE_S = 0.1
 PAUSE_S_MAX = 2.0
-#: How often a task that waits sees whether the node still lives (seconds). It ends only with a crash.
+#: Interval at which a waiting task checks that the node is alive (seconds). The node ends only with a crash.
 LIFE_SIGN_S = 1.0
-#: How long nobody may serve the cluster until that is an error (seconds). Long enough for members that are being started with
-#: the job; too long: a wrong name or a wrong network costs it in each attempt of each task.
+#: How long the cluster may be without members until that is an error (seconds). Long enough for members that start together
+#: with the job; too long: a wrong name or network costs this time in each attempt of each task.
 WAIT_FOR_MEMBERS_S = 5.0
-#: How often the task looks whether somebody serves it (seconds).
+#: Interval at which the task checks for members (seconds).
 LOOK_INTERVAL_S = 0.2
-#: How long seeds are given to answer, when it is to be said which do not (seconds), and how many are asked and named.
+#: How long a seed may take to answer when an error is to name the silent ones (seconds), and the maximum number of seeds
+#: checked.
 SEED_TIMEOUT_S = 1.0
 SEEDS_MAX = 8
-#: What may happen to one row and not to the next. All else would happen to each.
+#: Errors of a single row. All other errors would happen to every row.
 OF_ROWS = (RemoteError, RequestTimeout, Overloaded, MemberLost, MessageTooLarge)
-#: Members that one row may lose: one beside other requests, and one alone. Fewer: every row of a member that is lost would have
-#: an error; more: the row ends further members.
+#: Maximum number of members lost by one row: one beside other requests, and one alone. Fewer: every row of a lost member would
+#: have an error; more: the row kills further members.
 ROW_MEMBERS_LOST_MAX = 2
-#: What to do when a handler has failed one row, and the job with it.
+#: Advice when a handler has failed one row, and the job with it.
 HINT = ". The log of that member says more."
 HINT_MODES = " With on_error='null' or 'column' the job goes on without such rows."
-#: What else to do where rows have no names.
+#: Further advice where rows have no names.
 HINT_NAMES = " With id='a column' this error names the row."
-#: What another attempt may cure.
+#: Errors that another attempt may cure.
 AGAIN = (RequestTimeout, NoMembers, NotConnected, Overloaded, MemberLost)
 
 Rows = TypeVar("Rows")
 
 
 class Window(Generic[Rows]):
-    """Asks a cluster what groups want to know.
+    """Sends the requests of groups to a cluster.
 
     Args:
         worker_node: The node.
-        cluster: Whom to ask.
-        size: How many requests are under way at once.
-        timeout: For each attempt, in seconds.
-        retries: How many attempts there are besides the first.
-        is_strict: Whether the first failure ends it. One that nobody serves the cluster always does; one of a handler at
-            several rows, or the loss of their member, never does, as whoever takes the group is to find the bad row.
-        tally: Counts what is asked; None if nobody wants to know.
-        wait_for_members: How long nobody may serve the cluster until that is one, in seconds.
-        name: Returns what the rows of a question are called in errors; None if nobody says.
+        cluster: The name of the cluster.
+        size: Maximum number of requests in flight.
+        timeout: Timeout of each attempt, in seconds.
+        retries: Number of attempts after the first.
+        is_strict: Whether the first failure ends the window. A cluster without members always does. A failed handler, or a lost
+            member, in a request of several rows never does, because the receiver of the group must find the bad row.
+        tally: Counts the requests; None without metrics.
+        wait_for_members: How long the cluster may be without members until that is a failure, in seconds.
+        name: Returns the name of a question's rows for errors; None without names.
     """
 
     def __init__(
@@ -111,28 +112,28 @@ class Window(Generic[Rows]):
         self._tally = tally
         self._wait_for_members = wait_for_members
         self._name = name
-        # Each of the next belongs to one thread, which alone changes it; the other one reads.
-        self._handed = 0  # requests that the task has handed over
-        self._begun = 0  # requests that the loop has taken up
-        self._failure: DispatchError | None = None  # by the loop
+        # Each of the next three belongs to one thread, which alone changes it; the other thread reads it.
+        self._handed = 0  # requests handed over by the task
+        self._begun = 0  # requests started by the loop
+        self._failure: DispatchError | None = None  # set by the loop
         self._wake = threading.Event()
-        # In the loop.
+        # Used only in the loop.
         self._waiting: deque[Question] = deque()
         self._askers: dict[tuple[bool, int], Asker[Question]] = {}  # by ``is_exclusive`` and ``members_lost_max``
         self._repeated: dict[Question, asyncio.Future[bytes | IrisError]] = {}  # the outcomes of further attempts
-        self._tasks: set[asyncio.Task[None]] = set()  # that ask again
+        self._tasks: set[asyncio.Task[None]] = set()  # that send requests again
         self._running = 0
         self._is_over = False
         self._watching: asyncio.Task[None] | None = None
-        self._dialling: asyncio.Task[list[str]] | None = None  # the seeds, for what is said of them
-        self._was_served = False  # once at least
-        self._is_deserted = False  # nobody has served the cluster for as long as that is allowed
+        self._dialling: asyncio.Task[list[str]] | None = None  # dials the seeds, for the error
+        self._was_served = False  # at least once
+        self._is_deserted = False  # the cluster has been without members for as long as allowed
 
     def run(self, groups: Iterator[RowGroup[Rows]]) -> Iterator[RowGroup[Rows]]:
         """Yield each group, in order, when all its questions have outcomes.
 
         Raises:
-            DispatchError: One has failed that must not.
+            DispatchError: A request failed, and ``is_strict`` or the kind of failure ends the window.
         """
         pending: deque[RowGroup[Rows]] = deque()
         is_exhausted = False
@@ -152,7 +153,7 @@ class Window(Generic[Rows]):
                 else:
                     while not self._wake.wait(LIFE_SIGN_S):
                         self._check_alive()
-                    self._wake.clear()  # before anything is looked at: what happens from now on sets it again
+                    self._wake.clear()  # before checking any state: later changes set it again
             raise self._failure
         finally:
             self._worker_node.loop.call_soon_threadsafe(self._stop)
@@ -184,23 +185,23 @@ class Window(Generic[Rows]):
             self._fill()
 
     def _fill(self) -> None:
-        """Ask as many of those that wait as have room in the window."""
+        """Send as many waiting requests as the window has room for."""
         waiting = self._waiting
         count = min(self._size - self._running, len(waiting))
         if count > 0:
             self._running += count
             self._begun += count
-            # Read after the count was written: the task writes what it has handed over, and then reads the count.
+            # Read after writing the count: the task first writes what it has handed over, and then reads the count.
             ahead = self._handed - self._begun
             if ahead < self._size <= ahead + count:
-                self._wake.set()  # it is time for more rows
+                self._wake.set()  # time for more rows
             questions = [waiting.popleft() for _ in range(count)]
             if self._tally is not None:
                 self._tally.ask(questions, self._worker_node.loop.time())
             self._ask(questions)
 
     def _ask(self, questions: Sequence[Question]) -> None:
-        """Ask some questions, those alike together."""
+        """Send some questions, those of the same kind together."""
         for (is_exclusive, members_lost_max), alike in groupby(questions, key=_way):
             asker = self._askers.get((is_exclusive, members_lost_max))
             if asker is None:
@@ -237,7 +238,7 @@ class Window(Generic[Rows]):
             self._wake.set()
 
     def _end(self, question: Question) -> bool:
-        """Take a question out of the window; returns whether its group is done."""
+        """Remove a question from the window; return whether its group is done."""
         self._running -= 1
         group, question.group = question.group, None
         assert group is not None
@@ -257,13 +258,16 @@ class Window(Generic[Rows]):
         self._fill()
 
     async def _ask_again(self, question: Question, outcome: bytes | IrisError) -> bytes | IrisError:
-        """Ask until there is a reply, or no attempt is left. Apart from the first attempt, which is nearly always the last."""
+        """Send a request until it has a reply or no attempt is left. The first attempt, nearly always the last, is made
+        elsewhere.
+        """
         left, pause_s = self._retries, PAUSE_S
         while not isinstance(outcome, bytes):
             if isinstance(outcome, TooManyMembersLost):
                 if question.is_exclusive or question.rows > 1:
                     break
-                # Other requests were with that member, too. Alone it loses a second member only if it ends it.
+                # Other requests were lost with that member, too. Sent alone, this one loses a second member only if it is the
+                # cause.
                 question.is_exclusive, question.members_lost_max = True, ROW_MEMBERS_LOST_MAX
             elif isinstance(outcome, AGAIN) and left and not self._is_deserted:
                 left -= 1
@@ -279,7 +283,7 @@ class Window(Generic[Rows]):
         return outcome
 
     async def _note_failure(self, question: Question, error: IrisError) -> None:
-        """Note that a question has no reply, and end the window if it must have one."""
+        """Record that a question has no reply, and end the window if the failure requires it."""
         key = question.key
         if self._tally is not None:
             self._tally.fail(error)
@@ -301,16 +305,16 @@ class Window(Generic[Rows]):
             self._fail(question.outcome)
 
     async def _check_served(self, key: str, exc: IrisError) -> None:
-        """Fail for good if nobody serves the cluster: that is the failure of no single row."""
+        """Fail the window if the cluster has no members, because that is not a failure of single rows."""
         is_nobody = isinstance(exc, NoMembers | NotConnected) or (isinstance(exc, RequestTimeout) and exc.member is None)
         if is_nobody and not len(await providers(self._worker_node.node, self._cluster)):
             await self._desert(key)
 
     async def _watch(self, key: str) -> None:
-        """See whether anybody serves the cluster.
+        """Watch whether the cluster has members.
 
-        If nobody ever has, the requests wait for nothing, and all fail now. If somebody has, who may have left and still be at
-        work on the last ones, they are only not sent again.
+        If it never had any, no request can succeed, and all fail now. If it had, its former members may have left and still be
+        working on the last requests, so these are only not sent again.
         """
         loop = asyncio.get_running_loop()
         seen_s = loop.time()
@@ -328,7 +332,7 @@ class Window(Generic[Rows]):
             await asyncio.sleep(LOOK_INTERVAL_S)
 
     async def _desert(self, key: str) -> None:
-        """Fail, as nobody serves the cluster."""
+        """Fail the window because the cluster has no members."""
         node = self._worker_node.node
         known = len(node.nodes()) - 1
         if self._dialling is None:
@@ -351,7 +355,7 @@ class Window(Generic[Rows]):
         self._wake.set()
 
     def _stop(self) -> None:
-        """Nobody waits any more: cancel what is under way."""
+        """Cancel all requests, because the task has ended the window."""
         self._is_over = True
         self._waiting.clear()
         for asker in self._askers.values():
@@ -378,7 +382,7 @@ def _describe(error: Exception) -> str:
 
 
 async def _find_silent(seeds: Sequence[str]) -> list[str]:
-    """Return the seeds at which nobody can be reached from here, each with the reason."""
+    """Return the seeds that cannot be reached from here, each with the reason."""
 
     async def dial(seed: str) -> str:
         host, _, port = seed.rpartition(":")
@@ -388,7 +392,7 @@ async def _find_silent(seeds: Sequence[str]) -> list[str]:
             writer.close()
         except TimeoutError:
             return f"{seed} (no answer)"
-        except OSError as exc:  # a negative number is one of name resolution, and has a good text; others name the call
+        except OSError as exc:  # a negative number comes from name resolution, and has a good text; others name the call
             return f"{seed} ({os.strerror(exc.errno) if exc.errno and exc.errno > 0 else exc.strerror or exc})"
         return ""
 

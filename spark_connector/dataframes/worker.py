@@ -1,11 +1,10 @@
-"""The node of a Python worker of Spark: one for all tasks that the worker runs, in a thread of its own.
+"""The node of a Python worker of Spark: one node for all tasks of the worker, in a thread of its own.
 
-A worker is a process that Spark forks, uses for one task after the other, and kills when it was idle for a minute; that is why
-no task closes the node. Peers of a killed node see its links end. Where workers are not used again
-(``spark.python.worker.reuse`` is off), the process ends with the task, so what a task has sent would be lost: there the task
-closes the node, which waits for that.
+Spark forks a worker process, uses it for one task after another, and kills it after a minute without work. So no task closes
+the node, and peers notice its death by the end of their links. If workers are not reused (``spark.python.worker.reuse`` is
+off), the process ends with its task and would lose unsent messages: there the task closes the node, which waits for them.
 
-It is started when a task first needs it, so after the fork. A process that was forked from one that has a node begins afresh.
+The node starts when a task first needs it, so after the fork. A process forked from one with a node starts a node of its own.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerNode", "end_task", "start", "worker_node"]
 
-#: How long a node may take to start: it listens, dials its seeds and finds its place, all in less than a second on most days.
+#: Timeout for starting a node: it listens, dials its seeds and finds its place, usually in less than a second.
 START_TIMEOUT_S = 60.0
-#: How long the closing of a node may take; it has no handlers to wait for.
+#: Timeout for closing a node; it has no handlers to wait for.
 CLOSE_TIMEOUT_S = 5.0
 
 Result = TypeVar("Result")
@@ -38,10 +37,10 @@ Question = TypeVar("Question", bound=Asked)
 
 
 class WorkerNode:
-    """A node and the thread of its event loop. Its methods are for other threads.
+    """A node and the thread of its event loop. The methods are for other threads.
 
     Attributes:
-        node: The node; to be used in the event loop only.
+        node: The node; use it only in the event loop.
         loop: The event loop.
     """
 
@@ -52,7 +51,7 @@ class WorkerNode:
         """Start a node.
 
         Raises:
-            IrisError: It cannot start.
+            IrisError: The node cannot start.
         """
         self._network = network
         self._started: Future[None] = Future()
@@ -62,12 +61,12 @@ class WorkerNode:
 
     @property
     def seeds(self) -> tuple[str, ...]:
-        """The ``host:port`` that the node dials to find its network, from wherever they were set."""
+        """The ``host:port`` that the node dials to find its network, from any source of settings."""
         return self.node._config.seeds
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be used."""
+        """Whether the node can be used."""
         return self._thread.is_alive()
 
     def call(self, coroutine: Coroutine[object, object, Result]) -> Result:
@@ -84,11 +83,11 @@ class WorkerNode:
         *,
         is_exclusive: bool,
     ) -> Asker[Question]:
-        """Return what asks a cluster many things; see :class:`iris_py.connector.Asker`. To be used in the event loop only."""
+        """Return an :class:`iris_py.connector.Asker` for many requests to one cluster. Use it only in the event loop."""
         return Asker(self.node, cluster, timeout, on_outcomes, on_member, retry, is_exclusive=is_exclusive)
 
     def close(self) -> None:
-        """Send what is to be sent, and close the node."""
+        """Send all waiting messages, and close the node."""
         self.loop.call_soon_threadsafe(self._end.set)
         self._thread.join(CLOSE_TIMEOUT_S)
 
@@ -113,17 +112,17 @@ _owner = os.getpid()
 
 
 def worker_node(network: Network, cluster: str) -> WorkerNode:
-    """Return the node of this process for a network; starts it at the first call.
+    """Return the node of this process for a network; start it at the first call.
 
     Args:
-        network: Its settings.
-        cluster: Whom it is to reach: for the error.
+        network: The settings of the node.
+        cluster: The cluster to call, for the error.
 
     Raises:
-        IrisError: It cannot start.
+        IrisError: The node cannot start.
     """
     global _owner
-    if _owner != os.getpid():  # a fork: the nodes are the parent's, and their threads are not here
+    if _owner != os.getpid():  # a fork: the nodes belong to the parent, and their threads do not exist here
         _worker_nodes.clear()
         _owner = os.getpid()
     found = _worker_nodes.get(network)
@@ -136,11 +135,11 @@ def start(network: Network, target: str) -> WorkerNode:
     """Start a node that belongs to the caller.
 
     Args:
-        network: Its settings.
-        target: Whom it is to reach, in words: for the error.
+        network: The settings of the node.
+        target: A description of the target, for the error.
 
     Raises:
-        IrisError: It cannot start.
+        IrisError: The node cannot start.
     """
     try:
         return WorkerNode(network)

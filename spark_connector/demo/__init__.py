@@ -1,1 +1,1 @@
-"""The side of Spark of `iris demo --spark`."""
+"""The Spark side of `iris demo --spark`."""

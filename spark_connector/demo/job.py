@@ -1,4 +1,4 @@
-"""The executors' side of `iris demo --spark`: reading files in the tasks, and statistics in the agents."""
+"""The executors' side of `iris demo --spark`: tasks read files, and agents report statistics."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 __all__ = ["HOLD_NAME", "Reader", "Usage", "statistics", "usage"]
 
 HOLD_NAME: Final = "hold"
-HOLD_S: Final = 30.0  # for the kill to come; then the task goes on as if nothing had been
+HOLD_S: Final = 30.0  # time for the kill to happen; then the task continues normally
 LOOK_INTERVAL_S: Final = 0.02
 
 
 class Reader:
-    """Makes a request of rows that name files: the files.
+    """Makes requests from rows of file paths: the contents of the files.
 
-    The task that comes to one of them for the first time waits to be killed, and says in a file which executor it is on: only
-    in this way is it certain that the executor dies at work.
+    The first task that reaches one chosen file waits to be killed, and writes the id of its executor to a file. This ensures
+    that
+    the executor dies during its work.
 
     Args:
-        directory: Where to say so.
-        hold_at: The number of that file; None to hold nowhere.
+        directory: The directory for that file.
+        hold_at: The number of the chosen file; None for none.
     """
 
     def __init__(self, directory: str, hold_at: int | None) -> None:
@@ -38,7 +39,7 @@ class Reader:
         self._hold_at = hold_at
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the numbers and the contents."""
+        """Return the numbers and the contents of the files."""
         import pyarrow as pa
 
         numbers = batch.column("number").to_pylist()
@@ -51,7 +52,7 @@ class Reader:
         draft = self._path.with_name(f"{HOLD_NAME}.{os.getpid()}")
         draft.write_text(find_executor().id)
         try:
-            os.link(draft, self._path)  # whole, and only if it is not there
+            os.link(draft, self._path)  # atomic, and only if it does not exist
         except FileExistsError:
             return  # this is the second attempt
         finally:
@@ -62,12 +63,12 @@ class Reader:
 
 
 class Usage:
-    """The resources that a process and its descendants use.
+    """The resources used by a process and its descendants.
 
     Attributes:
         cpu_s: Processor time in seconds.
-        memory_bytes: Resident memory, where what they share counts for each.
-        processes: How many there are, besides the first.
+        memory_bytes: Resident memory; shared memory counts for each process.
+        processes: Number of descendants.
     """
 
     def __init__(self, cpu_s: float, memory_bytes: int, processes: int) -> None:
@@ -77,20 +78,20 @@ class Usage:
 
 
 def usage(process_id: int) -> Usage:
-    """Return what a process and those that come of it use now.
+    """Return the present resource usage of a process and its descendants.
 
     Raises:
-        ProcessLookupError: It has ended.
+        ProcessLookupError: The process has ended.
     """
     tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     found: dict[int, tuple[int, int, int]] = {}
     for path in Path("/proc").iterdir():
         if path.name.isdecimal():
-            try:  # the fields behind the name, which may have blanks and parentheses itself; see proc(5)
+            try:  # the fields after the name, which may itself have blanks and parentheses; see proc(5)
                 stat = (path / "stat").read_bytes().decode(errors="replace").rpartition(")")[2].split()
             except OSError:
-                continue  # it has just ended
-            if stat[0] not in ("Z", "X"):  # else it has ended, and nobody has taken note
+                continue  # the process has just ended
+            if stat[0] not in ("Z", "X"):  # a zombie has ended, too
                 found[int(path.name)] = (int(stat[1]), int(stat[11]) + int(stat[12]), int(stat[21]))
     if process_id not in found:
         raise ProcessLookupError(process_id)
@@ -103,7 +104,7 @@ def usage(process_id: int) -> Usage:
 
 
 def statistics(_request: Request) -> bytes:
-    """Say how the executor is. It runs in its agent, so it answers while tasks have every slot."""
+    """Return the executor's resource usage. This runs in the agent, so it answers even while tasks occupy every slot."""
     process_id = int(os.environ["SPARK_EXECUTOR_PID"])
     used = usage(process_id)
     document = {

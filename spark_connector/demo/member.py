@@ -1,6 +1,6 @@
-"""A member process of `iris demo --spark`: as that of `iris demo`, but it is asked in Arrow batches of files.
+"""A member process of `iris demo --spark`. Unlike a member of `iris demo`, it receives Arrow batches of files.
 
-It publishes which files it has counted, so that somebody can watch the job.
+It publishes the numbers of the files it has counted, so that the demo can show the progress.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["make_counter"]
 
 
 def make_counter(node: iris_py.Node) -> ArrowHandler:
-    """Return the handler: a batch has a number and a content in each row, and the reply who has counted it and what."""
+    """Return the handler: a request has a number and a content in each row, and the reply has the member and the totals."""
     loop = asyncio.get_running_loop()
 
     def count_batch(batch: pa.RecordBatch) -> pa.RecordBatch:

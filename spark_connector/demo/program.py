@@ -1,8 +1,8 @@
-"""The program with the Spark session of `iris demo --spark`: ``python -m spark_connector.demo.program``, which `iris` runs.
+"""The program with the Spark session of `iris demo --spark`, started by `iris`: ``python -m spark_connector.demo.program``.
 
-What to do is a line on standard input. The next one lets the job begin. The end of the input, for whatever reason, is the
-end of everything. What happens is told on standard output, a line of JSON for each event. Whatever else prints goes to standard
-error, as do the warnings of Spark.
+The first line on standard input describes the job, and the next line starts it. The end of the input, for any reason, ends the
+program and all its processes. Events go to standard output, a line of JSON each. All other output, such as the warnings of
+Spark, goes to standard error.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ __all__ = ["explain", "files_per_request", "main", "make_home"]
 
 MASTER: Final = "local-cluster[2,1,1024]"
 EXECUTOR_COUNT: Final = 2
-PARTITIONS: Final = 8  # of the job: some tasks for each executor, so that those of a lost one are a part of the work
+PARTITIONS: Final = 8  # of the job: several for each executor, so that a lost executor loses only a part of the work
 FILES_PER_REQUEST_MAX: Final = 16
-REQUESTS_MIN: Final = 64  # of the job, if there are so many files: the progress is told for each
-REQUEST_TIMEOUT_S: Final = 60.0  # a member counts 20 MB a second; nothing but a failure takes so long
-ASK_TIMEOUT_S: Final = 5.0  # an executor that is being killed does not answer
+REQUESTS_MIN: Final = 64  # of the job, if there are enough files: the progress is reported per request
+REQUEST_TIMEOUT_S: Final = 60.0  # a member counts 20 MB per second, so only a failure takes this long
+ASK_TIMEOUT_S: Final = 5.0  # an executor does not answer while it is being killed
 ASK_INTERVAL_S: Final = 0.2
 LOG_BYTES_MAX: Final = 64 << 10  # of each executor, when something fails
 
-#: Held by the thread that ends this process: the other one must not do so before all is cleared away.
+#: Held by the thread that ends this process, so that the other thread does not end it before the cleanup is complete.
 _leaving = threading.Lock()
 
 _ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt): \S.*$", re.MULTILINE)
@@ -51,8 +51,8 @@ class Demo:
     """The demo, from the session to its end.
 
     Args:
-        job: What to do.
-        events: Where to tell what happens.
+        job: The description of the job.
+        events: The stream for events.
     """
 
     def __init__(self, job: Job, events: IO[str]) -> None:
@@ -70,7 +70,7 @@ class Demo:
         self._go.set()
 
     def run(self) -> None:
-        """Return when the job is done and all executors are members again."""
+        """Run the job. Return when it is done and all executors are members again."""
         from spark_connector import ExecutorCluster, Network, ensure_java
         from spark_connector.demo.job import statistics
 
@@ -82,21 +82,21 @@ class Demo:
             members = executors.wait(EXECUTOR_COUNT, timeout=self._job.timeout_s)
             self.tell("ready", executors=sorted(members))
             self._go.wait()
-            # A daemon: when the demo fails elsewhere, nobody waits for the job.
+            # A daemon thread: when the demo fails elsewhere, the process must not wait for the job.
             threading.Thread(target=self._count, args=(session, network), daemon=True).start()
             self._observe(executors, set(members))
         session.stop()
         self.tell("done")
 
     def tell(self, event: str, **facts: object) -> None:
-        """Tell what has happened."""
+        """Write an event."""
         line = json.dumps({"event": event, **facts}) + "\n"
-        with self._telling:  # two threads tell, and a line is to stay whole
+        with self._telling:  # two threads write, and lines must stay whole
             try:
                 self._events.write(line)
                 self._events.flush()
             except OSError:
-                pass  # nobody listens, which ends the program elsewhere
+                pass  # the reader is gone, which ends the program elsewhere
 
     # -- the job, in a thread
 
@@ -112,7 +112,7 @@ class Demo:
         self._counted.set()
 
     def _totals(self, session: SparkSession, network: Network) -> DataFrame:
-        """Return one row with the result. One, so that its message is sent and heard as a whole."""
+        """Return one row with the result. A single row makes a single message, which arrives as a whole."""
         from pyspark.sql import functions as F
 
         from spark_connector import dispatch
@@ -139,9 +139,9 @@ class Demo:
     # -- what is watched meanwhile
 
     def _observe(self, executors: ExecutorCluster, initial: set[str]) -> None:
-        """Ask the executors how they are, and kill one that holds a task; until the job is done and a successor has joined."""
+        """Ask the executors for statistics and kill one that holds a task, until the job is done and a successor has joined."""
         while True:
-            is_counted = self._counted.is_set()  # before the executors are looked at
+            is_counted = self._counted.is_set()  # read before the executors are asked
             if self._failure is not None:
                 raise self._failure
             for executor in sorted(executors.members):
@@ -158,7 +158,7 @@ class Demo:
                 self._counted.wait(ASK_INTERVAL_S)
 
     def _ask(self, executors: ExecutorCluster, executor: str) -> dict[str, Any] | None:
-        """Ask an executor by its name; return what it says, or None if it is gone."""
+        """Request the statistics of an executor; None if it is gone."""
         is_busy = self._go.is_set() and not self._counted.is_set()
         began = time.perf_counter()
         try:
@@ -183,15 +183,16 @@ class Demo:
 
 
 def files_per_request(count: int) -> int:
-    """Return how many files make a request, so that there are enough requests to see how far the job is."""
+    """Return the number of files in each request, small enough to show the progress of the job."""
     return min(max(count // REQUESTS_MIN, 1), FILES_PER_REQUEST_MAX)
 
 
 def make_home(directory: str) -> Path:
-    """Make a home of Spark: links to all of its parts.
+    """Make a Spark home of links to all parts of Spark.
 
-    The executors of a local cluster have their working directories in Spark's home, and nowhere else: by default that is in the
-    package, which may be somebody else's, and where nobody clears them away.
+    The executors of a local cluster always work in Spark's home. By default that is the package, which may belong to another
+    user
+    and is not cleaned up.
     """
     import pyspark
 
@@ -207,7 +208,7 @@ def _start_session(directory: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ["SPARK_HOME"] = str(make_home(directory))
-    # Quick to start, as none of them lives long; and no file outside of the directory.
+    # Quick to start, because all processes are short-lived; and no file outside the directory.
     java_options = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Djava.io.tmpdir={directory}"
     settings = {
         "spark.driver.host": "127.0.0.1",
@@ -219,10 +220,10 @@ def _start_session(directory: str) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": directory,
         "spark.sql.warehouse.dir": str(Path(directory, "warehouse")),
-        "spark.scheduler.mode": "FAIR",  # so that the agent of a new executor is started beside the job
+        "spark.scheduler.mode": "FAIR",  # starts the agent of a new executor beside the job
         "spark.default.parallelism": str(PARTITIONS),
         "spark.sql.shuffle.partitions": "1",
-        "spark.sql.adaptive.enabled": "false",  # there is nothing to adapt, and without it all is one job
+        "spark.sql.adaptive.enabled": "false",  # nothing to adapt, and without it the query is one job
     }
     builder = SparkSession.builder.master(MASTER).appName("iris-demo")
     for name, value in settings.items():
@@ -231,7 +232,7 @@ def _start_session(directory: str) -> SparkSession:
 
 
 def explain(error: BaseException) -> str:
-    """Return what went wrong without the traces of Java and Python that Spark adds: the innermost error has the last line."""
+    """Return the cause without the stack traces of Java and Python: the innermost error is in the last line."""
     lines = _ERROR_LINE.findall(str(error).partition("JVM stacktrace:")[0])
     if isinstance(error, IrisError) or not lines:
         text = str(error).strip().partition("\n")[0]
@@ -240,7 +241,7 @@ def explain(error: BaseException) -> str:
 
 
 def _show_logs(directory: str) -> None:
-    """Copy the logs of the executors to standard error: their directory does not stay."""
+    """Copy the logs of the executors to standard error, because their directory is removed."""
     for path in sorted(Path(directory, "spark", "work").glob("*/*/*")):
         if path.name in ("stderr", "iris-agent.log"):
             content = path.read_bytes()[-LOG_BYTES_MAX:].decode(errors="replace")
@@ -251,7 +252,7 @@ def _watch_input(demo: Demo, directory: str) -> None:
     if sys.stdin.buffer.readline():
         demo.go()
         sys.stdin.buffer.read()
-    _leaving.acquire()  # for ever
+    _leaving.acquire()  # never released
     end_all(directory)
     os._exit(1)
 
@@ -259,7 +260,7 @@ def _watch_input(demo: Demo, directory: str) -> None:
 def main() -> int:
     """Run the demo; return the exit code."""
     events = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else prints; Java inherits it
+    os.dup2(2, 1)  # redirects all other output; Java inherits it
     job = Job.decode(sys.stdin.buffer.readline())
     demo = Demo(job, events)
     threading.Thread(target=_watch_input, args=(demo, job.directory), daemon=True).start()
@@ -277,4 +278,4 @@ if __name__ == "__main__":
     status = main()
     sys.stderr.flush()
     _leaving.acquire()
-    os._exit(status)  # the job may still run in its thread; what it has started ends with this process
+    os._exit(status)  # the job may still run in its thread; its processes end with this one

@@ -1,1 +1,1 @@
-"""Executors as a cluster: an agent for each, and the driver that asks them."""
+"""Executors of a Spark application as members of a cluster."""

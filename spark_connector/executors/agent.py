@@ -1,10 +1,10 @@
-"""The agent of an executor: a process with an Iris node, which lives as long as its executor. Started by :mod:`.spawn`.
+"""The agent of an executor: a process with an Iris node that lives as long as the executor. :mod:`.spawn` starts it.
 
-It is asked in two ways. Tasks of its executor, which the driver has sent, tell it over a Unix socket what to serve. Once it
-serves a cluster, the driver reaches it in the network. It ends with its executor, with the last cluster that it serves, and
-with SIGTERM: it leaves the network, removes its directory, and is gone.
+Tasks that the driver sends to the executor give the agent its orders over a Unix socket. Once the agent serves a cluster, the
+driver reaches it through the network. The agent ends with the executor, with the last cluster it serves, or on SIGTERM: it
+leaves the network, removes its directory and exits.
 
-It may also be started ahead, by :mod:`.daemon`: then it has imported what it needs, and waits for a task that adopts it.
+:mod:`.daemon` may start an agent early: it then imports its modules and waits for a task to adopt it.
 """
 
 from __future__ import annotations
@@ -67,41 +67,42 @@ __all__ = ["Agent", "main"]
 
 logger = EventLogger("spark_connector")
 
-#: How long an agent tries to lock its directory: who looks whether it is locked holds it for a moment.
+#: How long an agent tries to lock its directory, because checking the lock holds it for a moment.
 LOCK_TIMEOUT_S = 1.0
 LOCK_INTERVAL_S = 0.005
-#: How often to look whether the executor is there, where the kernel cannot tell: before Linux 5.3.
+#: Interval of checks for the executor's process where the kernel cannot report its end: before Linux 5.3.
 WATCH_INTERVAL_S = 0.25
-#: How long leaving the network may take. Peers of one that does not say goodbye see its links end.
+#: Timeout for leaving the network. Without a goodbye, peers notice the end of the links.
 LEAVE_TIMEOUT_S = 1.5
-#: The same when the executor has ended, maybe because the driver was killed: then nobody is there who would answer a goodbye,
-#: and the work of handlers is for nobody. With a driver that lives it takes some 20 ms. Too small: on a busy machine others
-#: find out by themselves; too large: so long more is left of a killed driver.
+#: The same timeout after the executor's end, which may mean a killed driver: then no node would answer a goodbye, and the work
+#: of handlers has no receiver. With a live driver, leaving takes some 20 ms. Too small: on a busy machine peers notice the
+#: departure only by themselves; too large: agents outlive a killed driver by this time.
 ORPHANED_TIMEOUT_S = 0.4
-#: How long an agent that serves nothing waits for an order. The task that started it gives one at once.
+#: How long an agent without a cluster waits for an order. The task that started it sends one at once.
 IDLE_TIMEOUT_S = 30.0
-#: How long one that was started ahead waits for a task that adopts it. Too short: a task that waits longer for a slot starts
-#: another one; too long: where there is no ``ExecutorCluster``, each executor has a process that does nothing.
+#: How long an agent started early waits for adoption. Too small: a task that waits longer for a slot starts another agent; too
+#: large: without an ``ExecutorCluster``, each executor has an idle process for this time.
 ADOPTION_TIMEOUT_S = 60.0
-#: How often an agent looks whether its directory is there: systems remove ``XDG_RUNTIME_DIR`` when a user has logged out, and
-#: clean temporary directories. Too rarely: so long tasks find no agent; too often: it is one call of the system each time.
+#: Interval at which an agent checks that its directory exists, because systems remove ``XDG_RUNTIME_DIR`` after a user's
+#: logout, and clean temporary directories. Too large: tasks find no agent for this time; too small: each check is a system
+#: call.
 LOOK_INTERVAL_S = 5.0
-#: Tasks that may wait to be accepted at once; more than an executor has.
+#: Maximum number of tasks waiting to be accepted; more than an executor has.
 BACKLOG = 512
-#: How long a task may take to prove who it is. It takes none, so this ends what is no task.
+#: Timeout for a task's proof of identity. Tasks send it at once, so a slower process is not a task.
 OPENING_TIMEOUT_S = 10.0
-#: The largest order: two handlers of the largest message there is, and their settings.
+#: The largest order: two handlers of the maximum message size, and their settings.
 ORDER_BYTES_MAX = 144 << 20
 
 
 class Agent:
-    """The process of an agent, from its start to its end; all of it in one event loop.
+    """The process of an agent, from start to end; all in one event loop.
 
     Args:
-        launch: What it was told when it started.
-        directory: Its directory, which the caller keeps open.
+        launch: The instructions from the start of the process.
+        directory: The directory of the agent; the caller keeps it open.
         loop: The event loop.
-        started: Called when tasks can talk to it.
+        started: Called when tasks can connect.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Agent:
         self._idle: asyncio.TimerHandle | None = None
 
     def end(self) -> None:
-        """Make it end; for the event loop."""
+        """End the agent; for the event loop."""
         self._ended.set()
 
     async def run(self) -> None:
@@ -144,12 +145,12 @@ class Agent:
             self._started()
             await self._ended.wait()
             logger.info("leaving", "leaving")
-        # Whoever tries to talk to it from now on waits until it is gone, and starts another one.
+        # From now on, a task that connects waits until this agent is gone, and starts another.
         for name in (INFO_NAME, BIRTH_KEY_NAME):
             directory.unlink(name)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ORPHANED_TIMEOUT_S if self._is_orphaned else LEAVE_TIMEOUT_S):
-                if not self._is_orphaned:  # else what runs is cancelled at once
+                if not self._is_orphaned:  # otherwise running handlers are cancelled at once
                     await asyncio.gather(*(hosted.leave() for hosted in self._hosted.values()), return_exceptions=True)
                 await asyncio.gather(*(node.close(timeout=0.0) for node in self._nodes.values()), return_exceptions=True)
 
@@ -158,24 +159,24 @@ class Agent:
         self.end()
 
     async def _watch_directory(self) -> None:
-        """End when somebody has removed the directory, for no task finds this agent any more; then another one is started."""
-        while self._directory.has(INFO_NAME):  # noqa: ASYNC110 - nobody here knows it earlier
+        """End the agent when its directory was removed, because tasks no longer find this agent and start another."""
+        while self._directory.has(INFO_NAME):  # noqa: ASYNC110 - no event reports it earlier
             await asyncio.sleep(LOOK_INTERVAL_S)
         logger.warning("directory_removed", "%s was removed; leaving", self._directory.path)
         self.end()
 
     async def serve(self, order: Order) -> dict[str, Any]:
-        """Do what an order says; return who this is.
+        """Execute an order; return the description of this agent.
 
         Raises:
-            IrisError: It cannot be done.
+            IrisError: The order cannot be executed.
         """
         async with self._serving:
             if self._ended.is_set():
                 raise AgentFailed("the agent ends. Try again.")
             hosted = self._hosted.get(order.name)
             if hosted is not None and hosted.order.instance != order.instance:
-                await self._drop(hosted)  # its driver has closed it, and could not say so
+                await self._drop(hosted)  # closed by its driver, which could not tell this agent
                 hosted = None
             if hosted is None:
                 node = await self._find_node(order.network)
@@ -190,13 +191,13 @@ class Agent:
         """Serve a cluster.
 
         Raises:
-            AgentFailed: The driver has closed the cluster while it began here.
+            AgentFailed: The driver closed the cluster meanwhile.
         """
         name = hosted.order.name
         self._hosted[name] = hosted
         try:
             await hosted.start()
-            if self._hosted.get(name) is not hosted:  # dropped, with what it had joined until then
+            if self._hosted.get(name) is not hosted:  # dropped, with the memberships it had until then
                 raise AgentFailed(f"{name!r} was closed while this executor began to serve it.")
         except BaseException:
             if self._hosted.get(name) is hosted:
@@ -206,7 +207,7 @@ class Agent:
             raise
 
     async def _find_node(self, network: Network) -> Node:
-        """Return the node in a network; the first use of a network starts it. Tasks of the executor use the first of all."""
+        """Return the node in a network; start it on first use. Tasks of the executor use the first node."""
         node = self._nodes.get(network)
         if node is None:
             node = await network.connect()
@@ -247,16 +248,16 @@ class Agent:
         self._idle = None if self._hosted else asyncio.get_running_loop().call_later(timeout, self.end)
 
     def _write_info(self) -> None:
-        """Say to tasks who this is."""
+        """Write the description of this agent for tasks."""
         executor, is_waiting = self._launch.executor, self._launch.key is None
         info = {"executor": executor.id, "pid": os.getpid(), "waiting": is_waiting}
         self._directory.write(INFO_NAME, json.dumps(info).encode())
 
     def _adopt(self, key: bytes, path: list[str]) -> None:
-        """Belong to an application. Two tasks may both have seen that this one waits: then they say the same.
+        """Belong to an application. Two tasks may both have seen this agent waiting; they then give the same key.
 
         Raises:
-            OrderRefused: It belongs to another one.
+            OrderRefused: The agent belongs to another application.
         """
         if self._launch.key is None:
             self._launch = replace(self._launch, key=key)
@@ -270,7 +271,7 @@ class Agent:
             raise OrderRefused("it is not from the driver of this application")
 
     async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take an order of a task, and answer; say nothing to anybody else."""
+        """Take an order of a task, and answer; answer no other process."""
         try:
             check_peer(writer.get_extra_info("socket"))
             writer.write(json.dumps(await self._answer(reader, writer)).encode() + b"\n")
@@ -296,10 +297,10 @@ class Agent:
             return {"error": str(exc) if isinstance(exc, AgentFailed) else f"{type(exc).__name__}: {exc}"}
 
     async def _take_order(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Order:
-        """Prove who this is to a task that has proved the same, and read what it wants.
+        """Prove the agent's identity to a task that has proved its own, and read its order.
 
         Raises:
-            OrderRefused: It is not from the driver of this application.
+            OrderRefused: The task is not from the driver of this application.
         """
         hello = Hello(self._launch.agent, self._launch.key is None, os.urandom(NONCE_BYTES))
         writer.write(hello.encode())
@@ -310,7 +311,7 @@ class Agent:
         writer.write(json.dumps({"proof": talk.answer(opening).hex()}).encode() + b"\n")
         sealed = await _read_order(reader)
         if hello.is_waiting:
-            # All is read before anything is refused: a socket that is closed with unread bytes takes the answer with it.
+            # Read everything before refusing: closing a socket with unread bytes discards the answer.
             adoption, sealed = sealed, await _read_order(reader)
             self._adopt(*open_adoption(key, talk.session, adoption))
             assert self._launch.key is not None
@@ -326,20 +327,20 @@ async def _read_order(reader: asyncio.StreamReader) -> bytes:
 
 
 async def watch(executor: ExecutorProcess, ended: Callable[[], object]) -> None:
-    """Call something when the process of an executor has ended."""
+    """Call a function when the process of an executor has ended."""
     try:
         descriptor = os.pidfd_open(executor.pid)
     except ProcessLookupError:
         descriptor = None
     except (OSError, AttributeError):  # an old kernel, or one that forbids it
         descriptor = None
-        while not is_gone(executor):  # noqa: ASYNC110 - nobody here knows it earlier
+        while not is_gone(executor):  # noqa: ASYNC110 - no event reports it earlier
             await asyncio.sleep(WATCH_INTERVAL_S)
     if descriptor is not None:
         loop, gone = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(descriptor, gone.set)
         try:
-            if not is_gone(executor):  # else it is another process of the same number
+            if not is_gone(executor):  # otherwise another process has the same number
                 await gone.wait()
         finally:
             loop.remove_reader(descriptor)
@@ -357,10 +358,10 @@ def is_gone(executor: ExecutorProcess) -> bool:
 
 
 def main() -> None:
-    """Be an agent, in a child of this process; this one returns at once.
+    """Run an agent in a child of this process, which returns at once.
 
-    So the agent is nobody's child, and no zombie when it ends. It is forked after the imports, which may fail: then whoever
-    started this sees the status of the process.
+    The agent thus has no parent, and does not become a zombie when it ends. The fork comes after the imports, which may fail:
+    then the exit status reports the failure.
     """
     spawning: int | None = None
     if sys.argv[1:] == [AHEAD]:
@@ -370,7 +371,7 @@ def main() -> None:
             sys.exit(NOT_NEEDED)
         launch, directory, spawning = found
     else:
-        launch = pickle.load(sys.stdin.buffer)  # noqa: S301 - from whoever started this process
+        launch = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
         directory = PrivateDirectory.open_both(launch.directory)
     if os.fork():
         return
@@ -382,14 +383,15 @@ def main() -> None:
         logger.error("agent_failed", "the agent failed", error=exc)
     finally:
         logging.shutdown()
-        os._exit(status)  # threads of handlers may run for ever
+        os._exit(status)  # threads of handlers may never end
 
 
 def _prepare_ahead() -> tuple[Launch, PrivateDirectory, int] | None:
-    """Find out what tasks tell other agents; return it with the directory, and what to close when tasks can talk to this one.
+    """Find the instructions that an agent otherwise receives from a task; return them with the directory and the spawn lock.
 
     Returns:
-        None if it is not needed: there is an agent, or this is the driver, whose Python processes run no tasks of a cluster.
+        The lock must be closed when tasks can connect. None if no agent is needed: one exists, or this is the driver, whose
+            Python processes run no tasks of a cluster.
     """
     try:
         executor, path = find_executor(), agent_directory()
@@ -436,7 +438,7 @@ def _lock(directory: PrivateDirectory) -> int | None:
 
 
 def _warn_of_limits() -> None:
-    """The limit of a Python worker's memory is inherited, and cannot be lifted again."""
+    """Warn of the memory limit of Python workers, which the agent inherits and cannot raise."""
     limit, _hard = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
         logger.warning(

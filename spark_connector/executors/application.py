@@ -1,6 +1,6 @@
-"""A Spark application as seen from its driver: which executors it has, and how to run a task on one of them.
+"""A Spark application as seen from its driver: its executors, and tasks that run on one of them.
 
-Spark says neither in its Python API. Everything here that begins with ``_j`` calls the JVM of the driver.
+Spark's Python API offers neither. All attributes that begin with ``_j`` call the JVM of the driver.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
 
 __all__ = ["Application", "ensure_task"]
 
-#: The pool of ensure jobs, where ``spark.scheduler.mode`` is FAIR: beside the jobs of users, not behind them.
+#: The pool of agent jobs, where ``spark.scheduler.mode`` is FAIR: they run beside the user's jobs, not after them.
 POOL = "iris"
-#: How long tasks of the user that wait have for the slots of a new executor, with dynamic allocation (seconds): Spark offers
-#: what is free each second (``spark.scheduler.revive.interval``). A task of ours beside them would be one more that waits.
+#: How long the user's waiting tasks have precedence for the slots of a new executor, with dynamic allocation (seconds): Spark
+#: offers free slots each second (``spark.scheduler.revive.interval``), and a task of ours would only wait as well.
 FIRST_OFFER_S = 1.5
-#: How long to wait for a JVM that this program did not start to accept a connection (seconds). It is on this machine.
+#: Timeout for a connection to a JVM that this program did not start (seconds). The JVM is on this machine.
 CONNECT_TIMEOUT_S = 1.0
 
 
 class Application:
-    """A Spark application. Its methods may be called from every thread.
+    """A Spark application. The methods are thread-safe.
 
     Args:
         spark: The session.
 
     Attributes:
-        id: Its id.
-        is_local: Whether its only executor is the driver.
-        idle_s: After how many seconds Spark removes an executor that is idle; None without dynamic allocation.
+        id: The id of the application.
+        is_local: Whether the only executor is the driver.
+        idle_s: Seconds after which Spark removes an idle executor; None without dynamic allocation.
 
     Raises:
-        ConfigurationError: It is no session, too old, or one of Spark Connect.
-        ApplicationEnded: It was stopped.
+        ConfigurationError: ``spark`` is not a session, too old, or a session of Spark Connect.
+        ApplicationEnded: The application has ended.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -60,22 +60,22 @@ class Application:
         self.is_local: bool = self._jvm_context().isLocal()
         self.idle_s = self._find_idle_s()
         self._hosts: dict[str, tuple[str, int]] = {}
-        self._seen_s: dict[str, float] = {}  # since when executors are known
-        self._groups: set[str] = set()  # of jobs that run
+        self._seen_s: dict[str, float] = {}  # the time at which each executor was first seen
+        self._groups: set[str] = set()  # of running jobs
 
     def has_stopped(self) -> bool:
-        """Tell whether ``spark.stop()`` was called here, or the JVM that this program started has ended; asks no JVM.
+        """Tell whether ``spark.stop()`` was called here, or a JVM started by this program has ended, without a call to the JVM.
 
-        A JVM may also end the application by itself. Every other method notices that, and raises.
+        A JVM may also end the application by itself. All other methods notice that, and raise.
         """
         java = self._java()
         return self._context._jsc is None or (java is not None and java.poll() is not None)
 
     def executors(self) -> list[str]:
-        """Return the ids of the executors that there are now.
+        """Return the ids of the present executors.
 
         Raises:
-            ApplicationEnded: It has.
+            ApplicationEnded: The application has ended.
         """
         jvm_context = self._jvm_context()
         if self.is_local:
@@ -87,7 +87,7 @@ class Application:
         return ids
 
     def leaving(self, executors: Iterable[str]) -> set[str]:
-        """Return which of some executors have left or are about to: Spark lists those that it removes for some seconds more.
+        """Return which executors have left or are leaving: Spark lists removed executors for some more seconds.
 
         Raises:
             ApplicationEnded: The application has ended.
@@ -98,11 +98,11 @@ class Application:
         return {executor for executor in executors if not backend.isExecutorActive(executor)}
 
     def obstacles(self, executors: Iterable[str]) -> dict[str, str]:
-        """Return why some executors are not to be sent a task now.
+        """Return the executors that should not receive a task now, with the reasons.
 
-        With dynamic allocation, a task that waits for a slot makes Spark start an executor. So where all slots of an executor
-        are taken, it is sent one only if tasks of the user wait, too: then Spark starts all that it may anyway, and a slot is
-        free soon.
+        With dynamic allocation, a task that waits for a slot makes Spark start an executor. So an executor without free slots
+        receives
+        a task only if tasks of the user wait, too: then Spark starts all allowed executors anyway, and a slot is free soon.
 
         Raises:
             ApplicationEnded: The application has ended.
@@ -116,7 +116,7 @@ class Application:
         for executor in executors:
             summary = None if executor in found else self._summary(executor)
             if summary is None:
-                continue  # leaving, or too new to be described: run() leaves it out
+                continue  # leaving, or too new to be described: run() skips it
             if summary.isExcluded():
                 found[executor] = "Spark gives it no tasks, for too many have failed there (spark.excludeOnFailure)"
             elif not is_waiting and running.contains(executor) and running.apply(executor) >= summary.maxTasks():
@@ -126,7 +126,7 @@ class Application:
         return found
 
     def is_growing(self, group: str) -> bool:
-        """Tell whether Spark starts executors for tasks of a group of jobs that wait for slots, and for no task of the user.
+        """Tell whether Spark starts executors only for waiting tasks of one of our jobs, this group's among them.
 
         Raises:
             ApplicationEnded: The application has ended.
@@ -138,15 +138,15 @@ class Application:
         return group in waiting and waiting <= self._groups
 
     def run(self, executors: Iterable[str], task: Callable[[Iterable[Any]], Iterable[Any]], group: str) -> list[Any]:
-        """Run a task on each of some executors; return what they yield. It leaves out whom Spark does not know yet.
+        """Run a task on some executors; return the results. Executors that Spark cannot describe yet are skipped.
 
         Args:
-            executors: Their ids.
-            task: What is run; its argument is of no use.
-            group: What the job is known by.
+            executors: The ids of the executors.
+            task: The task; its argument is of no use.
+            group: The group of the job.
 
         Raises:
-            ApplicationEnded: It has.
+            ApplicationEnded: The application has ended.
         """
         self._jvm_context()
         self._groups.add(group)
@@ -174,7 +174,9 @@ class Application:
             self._context.cancelJobGroup(group)
 
     def _run_at(self, places: list[tuple[str, str]], profile: int, task: Callable[[Iterable[Any]], Iterable[Any]]) -> list[Any]:
-        """Run a job with a partition for each place: ``executor_<host>_<id>`` is how Spark itself says where cached data is."""
+        """Run a job with a partition for each executor. ``executor_<host>_<id>`` is Spark's own notation for the place of
+        cached data.
+        """
         jvm = self._context._jvm
         assert jvm is not None
         to_sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq
@@ -185,17 +187,17 @@ class Application:
         kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
         jvm_context = self._jvm_context()
         rdd = jvm_context.makeRDD(to_sequence(partitions), kind)
-        if profile:  # executors of another resource profile run no tasks of the default one, which is 0
+        if profile:  # executors of another resource profile run no tasks of the default profile, 0
             rdd = rdd.withResources(jvm_context.resourceProfileManager().resourceProfileFromId(profile))
         return RDD(rdd.toJavaRDD(), self._context, CPickleSerializer()).mapPartitions(task).collect()
 
     def _place(self, executor: str) -> tuple[str, int]:
-        """Return the host of an executor, and its resource profile; an empty host if Spark does not know it yet."""
+        """Return the host and the resource profile of an executor; an empty host if Spark does not know the executor yet."""
         if executor not in self._hosts:
             summaries = self._jvm_context().statusStore().executorList(True)
             found = [summaries.apply(index) for index in range(summaries.size())]
             hosts = {each.id(): (each.hostPort().rpartition(":")[0], each.resourceProfileId()) for each in found}
-            self._hosts = {key: place for key, place in hosts.items() if place[0]}  # a new one has none for a moment
+            self._hosts = {key: place for key, place in hosts.items() if place[0]}  # a new executor has no host for a moment
         return self._hosts.get(executor, ("", 0))
 
     def _find_idle_s(self) -> float | None:
@@ -205,17 +207,18 @@ class Application:
         return float(context.conf().getTimeAsSeconds("spark.dynamicAllocation.executorIdleTimeout", "60s"))
 
     def _summary(self, executor: str) -> Any | None:  # noqa: ANN401 - an object of Java
-        """Return what Spark tells of an executor; None if it is too new, or gone."""
+        """Return Spark's description of an executor; None if the executor is too new, or gone."""
         store = self._jvm_context().statusStore()
         try:
             return store.executorSummary(executor)
-        except Exception:  # of Java: there is no such element
+        except Exception:  # of Java: the element does not exist
             return None
 
     def _waiting_groups(self) -> set[str | None]:
-        """Return the groups of the jobs that have tasks waiting for slots.
+        """Return the groups of the jobs with tasks that wait for slots.
 
-        The scheduler is asked, for Spark's status may be old: that a single task has begun is told when something else happens.
+        This asks the scheduler, because Spark's status may be old: the start of a single task is reported only with the next
+        event.
         """
         queue = self._jvm_context().taskScheduler().rootPool().getSortedTaskSetQueue()
         sets = [queue.apply(index) for index in range(queue.size())]
@@ -239,11 +242,11 @@ class Application:
         return jvm_context
 
     def _java(self) -> subprocess.Popen[bytes] | None:
-        """Return the process of the JVM if this program started it; with ``spark-submit`` it is the other way round."""
+        """Return the JVM's process if this program started it; with ``spark-submit`` the JVM starts this program."""
         return getattr(self._context._gateway, "proc", None)
 
     def _is_java_gone(self) -> bool:
-        """Tell whether the JVM has ended, after a call of it has failed."""
+        """Tell whether the JVM has ended, after a failed call."""
         java = self._java()
         if java is not None:
             return java.poll() is not None
@@ -253,7 +256,7 @@ class Application:
             socket.create_connection((parameters.address, parameters.port), CONNECT_TIMEOUT_S).close()
         except ConnectionRefusedError:
             return True
-        except OSError:  # it stands still, or this process has no descriptor left
+        except OSError:  # the JVM hangs, or this process has no descriptor left
             return False
         return False
 
@@ -277,7 +280,7 @@ def _context_of(spark: object) -> SparkContext:
 
 
 def ensure_task(content: bytes) -> Callable[[Iterable[object]], Iterable[Mapping[str, Any]]]:
-    """Return the task that sees that there is an agent.
+    """Return the task that ensures that an executor has an agent.
 
     Args:
         content: For :func:`spark_connector.executors.spawn.run_ensure`.
@@ -287,8 +290,8 @@ def ensure_task(content: bytes) -> Callable[[Iterable[object]], Iterable[Mapping
 
     explain = explainer("")
 
-    # A function inside of another one travels whole, and not by its name: so it runs where this package is not installed too,
-    # and says so. It must not fail, for then a Spark job would.
+    # A nested function is pickled by value, so this one runs even where this package is not installed, and reports that. It
+    # must not raise, because that would fail a Spark job.
     def ensure(places: Iterable[object]) -> Iterable[Mapping[str, Any]]:
         for wanted in places:
             try:
@@ -301,7 +304,7 @@ def ensure_task(content: bytes) -> Callable[[Iterable[object]], Iterable[Mapping
                 yield {"wanted": wanted, "executor": "", "error": error}
             else:
                 row = run_ensure(content, early)
-                if "error" in row and (lacks := explain(None)):  # an agent that does not start tells the task a status only
+                if "error" in row and (lacks := explain(None)):  # of a failed agent the task knows only the status
                     row["error"] += f" And {lacks}"
                 yield {"wanted": wanted, **row}
 

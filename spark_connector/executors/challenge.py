@@ -1,12 +1,11 @@
-"""The beginning of a task's talk with an agent: each side proves to the other that it knows a key, and sends no key.
+"""The opening of a task's connection to an agent: both sides prove that they know a key, without sending the key.
 
-The agent says hello, with its id and 32 random bytes. The task answers with 32 random bytes of its own and a *proof*:
-HMAC-SHA256 over all of that. The agent checks it, and proves the same. Only then the task sends anything that is worth
-something, and what it sends counts on this connection alone.
+The agent sends a hello with its id and 32 random bytes. The task answers with 32 random bytes of its own and a *proof*:
+HMAC-SHA256 over all of these. The agent checks the proof and sends its own. Only then does the task send confidential data,
+which is valid only on this connection.
 
-The key is that of the agent, which follows from the token of the application (:func:`.orders.agent_key`). An agent that was
-started ahead has none yet. It has made a *birth key*, which is a file in its directory until it is adopted: who can read that
-file is of its user.
+The key is the agent's, derived from the token of the application (:func:`.orders.agent_key`). An agent started early has no
+such key yet. It writes a *birth key* into its directory until it is adopted; only processes of its user can read this file.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from spark_connector.errors import OrderRefused
 
 __all__ = ["NONCE_BYTES", "OPENING_BYTES", "PROOF_BYTES", "Hello", "Talk"]
 
-#: Of the random bytes that each side brings.
+#: Random bytes from each side.
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
-#: What a task sends first: its random bytes, and its proof.
+#: The first bytes from a task: its random bytes and its proof.
 OPENING_BYTES: Final = NONCE_BYTES + PROOF_BYTES
 
 _LABEL: Final = b"iris executor talk 1"
@@ -35,25 +34,25 @@ _SESSION: Final = b"session"
 
 @dataclass(frozen=True)
 class Hello:
-    """The first line of an agent, in the clear."""
+    """The first line of an agent, unencrypted."""
 
     agent: str
-    """Its id, which is new for every agent."""
+    """The id of the agent, new for every agent."""
     is_waiting: bool
-    """Whether it was started ahead and nobody has adopted it: then the key is its birth key."""
+    """Whether the agent was started early and not adopted yet: then the key is its birth key."""
     nonce: bytes
     """Random bytes of this connection."""
 
     def encode(self) -> bytes:
-        """Return it as it is sent: a line of JSON."""
+        """Return the hello as a line of JSON."""
         return json.dumps({"agent": self.agent, "waiting": self.is_waiting, "nonce": self.nonce.hex()}).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> Hello:
-        """Return what an agent has said.
+        """Parse the hello of an agent.
 
         Raises:
-            ValueError: It is no hello.
+            ValueError: The line is not a hello.
         """
         fields = json.loads(line)
         if not isinstance(fields, dict):
@@ -65,11 +64,11 @@ class Hello:
 
 
 class Talk:
-    """One connection of a task to an agent, as both sides see it.
+    """One connection of a task to an agent, the same for both sides.
 
     Args:
-        key: The key that both are to know.
-        hello: Of the agent.
+        key: The shared key.
+        hello: The hello of the agent.
         nonce: The random bytes of the task.
     """
 
@@ -80,15 +79,15 @@ class Talk:
 
     @property
     def session(self) -> str:
-        """The target of orders that count on this connection alone; nothing secret."""
+        """The target of orders that are valid only on this connection; not secret."""
         return "local " + self._authenticate(_SESSION).hex()
 
     def opening(self) -> bytes:
-        """Return what the task sends first."""
+        """Return the first bytes from the task."""
         return self._nonce + self._authenticate(_TASK)
 
     def answer(self, opening: bytes) -> bytes:
-        """Return the proof of the agent, for what the task has sent.
+        """Return the agent's proof after checking the task's.
 
         Raises:
             OrderRefused: The task does not know the key.
@@ -98,7 +97,7 @@ class Talk:
         return self._authenticate(_AGENT)
 
     def is_proved_by(self, proof: bytes) -> bool:
-        """Tell whether a proof is that of an agent that knows the key."""
+        """Tell whether a proof comes from an agent that knows the key."""
         return hmac.compare_digest(proof, self._authenticate(_AGENT))
 
     def _authenticate(self, role: bytes) -> bytes:

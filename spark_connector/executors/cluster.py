@@ -1,7 +1,8 @@
-"""Executors as a cluster: each has one agent, a process with an Iris node, and the driver asks them by name.
+"""Executors as a cluster: the driver's side.
 
-The driver's side of it. :mod:`.reconciler` finds executors without an agent, :mod:`.spawn` is what runs on them, :mod:`.agent`
-is the process that it starts, and :mod:`.orders` is what they are told.
+Each executor has one agent, a process with an Iris node, and the driver sends requests to executors by name.
+:mod:`.reconciler` finds executors without an agent, :mod:`.spawn` runs on these executors and starts :mod:`.agent`, and
+:mod:`.orders` are the driver's messages to agents.
 """
 
 from __future__ import annotations
@@ -68,15 +69,15 @@ __all__ = ["Executor", "ExecutorCluster"]
 
 logger = EventLogger("spark_connector")
 
-#: How long the driver tries to greet an agent that says it serves: both must have found each other in the network.
+#: How long the driver tries to greet an agent that serves: both must have found each other in the network.
 GREET_TIMEOUT_S = 5.0
-#: How long agents are given to take a new handler: they import what it needs.
+#: How long agents may take to load a new handler with its imports.
 UPDATE_TIMEOUT_S = 30.0
-#: How long agents are given to take their leave when the cluster is closed; those that do not, end with their executors.
+#: How long agents may take to leave when the cluster is closed; slower agents end with their executors.
 BYE_TIMEOUT_S = 2.0
-#: How long ``wait()`` sleeps between two looks.
+#: Interval of checks in ``wait()``.
 LOOK_INTERVAL_S = 0.05
-#: A name must leave room for what names of executors and of control clusters add, in 255 bytes.
+#: A name must leave room in 255 bytes for the additions of executor names and control clusters.
 NAME_BYTES_MAX = 160
 
 
@@ -85,38 +86,38 @@ class Executor:
     """An executor with an agent."""
 
     id: str
-    """The name that Spark has for it; ``driver`` in local mode."""
+    """The id of the executor in Spark; ``driver`` in local mode."""
     host: str
-    """The name of its machine."""
+    """The host name."""
     pid: int
-    """The process of the agent, there."""
+    """The process id of the agent on that host."""
     node: str
-    """The id of the agent's node: that of the ``member`` of a reply to a survey, and of the ``source`` of what it sends."""
+    """The id of the agent's node, as in the ``member`` of a survey's reply and the ``source`` of messages."""
     generation: int
-    """Which handler it runs: 1 for the first, one more with each ``update()``."""
+    """The generation of the handler: 1 for the first, one more with each ``update()``."""
 
 
 @dataclass(frozen=True)
 class _Agent:
-    """An agent, as orders reach it."""
+    """An agent as the target of orders."""
 
     executor: str
-    """The id of its executor."""
+    """The id of the executor."""
     node: str
-    """The id of its node."""
+    """The id of the node."""
     key: bytes = field(repr=False)
-    """Under which it takes orders."""
+    """The key for orders."""
 
 
 @dataclass
 class _Entry:
-    """An executor that was greeted, and the view in which it is for as long as it lives."""
+    """A greeted executor, and the membership view with its agent."""
 
     executor: Executor
     agent: _Agent
     view: iris.Members
     next_s: float = 0.0
-    """When to give it the handler of today again, if it has not taken it."""
+    """When to send the current handler again, if the agent has not loaded it."""
     delay_s: float = RETRY_S
     """How long to wait after that."""
 
@@ -125,19 +126,21 @@ class ExecutorCluster(Unpicklable):
     """The executors of a Spark application as a cluster: each is a member for as long as it lives.
 
     Use it with ``with``, or :meth:`close` it; it closes itself when the Spark application ends. The constructor returns at
-    once; :meth:`wait` waits until the executors are there. All methods may be called from every thread. Whoever is in the
-    network may ask the cluster by its name, and one executor by ``<name>.<executor id>``, with everything that a node offers.
+    once;
+    :meth:`wait` waits for the executors. All methods are thread-safe. Every node of the network can use the cluster by its
+    name,
+    and one executor by ``<name>.<executor id>``, with all messaging patterns.
 
     Args:
-        spark: A session of a driver; running jobs do not matter.
-        name: The cluster: 1 to 160 bytes of UTF-8. Two applications that use the same one at the same time are one cluster.
+        spark: A session of a driver; jobs may be running.
+        name: The cluster: 1 to 160 bytes of UTF-8. Two applications with the same name at the same time form one cluster.
         handler: As for ``Node.join()``: a function of a request, or a ``Handler``, of ``iris_py`` or ``iris_py.sync``. It
-            travels to the executors as a pickle, code included if it is defined in the main program.
+            travels to the executors as a pickle, with its code if it is defined in the main program.
         network: The network of executors and driver; see :class:`Network`. By default the settings ``spark.iris.*`` of the
             session, and without any the network of the user and the machine.
-        node: The node of the driver, to be used instead of one that is started with ``network``; it is not closed.
-        poll: Seconds between two looks for executors that have no agent.
-        concurrency: As for ``Node.join()``, at each executor; so are the others.
+        node: A node for the driver, used instead of starting one with ``network``; the cluster does not close this node.
+        poll: Interval of checks for executors without an agent, in seconds.
+        concurrency: As for ``Node.join()``, at each executor; likewise the remaining arguments.
         queue_messages: As for ``Node.join()``.
         queue_bytes: As for ``Node.join()``.
         weight: As for ``Node.join()``.
@@ -146,9 +149,9 @@ class ExecutorCluster(Unpicklable):
         tunnel_window_bytes: As for ``Node.join()``.
 
     Raises:
-        ConfigurationError: An argument is wrong, the handler cannot be pickled, or it is a session of Spark Connect.
+        ConfigurationError: An argument is wrong, the handler cannot be pickled, or the session is of Spark Connect.
         MessageTooLarge: The handler is larger than a message may be.
-        HandshakeError: Somebody answers at every seed, and none of them holds this secret.
+        HandshakeError: Every seed answers, and no seed holds this secret.
         ApplicationEnded: The Spark application has ended.
     """
 
@@ -213,10 +216,10 @@ class ExecutorCluster(Unpicklable):
         try:
             self._check_size(blob)
             network = replace(network, seeds=(*network.seeds, self._node.address))
-            self._order = Order(name, self._instance, network, 1, blob, options)  # what newcomers are given
-            self._sound = self._order  # the newest whose handler every executor has loaded that was given it
+            self._order = Order(name, self._instance, network, 1, blob, options)  # the order for new executors
+            self._sound = self._order  # the newest order whose handler was loaded by every executor that received it
             self._unsound: set[int] = set()  # generations that some executor could not load
-            self._newest = 1  # generation that executors were given, loaded or not
+            self._newest = 1  # the newest generation sent to executors, loaded or not
             self._reconciler = self._make_reconciler(poll)
             _register(self)
         except BaseException:
@@ -238,7 +241,7 @@ class ExecutorCluster(Unpicklable):
             found=self._greet,
             looked=self._update_laggards,
             ended=self._end_with_application,
-            # Under dynamic allocation a try must not keep an executor that does not serve from being idle for long enough.
+            # Under dynamic allocation, retries must leave a failing executor idle long enough to be removed.
             retry_s_max=max(RETRY_S_MAX, 2 * (self._application.idle_s or 0.0)),
         )
 
@@ -251,20 +254,20 @@ class ExecutorCluster(Unpicklable):
 
     @property
     def node(self) -> iris.Node:
-        """The node of the driver: for topics, headers of other members, and everything else that nodes can do.
+        """The node of the driver, for topics, other clusters and all other features of a node.
 
-        It is closed with the cluster, unless it is the one that the program gave.
+        The cluster closes this node when it is closed, except a node given by the program.
         """
         return self._node
 
     @property
     def generation(self) -> int:
-        """The number of the handler that executors run which come now."""
+        """The generation of the handler for new executors."""
         return self._order.generation
 
     @property
     def members(self) -> dict[str, Executor]:
-        """The executors that serve the cluster now, as far as the driver's node knows, by their ids; none after the end."""
+        """The executors that serve the cluster, as far as the driver's node knows, by executor id; empty after the end."""
         if self._is_closed:
             return {}
         with self._lock:
@@ -287,10 +290,11 @@ class ExecutorCluster(Unpicklable):
         headers: Mapping[str, HeaderValue] | None = None,
         wait_for_members: float | None = None,
     ) -> bytes:
-        """Ask one executor: any, or that which ``to`` names, by its id or as :attr:`members` has it.
+        """Send a request to one executor: any, or the one given by ``to``, an id or a value of :attr:`members`.
 
-        It is :meth:`iris_py.Node.request`, with its arguments and errors. So ``wait_for_members`` says for how many seconds the
-        request waits while there is no such executor.
+        This is :meth:`iris_py.Node.request`, with the same arguments and errors. ``wait_for_members`` is the number of seconds
+        that the
+        request waits for a missing executor.
         """
         return self._open_node().request(
             self._target(to),
@@ -303,7 +307,7 @@ class ExecutorCluster(Unpicklable):
         )
 
     def broadcast(self, payload: BytesLike, *, headers: Mapping[str, HeaderValue] | None = None) -> int:
-        """Tell every executor; return to how many it was sent. It is :meth:`iris_py.Node.broadcast`."""
+        """Send a message to every executor; return the number of executors. See :meth:`iris_py.Node.broadcast`."""
         return self._open_node().broadcast(self._name, payload, headers=headers)
 
     def survey(
@@ -314,7 +318,7 @@ class ExecutorCluster(Unpicklable):
         stop_after: int | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
     ) -> iris.Survey:
-        """Ask every executor; loop over it, or ``wait()`` for all replies. It is :meth:`iris_py.Node.survey`."""
+        """Send a request to every executor; loop over the replies, or ``wait()`` for all. See :meth:`iris_py.Node.survey`."""
         return self._open_node().survey(self._name, payload, timeout=timeout, stop_after=stop_after, headers=headers)
 
     def tunnel(
@@ -325,7 +329,7 @@ class ExecutorCluster(Unpicklable):
         window_bytes: int = TUNNEL_WINDOW_BYTES,
         headers: Mapping[str, HeaderValue] | None = None,
     ) -> iris.Tunnel:
-        """Open a tunnel to one executor: any, or that which ``to`` names. It is :meth:`iris_py.Node.tunnel`."""
+        """Open a tunnel to one executor: any, or the one given by ``to``. See :meth:`iris_py.Node.tunnel`."""
         return self._open_node().tunnel(self._target(to), timeout=timeout, window_bytes=window_bytes, headers=headers)
 
     # -- who is there
@@ -334,11 +338,11 @@ class ExecutorCluster(Unpicklable):
         """Wait for executors; return :attr:`members`.
 
         Args:
-            count: For how many members; by default for all executors that Spark has and is not removing, and at least one.
-            timeout: Seconds to wait at most.
+            count: Number of members to wait for; by default all executors that Spark has and is not removing, and at least one.
+            timeout: Maximum seconds to wait.
 
         Raises:
-            ExecutorsMissing: The time ran out; it says which executors are no members, and why.
+            ExecutorsMissing: The timeout passed; the error lists the missing executors with reasons.
             ApplicationEnded: The Spark application has ended.
             NodeClosed: The cluster was closed.
         """
@@ -360,24 +364,26 @@ class ExecutorCluster(Unpicklable):
             time.sleep(LOOK_INTERVAL_S)
 
     def update(self, handler: AnyHandler, *, timeout: float = UPDATE_TIMEOUT_S) -> int:
-        """Replace the handler; when this returns every member runs the new one, and so will those that come.
+        """Replace the handler; on return every member runs the new handler, and so will new executors.
 
-        Requests that wait at an executor are the first that the new handler is given; those that run end with the old one.
-        Arguments of the constructor, such as ``concurrency``, stay. Where a member cannot load the handler it goes on with the
-        one that it has. One that no member can load is given up; otherwise those that lack it, and those that come, are given
-        it, and who of them cannot load it runs the newest one that every executor has loaded.
+        Requests queued at an executor go to the new handler; requests in progress finish with the old handler. Arguments of the
+        constructor, such as ``concurrency``, stay. A member that cannot load the new handler continues with the old one. If no
+        member
+        can load the new handler, it is given up. Otherwise it is sent to members without it and to new executors; an executor
+        that
+        cannot load it runs the newest handler that every executor has loaded.
 
         Args:
             handler: As for the constructor.
-            timeout: Seconds that executors have to load it.
+            timeout: Seconds that executors have to load the handler.
 
         Returns:
-            Its generation.
+            The generation of the new handler.
 
         Raises:
-            UpdateFailed: Some executors cannot load it, or did not answer; it says which generation runs where.
-            ConfigurationError: It cannot be pickled.
-            MessageTooLarge: It is larger than a message may be.
+            UpdateFailed: Some executors cannot load the handler, or did not answer; the error lists each member's generation.
+            ConfigurationError: The handler cannot be pickled.
+            MessageTooLarge: The handler is larger than a message may be.
             ApplicationEnded: The Spark application has ended.
             NodeClosed: The cluster was closed.
         """
@@ -397,10 +403,10 @@ class ExecutorCluster(Unpicklable):
         return order.generation
 
     def _spread(self, order: Order, timeout: float) -> tuple[dict[str, str], dict[str, int]]:
-        """Give all members a handler, and newcomers from then on, unless every member has refused it.
+        """Send a handler to all members, and to new executors from then on, unless every member has refused it.
 
         Returns:
-            Why some did not take it, and which generation each member runs then.
+            The failures by executor, and the present generation of each member.
         """
         asked: list[_Entry] = []
         failures: dict[str, str] = {}
@@ -408,7 +414,7 @@ class ExecutorCluster(Unpicklable):
         while True:
             with self._lock:
                 entries = [entry for entry in self._entries.values() if entry not in asked and _is_in_view(entry)]
-                if not entries:  # those that are greeted from now on are given it before they are members
+                if not entries:  # executors greeted later receive it before they are members
                     members = {each.executor.id: each.executor for each in self._entries.values() if _is_in_view(each)}
                     generations = {key: executor.generation for key, executor in members.items()}
                     if not refusals or not refusals.issuperset(members):
@@ -424,7 +430,7 @@ class ExecutorCluster(Unpicklable):
     # -- the end
 
     def close(self) -> None:
-        """Take leave of the agents, which end if they serve nothing else, and close the driver's node. Harmless if repeated.
+        """Dismiss the agents, which end if they serve no other cluster, and close the driver's node. Harmless if repeated.
 
         The end of the Spark application, or of the program, does the same.
         """
@@ -443,7 +449,7 @@ class ExecutorCluster(Unpicklable):
     stop = close
 
     def _end_with_application(self) -> None:
-        """Close: in local mode agents are there although the application has ended, as its JVM goes on."""
+        """Close the cluster: in local mode agents outlive the application, because the JVM continues."""
         self._has_application_ended = True
         self.close()
 
@@ -488,17 +494,17 @@ class ExecutorCluster(Unpicklable):
     def _command(self, verb: bytes, agent: _Agent, order: Order, content: bytes, timeout: float) -> _Reply:
         name = control_name(self._name, agent.executor, self._instance)
         sealed = seal_order(agent.key, verb, agent.node, order.generation, content)
-        return self._node.request_future(name, sealed, timeout=timeout, idempotent=verb != BYE)  # who is gone needs none
+        return self._node.request_future(name, sealed, timeout=timeout, idempotent=verb != BYE)  # a missing agent needs no BYE
 
     def _greet(self, row: Mapping[str, Any]) -> str | None:
-        """Find an agent in the network that a task has found on its executor, and note it as a member."""
+        """Find the agent reported by a task in the network, and record its executor as a member."""
         executor, node = row["executor"], row["node"]
         agent = _Agent(executor, node, agent_key(self._token, row["agent"]))
         deadline = time.monotonic() + UPDATE_TIMEOUT_S
         order, verb, content, timeout = self._order, GREET, b"", GREET_TIMEOUT_S
-        running = refused = 0  # generations: what the executor runs, and what it cannot load
+        running = refused = 0  # generations: the running one, and one that failed to load
         with self._lock:
-            self._greeted[executor] = agent  # before it is, so that close() leaves nobody out
+            self._greeted[executor] = agent  # in advance, so that close() misses no agent
         while not self._is_closed and time.monotonic() < deadline:
             try:
                 running = json.loads(self._command(verb, agent, order, content, timeout).result())["generation"]
@@ -516,7 +522,7 @@ class ExecutorCluster(Unpicklable):
                     about=executor,
                     executor=executor,
                 )
-            except NodeClosed as exc:  # by this program, if it is the program's own
+            except NodeClosed as exc:  # by this program, if the node is the program's own
                 self.close()
                 return str(exc)
             except IrisError as exc:
@@ -530,12 +536,12 @@ class ExecutorCluster(Unpicklable):
                     view = self._node.members(control_name(self._name, executor, self._instance))
                     self._entries[executor] = _Entry(found, agent, view, time.monotonic() + RETRY_S)
                     return None
-            # The handler was replaced since the task began, or its executor cannot load it.
+            # The handler was replaced since the task began, or the executor cannot load it.
             verb, content, timeout = UPDATE, order.blob, UPDATE_TIMEOUT_S
         return "its handler was replaced again and again"
 
     def _note_loading(self, order: Order, *, is_loaded: bool) -> None:
-        """Note whether executors could load a handler; with the lock."""
+        """Record whether executors could load a handler. The caller holds the lock."""
         if not is_loaded:
             self._unsound.add(order.generation)
             if self._sound.generation == order.generation and order.before is not None:
@@ -544,7 +550,7 @@ class ExecutorCluster(Unpicklable):
             self._sound = order
 
     def _update_laggards(self) -> None:
-        """With each look: forget who is gone, and give the handler of today to whoever has an older one."""
+        """At each check, forget executors that are gone, and send the current handler to executors with an older one."""
         live, now = set(self._application.executors()), time.monotonic()
         with self._lock:
             order = self._order
@@ -557,14 +563,14 @@ class ExecutorCluster(Unpicklable):
             self._reconciler.submit(self._update_again, order, lagging)
 
     def _update_again(self, order: Order, lagging: list[_Entry]) -> None:
-        if self._updating.acquire(blocking=False):  # else update() is at it
+        if self._updating.acquire(blocking=False):  # otherwise update() is running
             try:
                 self._send_updates(order, lagging, UPDATE_TIMEOUT_S, set())
             finally:
                 self._updating.release()
 
     def _send_updates(self, order: Order, entries: list[_Entry], timeout: float, refusals: set[str]) -> dict[str, str]:
-        """Give members a handler; return why some did not take it. Those that cannot load it are added to ``refusals``."""
+        """Send a handler to members; return the failures by executor. Add members that cannot load it to ``refusals``."""
         asked = [
             (entry, self._command(UPDATE, entry.agent, order, order.blob, timeout)) for entry in entries if _is_in_view(entry)
         ]
@@ -588,7 +594,7 @@ class ExecutorCluster(Unpicklable):
         return failures
 
     def _dismiss(self) -> None:
-        """Say bye to all agents."""
+        """Send BYE to all agents."""
         with self._lock:
             order, greeted = self._order, dict(self._greeted)
         asked = [self._command(BYE, agent, order, b"", BYE_TIMEOUT_S) for agent in greeted.values()]
@@ -597,7 +603,7 @@ class ExecutorCluster(Unpicklable):
 
 _Reply = concurrent.futures.Future[bytes]
 
-#: The clusters that are open in this process, by application and name; and the tokens of applications.
+#: The open clusters of this process, by application and name; and the tokens of applications.
 _open: dict[tuple[str, str], ExecutorCluster] = {}
 _tokens: dict[str, bytes] = {}
 _register_lock = threading.Lock()
@@ -609,9 +615,9 @@ def _check_node(node: object) -> None:
 
 
 def _token_of(application: str) -> bytes:
-    """Return the token of an application: one for all of its clusters, as its agents serve all of them.
+    """Return the token of an application, shared by all of its clusters, because an agent serves all of them.
 
-    A process has one application at a time, so those without a cluster have ended.
+    A process has one application at a time, so applications without a cluster have ended.
     """
     with _register_lock:
         used = {application, *(other for other, _name in _open)}
@@ -627,7 +633,7 @@ def _register(cluster: ExecutorCluster) -> None:
             raise ConfigurationError(f"there is an ExecutorCluster {cluster.name!r} already. Close it, or use another name.")
         if not _open:
             atexit.unregister(_close_all)
-            atexit.register(_close_all)  # now, so that it comes before the nodes are closed
+            atexit.register(_close_all)  # now, so that it runs before the nodes are closed
         _open[key] = cluster
 
 

@@ -1,7 +1,7 @@
-"""The directory of an executor's agent: where it is, whose it must be, its locks, and how it is removed.
+"""The directory of an executor's agent: its path, owner, locks, and removal.
 
-It is found by path once, and used by its descriptor from then on (:mod:`spark_connector.local.private_directory`). The theory
-of operation of the locks is in :mod:`.spawn`.
+The path is resolved once, and only the descriptor is used from then on (:mod:`spark_connector.local.private_directory`).
+:mod:`.spawn` has the theory of operation of the locks.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ INFO_NAME: Final = "info.json"
 CONTROL_NAME: Final = "control"
 BIRTH_KEY_NAME: Final = "birth.key"
 
-#: What an agent has said while it lived; its successor says it anew.
+#: The files and sockets of a live agent; its successor makes new ones.
 _SAID: Final = (INFO_NAME, f"{INFO_NAME}.draft", CONTROL_NAME, SOCKET_NAME, BIRTH_KEY_NAME, f"{BIRTH_KEY_NAME}.draft")
 _DIRECTORY_NAME: Final = re.compile(f"[0-9a-f]{{{KEY_DIGITS}}}")
 
 
 def agent_directory() -> Path:
-    """Return the directory of the agent of this executor; call it in a Spark task. There may be none there yet.
+    """Return the directory of this executor's agent; call it in a Spark task. The directory may not exist yet.
 
     Raises:
-        ConfigurationError: This is no Spark task.
+        ConfigurationError: This process is not a Spark task.
     """
     local = os.environ.get("SPARK_LOCAL_DIRS")
     if not local:
@@ -58,10 +58,10 @@ def agent_directory() -> Path:
 
 
 def lock_file(directory: PrivateDirectory, name: str) -> int | None:
-    """Lock a file; return its descriptor, or None if somebody else has locked it or it has just been removed.
+    """Lock a file; return the descriptor, or None if another process holds the lock or the file has just been removed.
 
     Raises:
-        PathNotPrivate: It is not this user's alone.
+        PathNotPrivate: Other users have access to the file.
     """
     try:
         descriptor = directory.open_file(name, os.O_RDWR | os.O_CREAT)
@@ -81,14 +81,14 @@ def is_alive(directory: PrivateDirectory) -> bool:
     """Tell whether an agent lives in a directory.
 
     Raises:
-        PathNotPrivate: Its lock is not this user's alone.
+        PathNotPrivate: Other users have access to the lock.
     """
     try:
         descriptor = directory.open_file(LOCK_NAME, os.O_RDWR)
     except FileNotFoundError:
         return False
     try:
-        # Shared: two that look at once must not take each other for an agent.
+        # Shared, so that two concurrent checks do not take each other for an agent.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -98,15 +98,15 @@ def is_alive(directory: PrivateDirectory) -> bool:
 
 
 def reserve(path: Path) -> tuple[PrivateDirectory, int] | None:
-    """Take the right to start an agent, and remove what the last one has left.
+    """Acquire the right to start an agent, and remove the files of the previous agent.
 
     Returns:
-        The directory; and what is to be closed when the new agent can be talked to. None if there is one, or somebody else is
-        starting it.
+        The directory, and the spawn lock, to be closed when the new agent accepts connections. None if an agent lives, or
+        another process is starting one.
 
     Raises:
-        ConfigurationError: The directory cannot be made.
-        PathNotPrivate: It is not this user's alone, or the one above it, or the locks in it.
+        ConfigurationError: The directory cannot be created.
+        PathNotPrivate: Other users have access to the directory, to its parent, or to the locks in it.
     """
     try:
         with PrivateDirectory.make(path.parent) as base:
@@ -144,10 +144,10 @@ def _close(directory: PrivateDirectory, lock: int | None) -> None:
 
 
 def sweep(base: Path) -> None:
-    """Remove the directories of agents that were killed: their locks are free.
+    """Remove the directories of killed agents, whose locks are free.
 
     Raises:
-        PathNotPrivate: The directory above them is not this user's alone. Nothing is removed then.
+        PathNotPrivate: Other users have access to the parent directory. Nothing is removed then.
     """
     with contextlib.suppress(FileNotFoundError), PrivateDirectory.open(base) as opened:
         for name in opened.names():
@@ -170,9 +170,9 @@ def _sweep_one(directory: PrivateDirectory) -> None:
 
 
 def remove_directory(directory: PrivateDirectory) -> None:
-    """Remove the directory of an agent, with what agents make there and nothing else.
+    """Remove the directory of an agent, with the agent's own files and nothing else.
 
-    The caller holds its lock, which goes last: from then on others may use the path.
+    The caller holds the lock, which is removed last: from then on others may use the path.
     """
     with contextlib.suppress(OSError):
         for name in (*_SAID, SPAWN_LOCK_NAME, LOCK_NAME):

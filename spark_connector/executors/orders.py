@@ -1,17 +1,17 @@
-"""Orders of the driver to agents, and the proof that it is the driver who gives them.
+"""Orders of the driver to agents, and the proof that they come from the driver.
 
-A handler travels as a pickle, and to unpickle is to run whatever the sender likes. The network secret says only that somebody
-is a node of the network. So the driver makes a *token* of 32 random bytes for each application. It travels to the executors
-inside the function of a Spark task, and no further. Each agent has a *key* of its own, which follows from the token and from
-the id of the agent; tasks and driver can compute it, and the agent is given it. Driver, tasks and agents hold all that in
-memory alone. Every order carries HMAC-SHA256 under the key, which is checked before a byte of the order is unpickled.
+A handler travels as a pickle, and unpickling runs any code of the sender. The network secret only proves that the sender is a
+node of the network. So the driver makes a *token* of 32 random bytes for each application. The token travels to the executors
+inside the function of a Spark task, and no further. Each agent has a *key*, derived from the token and the agent's id; tasks
+and driver compute it, and the agent is given it. Driver, tasks and agents hold token and keys only in memory. Every order
+carries HMAC-SHA256 under the key, which the agent checks before unpickling.
 
-What is authenticated names the agent (by its node id, which is new for every node), the cluster and the generation. So no
-order counts at another agent, and none counts again: generations only grow.
+The authenticated data includes the agent (by its node id, which is new for every node), the cluster and the generation. So an
+order is valid only at one agent, and only once, because generations only grow.
 
-An agent gets its key through the pipe from the task that starts it. One that was started ahead, by :mod:`.daemon`, has no key.
-It gets it by *adoption*, on its Unix socket, after both sides have proved that they are who they should be (:mod:`.challenge`):
-the first key counts, for as long as the agent lives.
+A task that starts an agent passes the key through a pipe. An agent started early, by :mod:`.daemon`, has no key and gets it by
+*adoption* on its Unix socket, after both sides have proved their identity (:mod:`.challenge`). The first key is valid for the
+agent's life.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ __all__ = [
     "seal_order",
 ]
 
-#: Of the token of an application.
+#: Bytes of an application's token.
 TOKEN_BYTES = 32
-#: Of the key of an agent, and of the one that it makes itself.
+#: Bytes of an agent's key, and of its birth key.
 KEY_BYTES = 32
-#: What an order is longer than what it carries.
+#: Bytes that an order adds to its content.
 OVERHEAD_BYTES = 32 + 9
 
-#: Orders that come through the network, to the control cluster of an agent.
+#: Orders through the network, to the control cluster of an agent.
 UPDATE = b"u"  # run this handler from now on
 GREET = b"g"  # the driver has found you: stay
 BYE = b"b"  # leave the cluster
@@ -75,36 +75,36 @@ class Order:
     """An order to serve a cluster."""
 
     name: str
-    """The cluster."""
+    """The name of the cluster."""
     instance: str
-    """Which :class:`ExecutorCluster` this is, among those of that name."""
+    """The :class:`ExecutorCluster` among those of that name."""
     network: Network
-    """Where."""
+    """The settings of the agent's node."""
     generation: int
-    """Of the handler: the higher, the newer."""
+    """The generation of the handler; higher is newer."""
     blob: bytes = field(repr=False)
-    """The handler, pickled."""
+    """The pickled handler."""
     options: Mapping[str, Any]
     """Further arguments of ``Node.join()``."""
     before: tuple[int, bytes] | None = field(default=None, repr=False)
-    """Generation and pickle of the handler that runs where this one cannot be loaded; None for the first."""
+    """Generation and pickle of the handler to run where this one cannot be loaded; None for the first."""
 
 
 def own_name(name: str, executor: str) -> str:
-    """Return the cluster that one executor alone is in."""
+    """Return the name of the cluster with only one executor."""
     return f"{name}.{executor}"
 
 
 def control_name(name: str, executor: str, instance: str) -> str:
-    """Return the cluster where an agent takes orders."""
+    """Return the name of the cluster where an agent takes orders."""
     return f"{name}.{executor}.control.{instance}"
 
 
 def pickle_handler(handler: object) -> bytes:
-    """Return a handler as it travels.
+    """Return the pickled handler.
 
     Raises:
-        ConfigurationError: It is none, or it cannot be pickled.
+        ConfigurationError: The handler is not a handler, or cannot be pickled.
     """
     from pyspark.cloudpickle import dumps
 
@@ -120,33 +120,33 @@ def pickle_handler(handler: object) -> bytes:
 
 
 def agent_key(token: bytes, agent: str) -> bytes:
-    """Return the key of an agent, under which it takes orders. It tells nothing of the token, nor of the keys of other agents.
+    """Return the key of an agent for orders. It reveals neither the token nor the keys of other agents.
 
     Args:
-        token: That of the application.
+        token: The token of the application.
         agent: The id of the agent.
     """
     return hmac.new(token, b"|".join((_KEY_LABEL, agent.encode())), hashlib.sha256).digest()
 
 
 def seal_order(key: bytes, order: bytes, target: str, generation: int, content: bytes = b"") -> bytes:
-    """Return an order as it travels.
+    """Return an authenticated order.
 
     Args:
-        key: That of the agent.
-        order: What is to be done.
-        target: For whom it counts.
-        generation: Of the handler.
-        content: What goes along.
+        key: The key of the agent.
+        order: The kind of the order.
+        target: The only valid receiver.
+        generation: The generation of the handler.
+        content: The content of the order.
     """
     return _HEAD.pack(_authenticate(key, order, target, generation, content), order, generation) + content
 
 
 def open_order(key: bytes, target: str, sealed: bytes) -> tuple[bytes, int, bytes]:
-    """Return what is to be done, the generation, and what goes along.
+    """Return the kind of an order, its generation and its content.
 
     Raises:
-        OrderRefused: It is not from the driver, or not for this agent. Nothing of it has been looked into.
+        OrderRefused: The order is not from the driver, or not for this agent. Its content has not been parsed.
     """
     if len(sealed) < _HEAD.size:
         raise OrderRefused("it is no order")
@@ -158,21 +158,21 @@ def open_order(key: bytes, target: str, sealed: bytes) -> tuple[bytes, int, byte
 
 
 def seal_local(key: bytes, session: str, order: Order) -> bytes:
-    """Return an order to serve a cluster, as a task gives it to the agent of its executor.
+    """Return an order to serve a cluster, for the agent of a task's executor.
 
     Args:
-        key: That of the agent.
-        session: The connection to the agent; it counts there alone.
-        order: What is to be served.
+        key: The key of the agent.
+        session: The connection to the agent, on which alone the order is valid.
+        order: The order.
     """
     return seal_order(key, b"s", session, order.generation, pickle.dumps(order))
 
 
 def open_local(key: bytes, session: str, sealed: bytes) -> Order:
-    """Return it.
+    """Check and unpickle an order to serve a cluster.
 
     Raises:
-        OrderRefused: It is not from the driver of this application, or not for this connection.
+        OrderRefused: The order is not from the driver of this application, or not for this connection.
     """
     verb, _generation, content = open_order(key, session, sealed)
     if verb != b"s":
@@ -182,22 +182,22 @@ def open_local(key: bytes, session: str, sealed: bytes) -> Order:
 
 
 def seal_adoption(birth_key: bytes, session: str, key: bytes, path: Sequence[str]) -> bytes:
-    """Return what adopts an agent that was started ahead.
+    """Return the adoption of an agent that was started early.
 
     Args:
-        birth_key: The key that the agent has made for that.
+        birth_key: The agent's birth key.
         session: The connection to the agent.
         key: The key of the agent from now on; see :func:`agent_key`.
-        path: Where the task finds modules: more places than the agent was started with, such as those of ``--py-files``.
+        path: The module search path of the task, with additions such as ``--py-files``.
     """
     return seal_order(birth_key, b"a", session, 0, key + json.dumps(list(path)).encode())
 
 
 def open_adoption(birth_key: bytes, session: str, sealed: bytes) -> tuple[bytes, list[str]]:
-    """Return the key from now on, and where the task finds modules.
+    """Return the agent's new key, and the module search path of the task.
 
     Raises:
-        OrderRefused: It is no adoption, it was changed on its way, or it is not for this connection.
+        OrderRefused: The message is not an adoption, was changed, or is not for this connection.
     """
     verb, _generation, content = open_order(birth_key, session, sealed)
     if verb != b"a":

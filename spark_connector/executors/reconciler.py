@@ -1,14 +1,13 @@
-"""Sees that every executor has an agent: looks twice a second which lack one, and runs a Spark job for these.
+"""Ensures that every executor has an agent: checks twice a second for executors without one, and runs a Spark job for them.
 
-Theory of operation. One thread looks. Jobs run in threads of their own, for a job may wait for a slot as long as the jobs of
-the user take, and must not keep the next look from seeing the next executor. An executor is in one job at a time, and is tried
-again after a while; longer each time if what its agent says is an error. What comes of a job is handed on, and whatever fails
-is logged and tried again: nothing but the end of the application ends this. The end is seen within half a second, however
-rarely executors are looked for, so that the driver's node does not outlive the application.
+Theory of operation. One thread checks. Jobs run in other threads, because a job may wait for a slot as long as the user's jobs
+run, and must not delay the next check. An executor is in one job at a time, and is retried after a delay, which doubles while
+the agent reports errors. Failures are logged and retried; only the end of the application ends the reconciler. It notices
+this end within half a second, at any interval of checks, so that the driver's node does not outlive the application.
 
-With dynamic allocation a task that waits makes Spark start executors, and one that runs keeps its executor from being idle. So
-no job is run for an executor that is leaving or busy, and when one becomes so while its job waits for it, the job is cancelled,
-before Spark takes the waiting task for a need.
+With dynamic allocation, a waiting task makes Spark start executors, and a running task keeps its executor from being idle. So
+no job is run for an executor that is leaving or busy. If an executor becomes so while a job waits for it, the job is cancelled
+before Spark starts another executor for the waiting task.
 """
 
 from __future__ import annotations
@@ -33,51 +32,51 @@ logger = EventLogger("spark_connector")
 
 Arguments = ParamSpec("Arguments")
 
-#: How long after a try the next one is. A task on an idle executor takes less.
+#: Delay after an attempt. A task on an idle executor takes less time.
 RETRY_S = 3.0
-#: The same after a task that ran elsewhere. Spark waits 3 s for the executor that was asked for, and not at all for one that
-#: has just been registered and was offered no task yet; then it runs the task wherever there is a slot.
+#: Delay after a task that ran on another executor. Spark waits 3 s for the requested executor, but not for a newly registered
+#: one without an offered task yet; then Spark runs the task in any free slot.
 ELSEWHERE_RETRY_S = 0.5
-#: The least time between two looks, where somebody is to be tried. A look takes a millisecond.
+#: Minimum time between two checks while an attempt is due. A check takes a millisecond.
 SOON_S = 0.05
-#: How long Spark is likely to replace an executor that it has lost (seconds), and the interval of looks meanwhile. A new one
-#: registers two to ten seconds after the loss, as busy as the machine is.
+#: How long Spark is likely to need to replace a lost executor (seconds), and the interval of checks meanwhile. A new executor
+#: registers two to ten seconds after the loss, depending on the load of the machine.
 REPLACED_S = 30.0
 REPLACED_INTERVAL_S = 0.1
-#: The least time between two looks while a job is under way: Spark starts an executor for a task that has waited one second
-#: (``spark.dynamicAllocation.schedulerBacklogTimeout``), which is the time to find out that its executor is leaving.
+#: Maximum time between two checks while a job is running. Spark starts an executor for a task that has waited one second
+#: (``spark.dynamicAllocation.schedulerBacklogTimeout``), so a leaving executor must be noticed before.
 JOB_INTERVAL_S = 0.25
-#: How often to see whether the program has stopped the session, between looks. So long the driver's node outlives the session;
-#: it costs a microsecond.
+#: Interval at which a stopped session is noticed, between checks: the driver's node outlives the session by at most this time.
+#: Each look costs a microsecond.
 END_INTERVAL_S = 0.5
-#: How long a job may wait for slots there. Where they are free it takes milliseconds.
+#: How long a job may wait for slots when Spark would start executors for it. With free slots it takes milliseconds.
 JOB_PATIENCE_S = 0.5
-#: The most that it becomes when tries fail: each is a Spark job, and what fails ten times will not be mended by the eleventh.
+#: Maximum delay after failed attempts: each is a Spark job, and an eleventh attempt is unlikely to succeed after ten failures.
 RETRY_S_MAX = 60.0
-#: Jobs at once. More only when executors keep coming while the jobs of the user hold every slot.
+#: Jobs at once. More are needed only if executors keep coming while the user's jobs hold every slot.
 JOBS_MAX = 4
 
 
 class Spark(Protocol):
-    """An application, as far as a reconciler needs it."""
+    """The methods of an application that a reconciler needs."""
 
     def has_stopped(self) -> bool:
-        """Tell whether the application was stopped here, without a call of its JVM."""
+        """Tell whether the application was stopped here, without a call to the JVM."""
 
     def executors(self) -> list[str]:
-        """Return the ids of the executors that there are now."""
+        """Return the ids of the present executors."""
 
     def leaving(self, executors: Iterable[str]) -> set[str]:
-        """Return which of some executors have left or are about to."""
+        """Return which executors have left or are leaving."""
 
     def obstacles(self, executors: Iterable[str]) -> dict[str, str]:
-        """Return why some executors are not to be sent a task now."""
+        """Return the executors that should not receive a task now, with the reasons."""
 
     def is_growing(self, group: str) -> bool:
-        """Tell whether Spark starts executors for what waits of the jobs of a group, and for nothing else."""
+        """Tell whether Spark starts executors only for waiting tasks of one of our jobs, this group's among them."""
 
     def run(self, executors: Iterable[str], task: Callable[[Iterable[Any]], Iterable[Any]], group: str) -> list[Any]:
-        """Run a task on each of some executors that are known well enough; return what they yield."""
+        """Run a task on some executors; return the results. Executors that Spark cannot describe yet are skipped."""
 
     def cancel(self, group: str) -> None:
         """Cancel the jobs of a group; harmless if there are none."""
@@ -85,32 +84,32 @@ class Spark(Protocol):
 
 @dataclass
 class Attempt:
-    """The attempts to start the agent of an executor that is no member."""
+    """The attempts to start the agent of an executor that is not a member."""
 
     is_under_way: bool = False
-    """Whether it is in a job, or its agent is being greeted."""
+    """Whether the executor is in a job, or its agent is being greeted."""
     next_s: float = 0.0
     """When to try again."""
     delay_s: float = RETRY_S
     """How long to wait after that."""
     reason: str = "its agent is being started"
-    """Why it is no member."""
+    """The reason why the executor is not a member."""
 
 
 class Reconciler:
-    """Sees that every executor has an agent.
+    """Ensures that every executor has an agent.
 
     Args:
         spark: The application.
-        group: What its jobs are known by, with a number behind it.
-        interval: Seconds between two looks.
-        task: Makes what is to run on executors.
-        members: Returns the ids of the executors that have an agent.
-        found: Given what each agent says of itself; returns why it is no member yet, or None.
-        looked: Called with each look: for what else there is to do.
+        group: The prefix of the groups of its jobs, followed by a number.
+        interval: Seconds between two checks.
+        task: Makes the task for executors.
+        members: Returns the ids of the executors with an agent.
+        found: Called with each agent's description; returns the reason why the executor is not a member yet, or None.
+        looked: Called at each check, for other periodic work.
         ended: Called when the application has ended.
-        retry_s_max: The longest time between two tries that fail, in seconds. Let it be longer than Spark waits before it
-            removes an executor that is idle: else what fails would keep it for ever.
+        retry_s_max: Maximum delay between failed attempts, in seconds. Choose more than Spark's idle timeout of executors:
+            otherwise failing attempts would keep an executor alive forever.
         clock: Returns seconds.
     """
 
@@ -139,23 +138,23 @@ class Reconciler:
         self._retry_s_max = retry_s_max
         self._clock = clock
         self._attempts: dict[str, Attempt] = {}
-        self._jobs_under_way: dict[str, tuple[list[str], float]] = {}  # whom they are for, and since when, by their groups
+        self._jobs_under_way: dict[str, tuple[list[str], float]] = {}  # the executors and start time of each job, by group
         self._cancelled: set[str] = set()  # groups of jobs that have not ended yet
         self._job_numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._live: set[str] = set()
-        self._loss_s = -math.inf  # when an executor was last seen to be gone
+        self._loss_s = -math.inf  # when an executor was last noticed to be gone
         self._stop = threading.Event()
-        self._changed = threading.Event()  # so the next look may be due earlier
+        self._changed = threading.Event()  # the next check may be due earlier
         self._jobs = DaemonThreads(JOBS_MAX, "iris-executors-job")
         self._thread = threading.Thread(target=self._run, name="iris-executors", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more, and cancel the jobs that run; they are not waited for."""
+        """Stop checking, and cancel the running jobs without waiting for them."""
         self._stop.set()
         self._changed.set()
         self._jobs.shutdown()
@@ -166,26 +165,26 @@ class Reconciler:
                 self._spark.cancel(group)
 
     def hurry(self) -> None:
-        """Try again at once what has failed: something has changed."""
+        """Retry failed executors at once, because a new handler may succeed."""
         with self._lock:
             for attempt in self._attempts.values():
                 attempt.next_s, attempt.delay_s = 0.0, RETRY_S
         self._changed.set()
 
     def submit(self, function: Callable[Arguments, object], *arguments: Arguments.args, **values: Arguments.kwargs) -> None:
-        """Call a function in a thread of the jobs: what takes long must not hold up the looking."""
+        """Call a function in a thread of the jobs, because slow work must not delay the checks."""
         self._jobs.submit(function, *arguments, **values)
 
     def reasons(self, executors: Iterable[str]) -> dict[str, str]:
-        """Return why some executors are no members."""
+        """Return the reasons why some executors are not members."""
         with self._lock:
             return {executor: self._attempts.get(executor, Attempt()).reason for executor in executors}
 
     def look(self) -> None:
-        """Look once, and start a job if one is needed.
+        """Check once, and start a job if one is needed.
 
         Raises:
-            ApplicationEnded: There is nothing to look at any more.
+            ApplicationEnded: The application has ended.
         """
         live = self._spark.executors()
         lacking = set(live).difference(self._members())
@@ -209,7 +208,7 @@ class Reconciler:
         self._looked()
 
     def _start_job(self, due: list[str]) -> None:
-        """Start a job for those executors that a task may be sent to."""
+        """Start a job for those of the executors that may receive a task."""
         obstacles = self._spark.obstacles(due)
         with self._lock:
             for executor, reason in obstacles.items():
@@ -222,7 +221,7 @@ class Reconciler:
             self._jobs.submit(self._ensure, able)
 
     def _cancel_vain_jobs(self) -> None:
-        """Cancel jobs that wait for an executor that is leaving or busy; the others in them are tried again at once."""
+        """Cancel jobs that wait for a leaving or busy executor; their other executors are retried at once."""
         with self._lock:
             jobs = dict(self._jobs_under_way)
         now = self._clock()
@@ -232,10 +231,10 @@ class Reconciler:
                     if group not in self._jobs_under_way:
                         continue
                     self._cancelled.add(group)
-                self._spark.cancel(group)  # with each look, as it may not have begun when it was cancelled before
+                self._spark.cancel(group)  # at each check, because the job may not have begun at the previous cancellation
 
     def delay(self) -> float:
-        """Return how long to wait until the next look, in seconds: not for long if an executor is to be tried or replaced."""
+        """Return the seconds until the next check: few if an attempt is due, or a lost executor may be replaced."""
         with self._lock:
             waiting = [attempt.next_s for attempt in self._attempts.values() if not attempt.is_under_way]
             interval = min(self._interval, JOB_INTERVAL_S) if self._jobs_under_way else self._interval
@@ -252,7 +251,7 @@ class Reconciler:
                 break
             except Exception as exc:
                 if self._stop.is_set():
-                    return  # its threads are gone
+                    return  # the threads of Spark are gone
                 if self._spark.has_stopped():
                     break
                 logger.warning(
@@ -270,13 +269,13 @@ class Reconciler:
             logger.debug("application_ended", "the end of the application: %s", exc)
 
     def _wait(self) -> bool:
-        """Wait until it is time for the next look, or the application was stopped; return whether there is to be no look."""
+        """Wait until the next check is due or the application was stopped; return whether the reconciler was stopped."""
         looked_s = time.monotonic()
         while not self._stop.is_set() and (left_s := looked_s + self.delay() - time.monotonic()) > 0:
             if self._spark.has_stopped():
                 break
             self._changed.wait(min(left_s, END_INTERVAL_S))
-            self._changed.clear()  # before anything is looked at: what changes from now on sets it again
+            self._changed.clear()  # before checking any state: later changes set it again
         return self._stop.is_set()
 
     def _ensure(self, executors: list[str]) -> None:
@@ -314,7 +313,7 @@ class Reconciler:
             self._note(executors, reasons, delays)
 
     def _handle_row(self, row: Mapping[str, Any], reasons: dict[str, str], delays: dict[str, float]) -> None:
-        """Note why an executor is still no member, and how soon to try it again if it was not tried or has just been found."""
+        """Record why an executor is still not a member, and how soon to retry it if its task ran elsewhere or succeeded."""
         wanted, executor = row["wanted"], row["executor"] or row["wanted"]
         reason = row["error"] if "error" in row else self._found(row)
         if reason is not None:
@@ -329,7 +328,7 @@ class Reconciler:
                 if attempt is None:
                     continue
                 attempt.is_under_way = False
-                if executor in reasons:  # what its agent says is an error
+                if executor in reasons:  # its agent reports an error
                     if reasons[executor] != attempt.reason:
                         logger.warning(
                             "agent_missing",
@@ -350,5 +349,5 @@ class Reconciler:
 
 
 def _short(exc: BaseException) -> str:
-    """Return the first line of an error: those of Spark go on with stack traces of Java."""
+    """Return the first line of an error, because Spark appends Java stack traces."""
     return (str(exc).strip().splitlines() or [type(exc).__name__])[0]

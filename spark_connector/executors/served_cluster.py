@@ -1,4 +1,4 @@
-"""One cluster that an agent serves: its handler of today, and the orders that replace it."""
+"""One cluster served by an agent: its current handler, and the orders that replace it."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ __all__ = ["Hosted"]
 
 logger = EventLogger("spark_connector")
 
-#: How long the driver has to greet an agent that serves a new cluster. It does so as soon as the Spark job is done that started
-#: the agent; if it does not, it was closed meanwhile, or is in another network, and nobody would ever say bye.
+#: How long the driver may take to greet an agent that serves a new cluster. It does so at the end of the Spark job that started
+#: the agent. Otherwise the driver was closed meanwhile, or is in another network, and would never send BYE.
 GREET_TIMEOUT_S = 60.0
-#: How long handlers that run may go on when the agent leaves.
+#: How long running handlers may continue when the agent leaves.
 LEAVE_TIMEOUT_S = 0.5
-#: The module that pickles of handlers name.
+#: The module named by pickles of handlers.
 CLOUDPICKLE = "pyspark.cloudpickle.cloudpickle"
 
 
 class Switch(Handler):
-    """Hands everything to the handler of today: from one call to the next it is another one, and no request is lost between.
+    """Passes all calls to the current handler. Replacing the handler takes effect between two calls and loses no request.
 
     Args:
-        hooks: Those of the handler.
+        hooks: The hooks of the handler.
 
     Attributes:
-        hooks: Those of the handler of today.
-        is_heard: Whether it takes broadcasts: one of two that are registered at the same time must not.
+        hooks: The hooks of the current handler.
+        is_heard: Whether it takes broadcasts: of two simultaneous registrations only one may.
     """
 
     def __init__(self, hooks: HandlerHooks) -> None:
@@ -85,18 +85,18 @@ class TunnelSwitch(Switch):
 
 
 class Hosted:
-    """One cluster that this agent serves, as an order says.
+    """One cluster served by this agent, according to an order.
 
     Args:
-        launch: What the agent was told when it started.
-        node: Its node in the network of the cluster.
-        order: What is to be served.
-        background: The event loop that it runs in.
-        drop: Called when the cluster is to be left for good.
+        launch: The instructions from the start of the agent.
+        node: The agent's node in the network of the cluster.
+        order: The order.
+        background: The event loop of the agent.
+        drop: Called to leave the cluster for good.
 
     Attributes:
-        generation: Of the handler that runs; 0 before there is one.
-        refused: How many orders were refused.
+        generation: The generation of the running handler; 0 before the first.
+        refused: Number of refused orders.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Hosted:
         self.refused = 0
         self._launch = launch
         self._background = background
-        self._threads = DaemonThreads(None, "iris-handler")  # as many as the handler runs at once
+        self._threads = DaemonThreads(None, "iris-handler")  # as many as the handler's concurrency
         self._drop = drop
         self._blob = b""
         self._switch: Switch | None = None
@@ -120,7 +120,7 @@ class Hosted:
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Serve the cluster; when this returns everybody knows.
+        """Serve the cluster; return when it is registered.
 
         Raises:
             AgentFailed: The handler cannot be loaded here.
@@ -129,11 +129,11 @@ class Hosted:
         name, executor = self.order.name, self._launch.executor.id
         await self._begin()
         self._control = await self.node.join(control_name(name, executor, self.order.instance), self._take_order)
-        if not self._is_greeted:  # by a driver that was faster than this
+        if not self._is_greeted:  # otherwise the driver's greeting came before this line
             self._greeting = asyncio.get_running_loop().call_later(GREET_TIMEOUT_S, self._miss_greeting)
 
     async def refresh(self, order: Order) -> None:
-        """Run the handler of a newer order; if it cannot be loaded, go on with the one that runs, which the driver will see."""
+        """Run the handler of a newer order; if loading fails, continue with the running one, which the driver will notice."""
         try:
             await self.update(order.generation, order.blob)
         except AgentFailed as exc:
@@ -148,7 +148,7 @@ class Hosted:
             )
 
     def describe(self) -> dict[str, Any]:
-        """Say who this is."""
+        """Return the description of this agent."""
         return {
             "executor": self._launch.executor.id,
             "agent": self._launch.agent,
@@ -161,25 +161,25 @@ class Hosted:
         }
 
     async def update(self, generation: int, blob: bytes) -> None:
-        """Run another handler from now on, unless it is the one that runs.
+        """Run another handler from now on, unless it is running already.
 
         Raises:
-            OrderRefused: There is a newer one.
-            AgentFailed: It cannot be loaded here.
+            OrderRefused: A newer handler is running.
+            AgentFailed: The handler cannot be loaded here.
         """
         async with self._changing:
             if generation < self.generation or (generation == self.generation and blob != self._blob):
                 raise OrderRefused(f"generation {generation} is older than {self.generation}, which runs")
             if generation == self.generation:
                 return
-            handler = await self._background.in_thread(_load, blob)  # its imports must not hold up the node
+            handler = await self._background.in_thread(_load, blob)  # its imports must not block the node
             await self._run(handler)
             self._blob, self.generation = blob, generation
             name = self.order.name
             logger.info("updated", "%r runs generation %d of its handler", name, generation, about=name, cluster=name)
 
     async def leave(self) -> None:
-        """Leave the cluster; requests that run have a moment to end."""
+        """Leave the cluster; running requests have a moment to end."""
         if self._greeting is not None:
             self._greeting.cancel()
         memberships = [*self._memberships, *filter(None, [self._control])]
@@ -189,7 +189,7 @@ class Hosted:
     # --
 
     async def _begin(self) -> None:
-        """Run the handler of the order, or the one before if this executor cannot load it."""
+        """Run the handler of the order, or the previous one if this executor cannot load it."""
         try:
             await self.update(self.order.generation, self.order.blob)
         except AgentFailed as exc:
@@ -207,14 +207,14 @@ class Hosted:
             await self.update(*self.order.before)
 
     async def _run(self, handler: AnyHandler) -> None:
-        """Let calls go to another handler."""
+        """Pass calls to another handler."""
         options = dict(self.order.options)
         hooks = hooks_of(adapt(handler, self._background), None if options.pop("inline", None) else self._threads)
         kind = Switch if hooks.on_tunnel is None else TunnelSwitch
         if type(self._switch) is kind:
             self._switch.hooks = hooks
             return
-        # Who asks for a tunnel is told by the registration whether there are any. So this takes another one.
+        # The registration tells callers whether the member serves tunnels. So a change of that needs a new registration.
         old, switch = self._switch, kind(hooks)
         switch.is_heard = old is None
         if options.get("concurrency") is None:
@@ -223,7 +223,7 @@ class Hosted:
         names = (own_name(self.order.name, self._launch.executor.id), self.order.name)
         self._memberships = [await self.node.join(name, switch, **options) for name in names]
         if old is not None:
-            old.hooks = hooks  # what still comes to the registration that ends
+            old.hooks = hooks  # calls that still reach the old registration
             old.is_heard, switch.is_heard = False, True
         self._switch = switch
         for membership in left:
@@ -232,7 +232,7 @@ class Hosted:
             leaving.add_done_callback(self._leaving.discard)
 
     async def _take_order(self, request: Request) -> bytes:
-        """Do what the driver says, and what nobody else says."""
+        """Execute an authenticated order of the driver; refuse all others."""
         try:
             key = self._launch.key
             assert key is not None, "an agent that nobody has adopted serves nothing"
@@ -244,7 +244,7 @@ class Hosted:
                 if self._greeting is not None:
                     self._greeting.cancel()
             elif verb == BYE:
-                asyncio.get_running_loop().call_soon(self._drop, self)  # this request is answered before
+                asyncio.get_running_loop().call_soon(self._drop, self)  # after this request is answered
         except OrderRefused as exc:
             self.refused += 1
             logger.warning(
@@ -288,23 +288,25 @@ def _load(blob: bytes) -> AnyHandler:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickles without importing all of PySpark, which is a quarter of a second and 10 MB, unless the handler needs it.
+    """Unpickles without importing all of PySpark, which takes a quarter of a second and 10 MB, unless the handler needs it.
 
-    A pickle of cloudpickle names a module below ``pyspark`` that imports nothing of it. Its usual import begins at the top; and
-    where PySpark is an archive of sources, as Spark has it, compiling it takes a second more.
+    A pickle of cloudpickle names a module below ``pyspark`` that needs no other part of PySpark. A normal import would begin
+    with
+    ``pyspark`` itself. Where PySpark is Spark's archive of sources, compiling it takes a further second.
     """
 
-    def find_class(self, module_name: str, global_name: str) -> Any:  # noqa: ANN401 - whatever has that name
+    def find_class(self, module_name: str, global_name: str) -> Any:  # noqa: ANN401 - any object of that name
         if module_name == CLOUDPICKLE and (module := _import_cloudpickle()) is not None:
             return getattr(module, global_name)
         return super().find_class(module_name, global_name)
 
 
 def _import_cloudpickle() -> ModuleType | None:
-    """Return the module of that name, imported without the packages above it; None if that cannot be.
+    """Return the cloudpickle module, imported without its parent packages; None if that is impossible.
 
-    It is the one module for everybody: whoever imports PySpark later gets it as a part of that, with what it knows of the
-    classes that it has made. It is imported with the first handler of the process, so nobody imports PySpark meanwhile.
+    The module is entered in ``sys.modules``, so a later import of PySpark shares it, with the classes it has made. It is
+    imported
+    with the first handler of the process, while no other thread imports PySpark.
     """
     if CLOUDPICKLE not in sys.modules and "pyspark" not in sys.modules:
         spec = find_spec("pyspark")
@@ -313,5 +315,5 @@ def _import_cloudpickle() -> ModuleType | None:
         if spec is not None and spec.loader is not None:
             module = module_from_spec(spec)
             spec.loader.exec_module(module)
-            sys.modules[CLOUDPICKLE] = module  # now, as there may be too little memory for it
+            sys.modules[CLOUDPICKLE] = module  # now, because loading the handler may exhaust the memory
     return sys.modules.get(CLOUDPICKLE)

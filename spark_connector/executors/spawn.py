@@ -1,7 +1,7 @@
-"""Start the agent of an executor, from a Spark task: exactly one, whoever else tries at the same time.
+"""Start the agent of an executor from a Spark task: exactly one, even with concurrent attempts.
 
-Theory of operation. An executor is known by ``SPARK_LOCAL_DIRS``, which Spark gives to every Python worker and which is another
-directory for each executor process. From it follows the *agent's directory*, below the temporary directory of the machine::
+Theory of operation. ``SPARK_LOCAL_DIRS`` identifies an executor: Spark gives it to every Python worker, and each executor
+process has another directory. From it follows the *agent's directory*, below the temporary directory of the machine::
 
     iris-<uid>/<16 hex digits>/lock         locked by the agent for as long as it lives
                                spawn.lock   locked by the task that starts one
@@ -9,12 +9,13 @@ directory for each executor process. From it follows the *agent's directory*, be
                                control      Unix socket where tasks tell it what to serve
                                socket       Unix socket for tasks that use its node
 
-The kernel drops a lock however its holder dies, so *locked* is *alive*. Who starts an agent holds the second lock, sees that
-the first one is free, and waits until the agent can be talked to. An agent that ends removes its directory while it still
-holds the lock; so whoever has locked a file looks whether that file is still the one at the path, and begins again if not.
+The kernel releases a lock with any death of its holder, so *locked* means *alive*. A task that starts an agent holds the second
+lock, checks that the first is free, and waits until the agent accepts connections. An agent removes its directory while it
+still holds the lock. So after locking a file, a process checks that this file is still at the path, and otherwise retries.
 
-Where Spark's Python daemon is :mod:`.daemon`, an agent is started ahead, by nobody's order. It holds the second lock itself
-until it can be talked to, so tasks wait for it, and the first one adopts it.
+Where :mod:`.daemon` is Spark's Python daemon, an agent is started early, without an order. It holds the second lock itself
+until
+it accepts connections, so tasks wait for it, and the first task adopts it.
 """
 
 from __future__ import annotations
@@ -64,16 +65,16 @@ __all__ = [
     "tell",
 ]
 
-#: How long a task tries to get an agent. One starts in a second; on a machine with a dozen executors that all start, in ten.
+#: How long a task tries to get an agent. Starting one takes a second; on a machine where a dozen executors start, ten.
 ENSURE_TIMEOUT_S = 60.0
-#: How often it looks again meanwhile.
+#: Interval of checks meanwhile.
 LOOK_INTERVAL_S = 0.02
-#: How long an agent may take to serve a cluster: it starts a node, and imports whatever the handler needs.
+#: How long an agent may take to serve a cluster: it starts a node, and imports the modules of the handler.
 SERVE_TIMEOUT_S = 60.0
 #: The largest answer of an agent: a few names and numbers, or the text of an error.
 ANSWER_BYTES_MAX = 1 << 20
 LOG_NAME = "iris-agent.log"
-#: Of the id of an agent: enough that none comes twice.
+#: Bytes of an agent's id: enough to be unique.
 AGENT_ID_BYTES = 16
 
 #: The executor of local mode, which is the driver's own process.
@@ -85,29 +86,29 @@ class ExecutorProcess:
     """The process of an executor: a Java virtual machine."""
 
     id: str
-    """Of the executor, as Spark calls it; ``driver`` in local mode."""
+    """The id of the executor in Spark; ``driver`` in local mode."""
     pid: int
-    """Of the process."""
+    """The process id."""
     started: int
-    """When it started, as the kernel counts: a pid alone may be another process tomorrow."""
+    """Start time of the process in kernel ticks, because a pid may be reused."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """The order to start, which an agent reads from a pipe; or finds out, if it was started ahead."""
+    """The instructions for an agent, read from a pipe, or found by an agent that was started early."""
 
     directory: Path
-    """Its directory."""
+    """The directory of the agent."""
     executor: ExecutorProcess
     """The executor of the agent."""
     agent: str
-    """Its id."""
+    """The id of the agent."""
     key: bytes | None = field(repr=False)
-    """The key under which it takes orders. None until a task adopts an agent that was started ahead."""
+    """The key for orders. None until a task adopts an agent that was started early."""
 
 
 def new_agent_id() -> str:
-    """Return an id for an agent: 32 hexadecimal digits."""
+    """Return a new agent id: 32 hexadecimal digits."""
     return os.urandom(AGENT_ID_BYTES).hex()
 
 
@@ -115,10 +116,10 @@ def new_agent_id() -> str:
 
 
 def find_executor() -> ExecutorProcess:
-    """Return the executor that this Python worker belongs to: the nearest Java above it.
+    """Return the executor of this Python worker: the nearest Java process above it.
 
     Raises:
-        AgentFailed: There is none, or this is no Linux.
+        AgentFailed: No such process exists, or this system is not Linux.
     """
     pid = os.getpid()
     try:
@@ -134,19 +135,19 @@ def find_executor() -> ExecutorProcess:
 
 
 def started_at(pid: int) -> int:
-    """Return when a process started, in ticks since the machine did.
+    """Return the start time of a process, in ticks since the boot of the machine.
 
     Raises:
-        OSError: It has ended.
+        OSError: The process has ended.
     """
     return int(_stat(pid)[19])
 
 
 def is_zombie(pid: int) -> bool:
-    """Tell whether a process has ended, and nobody has taken note.
+    """Tell whether a process has ended, without being waited for.
 
     Raises:
-        OSError: It is gone.
+        OSError: The process is gone.
     """
     return _stat(pid)[0] in ("Z", "X")
 
@@ -156,7 +157,7 @@ def _parent(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields behind the name, which may have blanks and parentheses itself; see proc(5)."""
+    """Return the fields after the name, which may itself have blanks and parentheses; see proc(5)."""
     return Path(f"/proc/{pid}/stat").read_bytes().decode(errors="replace").rpartition(")")[2].split()
 
 
@@ -164,21 +165,21 @@ def _stat(pid: int) -> list[str]:
 
 
 def ensure_agent(token: bytes, order: Order, early: int | None = None) -> dict[str, Any]:
-    """See that this executor has an agent, and that it serves what an order says. Call it in a task, as often as you like.
+    """Ensure that this executor has an agent that serves the cluster of an order. Call it in a task, any number of times.
 
     Args:
-        token: Of the application.
-        order: What is to be served.
+        token: The token of the application.
+        order: The order.
         early: The pid of a child of this process that may become the agent; see :func:`spark_connector.daemon.start_early`.
 
     Returns:
-        What the agent says of itself: ``executor``, ``pid``, ``jvm``, ``node``, ``generation``; and whether it was ``spawned``.
+        The agent's description: ``executor``, ``pid``, ``jvm``, ``node``, ``generation``; and whether it was ``spawned``.
 
     Raises:
-        AgentFailed: It cannot be started, or cannot serve that.
-        AgentNotTrusted: Something else than the agent answers at its socket.
-        ConfigurationError: The directory of the agent cannot be made.
-        PathNotPrivate: It is not this user's alone.
+        AgentFailed: The agent cannot be started, or cannot serve the cluster.
+        AgentNotTrusted: Another process answers at the agent's socket.
+        ConfigurationError: The directory of the agent cannot be created.
+        PathNotPrivate: Other users have access to the directory.
     """
     path = agent_directory()
     deadline = time.monotonic() + ENSURE_TIMEOUT_S
@@ -186,7 +187,7 @@ def ensure_agent(token: bytes, order: Order, early: int | None = None) -> dict[s
     while True:
         if early is not None and (status := _status_of(early)) is not None:
             early, spawned = None, status == 0
-        if early is None:  # else it is about to take the place: who starts another one now only makes both slower
+        if early is None:  # otherwise that child is about to be the agent, and starting another would slow both down
             is_there, answer = _ask(path, token, order)
             if answer is not None:
                 if "error" in answer:
@@ -200,7 +201,7 @@ def ensure_agent(token: bytes, order: Order, early: int | None = None) -> dict[s
 
 
 def _ask(path: Path, token: bytes, order: Order) -> tuple[bool, dict[str, Any] | None]:
-    """Give an order to the agent, if there is one; return whether there is, and its answer. None if it has just ended."""
+    """Send an order to the agent, if one exists; return whether it exists, and its answer. None if it has just ended."""
     try:
         with PrivateDirectory.open_both(path) as directory:
             if directory.has(INFO_NAME) and is_alive(directory):
@@ -211,16 +212,16 @@ def _ask(path: Path, token: bytes, order: Order) -> tuple[bool, dict[str, Any] |
 
 
 def _status_of(child: int) -> int | None:
-    """Return the status with which a child has ended; None if it has not."""
+    """Return the exit status of a child; None if the child is running."""
     try:
         pid, status = os.waitpid(child, os.WNOHANG)
-    except ChildProcessError:  # somebody has asked before
+    except ChildProcessError:  # already waited for
         return NOT_NEEDED
     return os.waitstatus_to_exitcode(status) if pid else None
 
 
 def _maybe_spawn(path: Path, token: bytes, deadline: float) -> bool:
-    """Start an agent unless there is one, or somebody else is starting it; wait until it is there."""
+    """Start an agent and wait until it accepts connections, unless one exists or another process is starting one."""
     reserved = reserve(path)
     if reserved is None:
         return False
@@ -232,7 +233,7 @@ def _maybe_spawn(path: Path, token: bytes, deadline: float) -> bool:
         while not directory.has(INFO_NAME):
             was_seen, is_seen = is_seen, is_alive(directory)
             if (was_seen and not is_seen) or time.monotonic() > deadline:
-                return False  # it has ended at once: its log says why
+                return False  # it has ended at once: its log has the reason
             time.sleep(LOOK_INTERVAL_S)
         return True
     finally:
@@ -241,7 +242,7 @@ def _maybe_spawn(path: Path, token: bytes, deadline: float) -> bool:
 
 
 def _spawn(launch: Launch) -> None:
-    """Start the process of an agent, which is nobody's child and in no group of Spark's, so that it survives Python workers."""
+    """Start the process of an agent without a parent and outside Spark's process groups, so that it survives Python workers."""
     with _open_log(launch.executor) as log:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "spark_connector.executors.agent"],
@@ -260,19 +261,19 @@ def _spawn(launch: Launch) -> None:
 
 
 def agent_environment(executor: ExecutorProcess) -> dict[str, str]:
-    """Return the variables that tell handlers whose agent they run in."""
+    """Return the environment variables that name an agent's executor to handlers."""
     return {"SPARK_EXECUTOR_ID": executor.id, "SPARK_EXECUTOR_PID": str(executor.pid)}
 
 
 def redirect_to_log(executor: ExecutorProcess) -> None:
-    """Let this process print to the log of agents."""
+    """Redirect the output of this process to the log of agents."""
     with _open_log(executor) as log:
         os.dup2(log, 1)
         os.dup2(log, 2)
 
 
 def _log_directory(executor: ExecutorProcess) -> Path:
-    """Return where the log is: beside those of the executor; in local mode, where that is the user's, with Spark's."""
+    """Return the directory of the log: that of the executor's logs; in local mode, where that is the user's, Spark's own."""
     return Path(os.environ["SPARK_LOCAL_DIRS"].split(",")[0]) if executor.id == LOCAL_ID else Path.cwd()
 
 
@@ -292,12 +293,12 @@ def _open_log(executor: ExecutorProcess) -> Iterator[int]:
 
 
 def tell(directory: PrivateDirectory, token: bytes, order: Order) -> dict[str, Any] | None:
-    """Give an agent an order; return its answer, or None if it has just ended, or has just been adopted by another task.
+    """Send an order to an agent; return its answer, or None if it has just ended or was just adopted by another task.
 
     Raises:
-        AgentFailed: It does not answer.
-        AgentNotTrusted: Something else answers. It was told nothing.
-        PathNotPrivate: The birth key of the agent is not this user's alone.
+        AgentFailed: The agent does not answer.
+        AgentNotTrusted: Another process answers. It was told nothing.
+        PathNotPrivate: Other users have access to the birth key of the agent.
     """
     path = directory.path / CONTROL_NAME
     try:
@@ -333,7 +334,7 @@ def _read_line(lines: IO[bytes]) -> bytes:
     """Return a line of an agent.
 
     Raises:
-        EOFError: It has ended.
+        EOFError: The agent has ended.
     """
     line = lines.readline(ANSWER_BYTES_MAX)
     if not line:
@@ -346,13 +347,13 @@ def _send(control: socket.socket, sealed: bytes) -> None:
 
 
 def run_ensure(content: bytes, early: int | None = None) -> dict[str, Any]:
-    """Do what the driver's task is for. Everything that can fail is in the result, for no Spark job should fail by this.
+    """Run the driver's task. The result includes every failure, because no Spark job should fail by it.
 
     Args:
         content: A pickled tuple: the token, and the order.
         early: For :func:`ensure_agent`.
     """
-    token, order = pickle.loads(content)  # noqa: S301 - from the driver, inside a function of its
+    token, order = pickle.loads(content)  # noqa: S301 - sent by the driver, inside a function of the driver
     try:
         sweep(agent_directory().parent)
         return ensure_agent(token, order, early)

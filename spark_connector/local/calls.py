@@ -1,4 +1,4 @@
-"""One call to the agent of an executor, from when it is asked until it is answered."""
+"""One call to an executor's agent, from its beginning to its answer."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Call:
     """One call, and the thread that waits for it.
 
     Attributes:
-        number: Its number.
+        number: The number of the call on its connection.
         is_done: Whether it has ended, with a frame or an error.
-        header: Of the frame that answers it.
-        payload: Likewise.
-        error: Why there is none.
+        header: The header of the answer's frame.
+        payload: The payload of the answer's frame.
+        error: The error of a call without an answer.
         size: The size of its payload.
-        is_passed_over: Whether it was done when it was taken from those that may lead, so that it need not pass that on.
+        is_passed_over: Whether it was done when it was removed from the followers, so that it need not promote another one.
     """
 
     __slots__ = ("_woken", "error", "header", "is_done", "is_passed_over", "number", "payload", "size")
@@ -49,27 +49,27 @@ class Call:
         self._woken.acquire()
 
     def finish(self, header: bytes, payload: bytes, error: Exception | None) -> None:
-        """End it with a frame or an error, and wake its thread."""
+        """End the call with a frame or an error, and wake its thread."""
         self.header, self.payload, self.error = header, payload, error
         self.is_done = True
         self.wake()
 
     def wake(self) -> None:
-        """Wake the thread that waits: it is done, or should look for the lead."""
+        """Wake the waiting thread, because the call is done or the lead is free."""
         try:
             self._woken.release()
         except RuntimeError:
-            pass  # woken already, and has not looked yet
+            pass  # woken already, and not running yet
 
     def sleep(self, seconds: float) -> None:
-        """Wait until it is woken, or the time is over."""
+        """Wait until the call is woken, or the time has passed."""
         self._woken.acquire(timeout=seconds)
 
     def answer(self) -> tuple[Reply, bytes]:
-        """Return what has come, and its payload.
+        """Return the reply and its payload.
 
         Raises:
-            IrisError: It has failed.
+            IrisError: The call has failed.
         """
         if self.error is not None:
             raise self.error
@@ -85,9 +85,9 @@ class FutureCall(Call):
     """A call whose outcome goes into a future.
 
     Args:
-        number: Its number.
-        handle_finished: Given the call when it is done, in whatever thread reads then.
-        read: Makes the result of the payload; None if it is that.
+        number: The number of the call.
+        handle_finished: Called with the finished call, in the thread that reads at the time.
+        read: Makes the result from the payload; None if the payload is the result.
 
     Attributes:
         future: The future.
@@ -104,20 +104,20 @@ class FutureCall(Call):
         self._handle_finished = handle_finished
 
     def finish(self, header: bytes, payload: bytes, error: Exception | None) -> None:
-        """See :class:`Call`."""
+        """End the call; see :class:`Call`."""
         super().finish(header, payload, error)
         self._handle_finished(self)
 
-    def result(self) -> Any:  # noqa: ANN401 - whatever the payload says
-        """Return what the future is to have.
+    def result(self) -> Any:  # noqa: ANN401 - of any type
+        """Return the result for the future.
 
         Raises:
-            IrisError: It has failed, or the payload does not fit.
+            IrisError: The call has failed, or the payload cannot be decoded.
         """
         _reply, payload = self.answer()
         return payload if self._read is None else self._read(payload)
 
 
 def lost_if_closed(error: Exception, path: Path) -> Exception:
-    """Return what a task is told: that the agent's node was closed means that the agent ends."""
+    """Return the error for a task: if the agent's node was closed, the agent is ending."""
     return AgentLost(str(path), "its node is being closed") if isinstance(error, NodeClosed) else error

@@ -1,4 +1,4 @@
-"""The Iris node of a Spark executor, as the tasks beside it use it: :func:`local_agent`."""
+"""The Iris node of a Spark executor, as used by the tasks of the executor: :func:`local_agent`."""
 
 from __future__ import annotations
 
@@ -62,44 +62,46 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalAgent", "local_agent"]
 
-#: How long a task waits for an agent that is not there yet, or was lost: longer than Spark takes to start one.
+#: How long a task waits for an agent that has not started or was lost: longer than Spark takes to start one.
 TIMEOUT_S = 10.0
 
 Result = TypeVar("Result")
 
 
 def local_agent(*, timeout: float = TIMEOUT_S) -> LocalAgent:
-    """Return the Iris node of the executor that runs this task: that of the agent of an :class:`ExecutorCluster`.
+    """Return the Iris node of the executor that runs this task: the node of its agent, started by an :class:`ExecutorCluster`.
 
-    Every task of the executor uses the same node, so a task that asks needs neither a secret nor seeds, and no time to join the
-    network. All tasks that run in one process share one connection, and so does whoever calls this again.
+    All tasks of the executor use the same node, so a task needs no secret, no seeds, and no time to join the network. All tasks
+    and calls in one process share one connection.
 
     Args:
-        timeout: How many seconds to wait for an agent that has not started yet, now and when it was lost.
+        timeout: Seconds to wait for an agent that has not started yet, now and after a loss of the agent.
 
     Raises:
-        AgentUnavailable: There is none, or it is of another release.
-        ConfigurationError: This is no Spark task, or ``timeout`` is no time.
+        AgentUnavailable: There is no agent, or it is of another release.
+        ConfigurationError: This process is not a Spark task, or ``timeout`` is not a positive and finite number.
     """
     check_time("timeout", timeout)
     return connected(_socket_path(), timeout)
 
 
 class LocalAgent(Connected):
-    """The node of this executor, as :func:`local_agent` returns it. All methods may be called from every thread.
+    """The node of this executor, as returned by :func:`local_agent`. All methods are thread-safe.
 
-    They are those of :class:`iris_py.sync.Node`, with the same arguments and errors, but for these: a task serves no cluster
-    (``join``), opens no tunnel, and subscribes without a callback. Each waits until it is done, so none is for a thread in
-    which an event loop runs, but :meth:`request_future`. Besides the errors of the node there are two. :exc:`AgentLost` is
-    raised by what was under way when the agent ended; the next call waits for its successor. :exc:`AgentUnavailable` says that
-    none came.
+    The methods are those of :class:`iris_py.sync.Node`, with the same arguments and errors, with these exceptions: a task
+    serves no
+    cluster (``join``), opens no tunnel, and subscribes without a callback. Methods block until they are done, so do not call
+    them
+    in a thread with a running event loop; only :meth:`request_future` returns at once. There are two further errors.
+    :exc:`AgentLost` is raised by calls in progress when the agent ends; the next call waits for a new agent.
+    :exc:`AgentUnavailable` is raised if none came.
 
-    What was forked from a process begins afresh: it has a connection of its own, and no subscription, survey or future of the
-    other one.
+    A forked process starts afresh, with a connection of its own, and without the subscriptions, surveys and futures of its
+    parent.
     """
 
     def __init__(self, path: Path, timeout: float = TIMEOUT_S) -> None:
-        """Prepare to use the agent with a socket; for :func:`local_agent`, which finds it. Connects when it is first used."""
+        """Prepare to use the agent at a socket found by :func:`local_agent`. The first use connects."""
         self._path = path
         self._timeout = timeout
         self._lock = threading.Lock()
@@ -121,12 +123,12 @@ class LocalAgent(Connected):
 
     @property
     def id(self) -> str:
-        """The id of its node: 32 hexadecimal digits."""
+        """The id of the node: 32 hexadecimal digits."""
         return self._welcome().id
 
     @property
     def name(self) -> str:
-        """The name of its node, a label for people; empty if it tells none."""
+        """The label of the node; empty if it has none."""
         return self._welcome().name
 
     @property
@@ -136,7 +138,7 @@ class LocalAgent(Connected):
 
     @property
     def zone(self) -> str:
-        """Where its node says it is."""
+        """The zone of the node."""
         return self._welcome().zone
 
     @property
@@ -146,40 +148,40 @@ class LocalAgent(Connected):
 
     @property
     def max_message_bytes(self) -> int:
-        """The largest payload that it sends."""
+        """The largest payload that the node sends."""
         return self._welcome().max_message_bytes
 
     def nodes(self) -> tuple[Member, ...]:
-        """Return every node of the network that this one knows, itself first. See :meth:`iris_py.Node.nodes`."""
+        """Return every node of the network known to this one, itself first. See :meth:`iris_py.Node.nodes`."""
         return tuple(Member(**each) for each in self._value(frames.Nodes(), GRACE_S))
 
     @property
     def network_size(self) -> int:
-        """About how many nodes the network has. See :attr:`iris_py.Node.network_size`."""
+        """The estimated number of nodes in the network. See :attr:`iris_py.Node.network_size`."""
         return int(self._value(frames.Surroundings(), GRACE_S)[0])
 
     def unreached_seeds(self) -> dict[str, str]:
-        """Return the seeds where no node of the network answers. See :meth:`iris_py.Node.unreached_seeds`."""
+        """Return the seeds at which no node of the network answers. See :meth:`iris_py.Node.unreached_seeds`."""
         return dict(self._value(frames.Surroundings(), GRACE_S)[1])
 
     def statistics(self) -> Statistics:
-        """Return what the node has done since it started, for whatever task. See :meth:`iris_py.Node.statistics`."""
+        """Return the node's statistics since its start, over all tasks. See :meth:`iris_py.Node.statistics`."""
         return msgspec.convert(self._value(frames.Statistics(), GRACE_S), Statistics)
 
     def recent_events(self, since: int = 0) -> tuple[EventRecord, ...]:
-        """Return the events of the node after that of a number. See :meth:`iris_py.Node.recent_events`."""
+        """Return the events of the node after an event's number. See :meth:`iris_py.Node.recent_events`."""
         return tuple(msgspec.convert(self._value(frames.RecentEvents(since), GRACE_S), list[EventRecord]))
 
     def health(self, cluster: str | None = None) -> Health:
-        """Return whether the node is to be given work, and if not, why. See :meth:`iris_py.Node.health`."""
+        """Return whether the node is ready for work, or the reasons why not. See :meth:`iris_py.Node.health`."""
         return msgspec.convert(self._value(frames.AskHealth(cluster), GRACE_S), Health)
 
     def clouds(self, *, timeout: float = SURVEY_TIMEOUT_S) -> tuple[Cloud, ...]:
-        """Ask the gateways which other clouds they know, and have a way to. See :meth:`iris_py.Node.clouds`."""
+        """Return the other clouds known to the gateways, with their reachability. See :meth:`iris_py.Node.clouds`."""
         return tuple(Cloud(**each) for each in self._value(frames.Clouds(timeout), _limit(timeout)))
 
     def members(self, cluster: str) -> LocalMembers:
-        """Return the live view of a cluster's members; call its ``wait`` until the first view has surely arrived.
+        """Return the live membership view of a cluster; ``wait`` waits until the first view has arrived.
 
         Raises:
             ConfigurationError: The name is wrong.
@@ -190,7 +192,7 @@ class LocalAgent(Connected):
             return tuple(Member(**each) for each in found)
 
         members = LocalMembers(cluster, look)
-        len(members)  # this raises if the name is wrong, and begins to watch the cluster if it is not
+        len(members)  # this raises if the name is wrong, and otherwise begins to watch the cluster
         return members
 
     # -- clusters
@@ -235,10 +237,11 @@ class LocalAgent(Connected):
         seal: SealLike | None = None,
         codec: AnyCodec | None = None,
     ) -> Any:
-        """Ask one member of a cluster, and return its reply. See :meth:`iris_py.Node.request`.
+        """Send a request to one member of a cluster, and return its reply. See :meth:`iris_py.Node.request`.
 
-        To wait for a lost agent counts as a part of the time. Payloads are encoded and decoded in this process. An error of
-        decoding does not know the member.
+        Waiting for a lost agent counts towards ``timeout``. Payloads are encoded and decoded in this process, so a decoding
+        error does
+        not name the member.
         """
         command = frames.Request(
             cluster,
@@ -302,13 +305,14 @@ class LocalAgent(Connected):
         seal: SealLike | None = None,
         codec: AnyCodec | None = None,
     ) -> Future[Any]:
-        """Ask as :meth:`request` does, without waiting for the reply, so that many requests are under way at once.
+        """Send a request as :meth:`request` does, without waiting for the reply, so that many requests can be in flight.
 
-        It waits while as many are under way as the agent takes from one process, 1,024. To wait for a single future
-        costs more time than :meth:`request`, as another thread reads its reply.
+        It blocks while the process has as many requests in flight as the agent accepts, 1,024. Waiting for a single future
+        costs more
+        time than :meth:`request`, because another thread reads its reply.
 
         Returns:
-            A future of the reply. To cancel it cancels the request. It holds every error of the node; those of sending, such
+            A future of the reply; cancelling it cancels the request. It holds every error of the node. Errors of sending, such
             as :exc:`MessageTooLarge`, are raised here.
         """
         command = frames.Request(
@@ -357,7 +361,7 @@ class LocalAgent(Connected):
         headers: Mapping[str, HeaderValue] | None = None,
         codec: AnyCodec | None = None,
     ) -> int:
-        """Send a message to every member of a cluster; return to how many. See :meth:`iris_py.Node.broadcast`."""
+        """Send a message to every member of a cluster; return the number of members. See :meth:`iris_py.Node.broadcast`."""
         content, _read = _coded(codec, payload, cluster)
         return _count(self._call(frames.Broadcast(cluster, _plain(headers)), content, None)[0])
 
@@ -398,10 +402,12 @@ class LocalAgent(Connected):
         seal: SealLike | None = None,
         codec: AnyCodec | None = None,
     ) -> LocalSurvey[Any]:
-        """Ask every member of a cluster; what has come in time is the result. See :meth:`iris_py.Node.survey`."""
+        """Send a request to every member of a cluster and collect the replies until the timeout. See
+        :meth:`iris_py.Node.survey`.
+        """
         command = frames.Survey(cluster, timeout, stop_after, _plain(headers), _plain_seal(seal))
         payload, read = _coded(codec, payload, cluster)
-        header, content = _header(command), bytes(_content(payload))  # it is asked later
+        header, content = _header(command), bytes(_content(payload))  # sent later
         limit_s = _limit(timeout)
 
         def begin() -> tuple[Connection, int]:
@@ -549,7 +555,7 @@ class LocalAgent(Connected):
         queue_bytes: int = SUBSCRIPTION_QUEUE_BYTES,
         codec: AnyCodec | None = None,
     ) -> LocalSubscription[Any]:
-        """Subscribe to topics. The queue, and what its policy does, are the agent's. See :meth:`iris_py.Node.subscribe`."""
+        """Subscribe to topics. The agent has the queue and applies its policy. See :meth:`iris_py.Node.subscribe`."""
         _refuse_event_loops()
         coded = None if codec is None else as_codec(codec)
         header = _header(frames.Subscribe(pattern, policy, queue_messages, queue_bytes))
@@ -561,7 +567,7 @@ class LocalAgent(Connected):
     # -- the end
 
     def close(self) -> None:
-        """End the connection: what is under way is cancelled, subscriptions end. Another call makes another one."""
+        """Close the connection: calls in progress are cancelled and subscriptions end. A later call connects again."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close("this process has closed the connection")
@@ -576,7 +582,7 @@ class LocalAgent(Connected):
             connection.disown()
 
     def _connect(self, timeout: object = None) -> Connection:
-        """Return the connection; makes one if there is none, or it has ended."""
+        """Return the connection; make a new one if there is none or it has ended."""
         connection = self._connection
         if connection is not None and not connection.is_over:
             return connection
@@ -592,7 +598,7 @@ class LocalAgent(Connected):
             self._lock.release()
 
     def _with_connection(self, use: Callable[[Connection], Result], timeout: object, content: bytes | memoryview) -> Result:
-        """Use a connection; a second one, if the first had ended before that."""
+        """Use a connection, or a second one if the first had ended before sending."""
         for _ in range(2):
             connection = self._connect(timeout)
             limit = connection.welcome.max_message_bytes
@@ -611,7 +617,7 @@ class LocalAgent(Connected):
         header, content, limit_s = _header(command), _content(payload), _limit(timeout)
         return self._with_connection(lambda connection: connection.call(header, content, limit_s), timeout, content)
 
-    def _value(self, command: Command, timeout: float | None) -> Any:  # noqa: ANN401 - whatever the command asks for
+    def _value(self, command: Command, timeout: float | None) -> Any:  # noqa: ANN401 - the value depends on the command
         reply, _payload = self._call(command, b"", timeout)
         assert isinstance(reply, Returned)
         return reply.value
@@ -620,7 +626,7 @@ class LocalAgent(Connected):
         return self._look().welcome
 
     def _look(self) -> Connection:
-        """Return the connection, or another one if its agent has ended meanwhile, which calls find out by themselves."""
+        """Return the connection, or a new one if the agent has ended meanwhile. Calls notice the end by themselves."""
         connection = self._connection
         if connection is not None:
             connection.look()
@@ -635,10 +641,10 @@ _all: weakref.WeakSet[LocalAgent] = weakref.WeakSet()
 
 
 def connected(path: Path, timeout: float) -> LocalAgent:
-    """Return the agent with a socket, connected; the same one at each call.
+    """Return the connected agent at a socket, the same object at each call.
 
     Raises:
-        AgentUnavailable: There is none.
+        AgentUnavailable: There is no agent.
         ConfigurationError: The timeout is wrong.
     """
     if not _is_time(timeout):
@@ -653,7 +659,7 @@ def connected(path: Path, timeout: float) -> LocalAgent:
 
 
 def _handle_fork() -> None:
-    """This is the child of a fork: what the parent has is the parent's, and its threads are not here."""
+    """Reset the state in the child of a fork: connections belong to the parent, and its threads do not exist here."""
     global _lock
     _lock = threading.Lock()
     for agent in list(_all):
@@ -665,10 +671,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def _socket_path() -> Path:
-    """Return where the agent of this executor has its socket.
+    """Return the path of the socket of this executor's agent.
 
     Raises:
-        ConfigurationError: This is no Spark task.
+        ConfigurationError: This process is not a Spark task.
     """
     pyspark = sys.modules.get("pyspark")
     if pyspark is None or pyspark.TaskContext.get() is None:
@@ -688,7 +694,7 @@ def _is_time(timeout: object) -> TypeGuard[float]:
 
 
 def _limit(timeout: object) -> float | None:
-    """Return how long the answer to a call of such a timeout is waited for. That of a wrong one comes at once."""
+    """Return how long to wait for the answer to a call; no limit for an invalid timeout, whose error comes at once."""
     return timeout + GRACE_S if _is_time(timeout) else None
 
 
@@ -714,10 +720,10 @@ def _header(command: Command) -> bytes:
 
 
 def _content(payload: object) -> bytes | memoryview:
-    """Return a payload such that its length is its size; it is not copied.
+    """Return a payload whose length is its size in bytes, without a copy.
 
     Raises:
-        TypeError: It is not bytes-like.
+        TypeError: The payload is not bytes-like.
     """
     if isinstance(payload, bytes):
         return payload
@@ -728,16 +734,16 @@ def _content(payload: object) -> bytes | memoryview:
 
 
 def _coded(codec: AnyCodec | None, payload: Any, cluster: str) -> tuple[Any, Callable[..., Any] | None]:  # noqa: ANN401 - of whatever type
-    """Return what is sent to a cluster, and what reads its replies; None if these are bytes.
+    """Return the encoded payload, and the function that decodes replies; None if replies are bytes.
 
     Raises:
-        EncodeError: The payload is none of the codec.
+        EncodeError: The codec cannot encode the payload.
     """
     if codec is None:
         return payload, None
     coded = as_codec(codec)
 
-    def read(reply: bytes, member: str = "") -> Any:  # noqa: ANN401 - whatever it says
+    def read(reply: bytes, member: str = "") -> Any:  # noqa: ANN401 - as the codec decodes
         return decode(coded.decode_reply, reply, cluster=cluster, member=member)
 
     return encode(coded.encode_request, payload, cluster=cluster), read
@@ -749,7 +755,7 @@ def _count(reply: Reply) -> int:
 
 
 def _refuse_event_loops() -> None:
-    """Raise if an event loop runs in this thread, as :mod:`iris_py.sync` does: to wait here would stop it."""
+    """Raise if an event loop runs in this thread, as :mod:`iris_py.sync` does, because waiting would block the loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

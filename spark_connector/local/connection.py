@@ -1,18 +1,18 @@
 """The task's end of the socket to the agent of its executor, shared by all threads of the process.
 
-Theory of operation. *Who waits, reads* (leader and followers). A thread that has sent a call and finds nobody reading becomes
-the leader: it reads frames and hands each to the call that it answers, until its own has been answered; then it leaves the lead
-to one of the threads that wait. So a thread that is alone sends and reads itself, which takes no change of threads, and many
-threads need one reader at a time. Nobody waits for what ``submit`` returns, so a thread of its own takes the lead while there
-are such futures; it also ends them, as what is called then is the user's, and must hold up no reading.
+Theory of operation. *Leader and followers*: a waiting thread reads. A thread that has sent a call while no thread reads becomes
+the leader: it reads frames and passes each to its call, until its own call is answered; then it passes the lead to a waiting
+thread. So a lone thread sends and reads itself, without switching threads, and many threads need only one reader at a time. No
+thread waits for the futures of ``submit``, so a separate thread takes the lead while futures are pending. It also completes
+them, because their callbacks are the user's and must not delay reading.
 
-Whoever writes holds the lock of writing, and reads too when the socket takes nothing more: the agent stops reading while its
-answers are not read, and each would wait for the other.
+A writing thread holds the write lock, and also reads when the socket accepts no more data: the agent stops reading while its
+answers are not read, so otherwise each side would wait for the other.
 
-A frame that was cut off by an error or an interrupt, in either direction, leaves nothing that could be understood after it, so
-that ends the connection. What is under way fails then, and the next call makes another connection.
+After a frame cut off by an error or an interrupt, in either direction, no later byte can be understood. So this ends the
+connection: calls in progress fail, and the next call connects again.
 
-The beginning of a connection to the agent of an executor: it is found, and both sides say who they are.
+:func:`connect` opens a connection: it finds the agent and exchanges hellos.
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ if TYPE_CHECKING:
 
 __all__ = ["READ_BYTES", "Connection", "NotSent", "connect"]
 
-#: How often somebody who waits for an agent looks for it (seconds).
+#: Interval at which a task looks for an agent that has not started (seconds).
 POLL_S = 0.05
-#: What is read at once: as much as a Unix socket holds.
+#: Bytes read at once: the buffer of a Unix socket.
 READ_BYTES = 256 * 1024
 
-#: What an agent may be that is not there yet, or no more.
+#: Errors of an agent that has not started yet, or has ended.
 _NOT_THERE = (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, BrokenPipeError)
 
 
 def connect(path: Path, reader: FrameReader, timeout_s: float) -> tuple[socket.socket, Welcome]:
-    """Connect, and exchange hellos; waits for an agent that is not there yet.
+    """Connect and exchange hellos; wait for an agent that has not started yet.
 
     Args:
-        path: The socket. Its directory and the one above that are to be this user's alone.
-        reader: Takes what comes after the hellos.
+        path: The socket. Its directory and the parent directory must belong to this user alone.
+        reader: Receives the bytes after the hellos.
         timeout_s: How long to wait.
 
     Raises:
-        AgentUnavailable: There is no agent, it is none for this program, or its place is not this user's alone.
+        AgentUnavailable: There is no agent, its protocol differs, or other users have access to its directory.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -138,7 +138,7 @@ def _receive(connection: socket.socket) -> bytes:
     return data
 
 
-#: How often a thread that reads or writes looks whether its time is over (seconds).
+#: Interval at which a reading or writing thread checks its deadline (seconds).
 TICK_S = 1.0
 
 _TICK = struct.pack("ll", int(TICK_S), 0)  # a timeval: see socket(7)
@@ -146,22 +146,22 @@ _CANCEL: Final = header_of(Cancel())
 
 
 class NotSent(Exception):
-    """The connection had ended before a call was sent; the agent surely knows nothing of it."""
+    """The connection had ended before a call was sent, so the agent has not received it."""
 
 
 class Connection:
     """A connection to the agent.
 
     Args:
-        path: Its socket.
-        timeout_s: How long to wait for an agent that is not there yet.
+        path: The socket of the agent.
+        timeout_s: How long to wait for an agent that has not started yet.
 
     Attributes:
-        welcome: What the agent says of its node.
-        late: How many answers came that nobody waited for any more.
+        welcome: The agent's description of its node.
+        late: Number of answers that came after their call was abandoned.
 
     Raises:
-        AgentUnavailable: There is no agent, or it is none for this program.
+        AgentUnavailable: There is no agent, or its protocol differs.
     """
 
     def __init__(self, path: Path, timeout_s: float) -> None:
@@ -172,28 +172,28 @@ class Connection:
         self._pending: dict[int, Call] = {}
         self._numbers = itertools.count(1)
         self._pending_bytes = 0
-        self._counting = threading.Lock()  # of these
-        self._crowd: dict[int, Call] = {}  # what waits until there is room
+        self._counting = threading.Lock()  # for ``_pending_bytes``
+        self._crowd: dict[int, Call] = {}  # calls that wait for room
         self._writing = threading.Lock()
-        self._unsent: deque[bytes] = deque()  # what waits for the lock of writing, and nobody for it
+        self._unsent: deque[bytes] = deque()  # frames that wait for the write lock, without a waiting thread
         self._leading = threading.Lock()
         self._followers: dict[int, Call] = {}
         self._futures: dict[int, FutureCall] = {}
         self._finished: deque[FutureCall] = deque()
         self._pump_call: Call | None = None
         self._socket, self.welcome = connect(path, self._reader, timeout_s)
-        # The socket blocks, with a limit for reading that the kernel keeps; Python's own would ask before each call, and would
-        # wait in those that are not to wait.
+        # The socket blocks, with a receive timeout in the kernel. Python's own timeout would poll before each call, and would
+        # also wait in non-blocking calls.
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TICK)
 
     @property
     def is_over(self) -> bool:
-        """Whether it is known to have ended; see :meth:`look`."""
+        """Whether the connection is known to have ended; see :meth:`look`."""
         return self._is_over
 
     def look(self) -> None:
-        """Take notice of an end that nobody waits to hear of, as nothing is under way. Does not wait."""
+        """Detect the end of an idle connection, on which no thread reads. Does not wait."""
         if not self._is_over and self._leading.acquire(blocking=False):
             try:
                 self._read(time.monotonic())
@@ -201,23 +201,23 @@ class Connection:
                 self._stop_leading()
 
     def call(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> tuple[Reply, bytes]:
-        """Ask, and wait for the answer; returns it with its payload.
+        """Send a call and wait for the answer; return it with its payload.
 
         Args:
-            header: What is asked.
-            payload: What goes with it.
-            timeout_s: How long the agent may take for it; None: for ever.
+            header: The header of the call.
+            payload: The payload of the call.
+            timeout_s: How long the agent may take for it; None for no limit.
 
         Raises:
             AgentLost: The agent ended, or took longer.
-            AgentUnavailable: It did all the time as much for this process as it does at once.
+            AgentUnavailable: The agent had the maximum number of calls of this process during the whole time.
             NotSent: The connection had ended.
-            IrisError: What the agent says has happened.
+            IrisError: The agent reports an error.
         """
         return self._ask(header, payload, timeout_s).answer()
 
     def open(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> int:
-        """Ask for a stream as :meth:`call` does; returns its number."""
+        """Open a stream as :meth:`call` does; return its number."""
         call = self._ask(header, payload, timeout_s)
         call.answer()
         return call.number
@@ -229,16 +229,16 @@ class Connection:
         timeout_s: float | None,
         read: Callable[[bytes], Any] | None = None,
     ) -> Future[Any]:
-        """Ask, and do not wait; returns the future of the payload of the answer. To cancel that cancels the call.
+        """Send a call without waiting for the answer; return the future of its payload. Cancelling the future cancels the call.
 
         Args:
             header: As for :meth:`call`.
-            payload: Likewise.
-            timeout_s: How long to wait until there is room for another call.
-            read: Makes the result of the payload of the answer; None if it is that.
+            payload: As for :meth:`call`.
+            timeout_s: How long to wait for room for another call.
+            read: Makes the result from the answer's payload; None if the payload is the result.
 
         Raises:
-            AgentUnavailable: There was none.
+            AgentUnavailable: There was no room.
             NotSent: The connection had ended.
         """
         call = FutureCall(next(self._numbers), self._finish_future, read)
@@ -253,20 +253,20 @@ class Connection:
         return call.future
 
     def cancel(self, number: int) -> None:
-        """Tell the agent that nobody wants a call or a stream any more.
+        """Tell the agent that a call or a stream is no longer wanted.
 
-        It waits for no lock, for this may be the garbage collector, in whatever thread.
+        This waits for no lock, because the garbage collector may call it in any thread.
         """
         self._unsent.append(encode_frame(number, _CANCEL, 0))
         if self._writing.acquire(blocking=False):
             self._stop_writing()
 
     def close(self, reason: str) -> None:
-        """End the connection: what is under way fails."""
+        """End the connection; calls in progress fail."""
         self._end(reason)
 
     def disown(self) -> None:
-        """In the child of a fork: let go of the socket, which is the parent's."""
+        """Close the socket in the child of a fork; the connection belongs to the parent."""
         self._is_over = True
         self._socket.close()
 
@@ -287,14 +287,14 @@ class Connection:
         return call
 
     def _forget(self, call: Call) -> None:
-        """Nobody waits for a call any more."""
+        """Remove a call that no thread waits for."""
         self._futures.pop(call.number, None)
         if self._pending.pop(call.number, None) is not None:
             if not self._is_over:
                 self.cancel(call.number)
             self._make_room(call)
         if self._followers.pop(call.number, None) is None:
-            self._promote()  # it may have been told to lead, and does not
+            self._promote()  # the call may have been told to lead, and will not
 
     # -- writing
 
@@ -302,16 +302,16 @@ class Connection:
         call.size = len(payload)
         while not self._try_send(call, header, payload):
             self._crowd[call.number] = call
-            if self._is_full(call.size) and not self._is_over:  # once more: room may have been made before this
+            if self._is_full(call.size) and not self._is_over:  # check again, because room may have been made meanwhile
                 call.sleep(_tick(deadline))
             self._crowd.pop(call.number, None)
             if deadline is not None and time.monotonic() >= deadline:
-                self._call_in()  # another one, if it was this one's turn
+                self._call_in()  # wake another call, if this one was chosen
                 what = f"{len(self._pending)} calls of this process were under way at it all the time, and it takes no more"
                 raise AgentUnavailable(str(self.path), what)
 
     def _try_send(self, call: Call, header: bytes, payload: bytes | memoryview) -> bool:
-        """Send a call; returns whether there was room for it."""
+        """Send a call; return whether there was room for it."""
         try:
             with self._writing:
                 if self._is_over:
@@ -325,7 +325,7 @@ class Connection:
                 self._write_unsent()
                 return True
         except OSError:
-            self._pending.pop(call.number, None)  # before it fails with the others: this one was not sent
+            self._pending.pop(call.number, None)  # before the other calls fail: this one was not sent
             self._end("it ended the connection")
             raise NotSent from None
         except NotSent:
@@ -338,14 +338,14 @@ class Connection:
             self._after_writing()
 
     def _is_full(self, size: int) -> bool:
-        """Tell whether the agent has so much to do for this process that it takes no call of such a size."""
+        """Tell whether the agent accepts no further call of this size from this process."""
         pending, welcome = len(self._pending), self.welcome
         if not pending:
             return False
         return pending >= welcome.in_flight_max or self._pending_bytes + size > welcome.in_flight_bytes_max
 
     def _make_room(self, call: Call) -> None:
-        """A call has ended; the next one may begin."""
+        """Release the room of a finished call, and wake the next waiting call."""
         if call.size:
             with self._counting:
                 self._pending_bytes -= call.size
@@ -360,7 +360,7 @@ class Connection:
         call.wake()
 
     def _write(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Write all of it. Whoever writes holds the lock of writing."""
+        """Write all parts. The caller holds the write lock."""
         views: list[bytes | memoryview] = [part for part in parts if part]
         while True:
             try:
@@ -398,7 +398,7 @@ class Connection:
                 self._end("it ended the connection")
 
     def _stop_writing(self) -> None:
-        """Write what waits, and release the lock of writing."""
+        """Write the waiting frames, and release the write lock."""
         try:
             self._write_unsent()
         finally:
@@ -406,7 +406,7 @@ class Connection:
         self._after_writing()
 
     def _after_writing(self) -> None:
-        """Look again after the lock of writing was released: something may have been left for whoever held it."""
+        """Check again after releasing the write lock, because a frame may have been left for its holder."""
         if self._is_over:
             self._dispose()
         elif self._unsent and self._writing.acquire(blocking=False):
@@ -415,7 +415,7 @@ class Connection:
     # -- reading
 
     def _wait(self, call: Call, deadline: float | None) -> None:
-        """Wait until a call is done or its time is over."""
+        """Wait until a call is done or its deadline has passed."""
         is_follower = False
         while not call.is_done:
             if self._leading.acquire(blocking=False):
@@ -429,15 +429,15 @@ class Connection:
             if not is_follower or call.number not in self._followers:
                 is_follower, call.is_passed_over = True, False
                 self._followers[call.number] = call
-                continue  # once more: the leader may have looked for a successor before this
+                continue  # try again, because the leader may have looked for a successor meanwhile
             call.sleep(_tick(deadline))
             if deadline is not None and time.monotonic() >= deadline:
                 break
         if is_follower and self._followers.pop(call.number, None) is None and not call.is_passed_over:
-            self._promote()  # it was told to lead, and needs not any more
+            self._promote()  # it was told to lead, and no longer needs to
 
     def _read(self, deadline: float | None = None) -> None:
-        """Read once, for at most a tick, and hand out what has come. Whoever reads has the lead."""
+        """Read once, for at most a tick, and pass on the frames. The caller has the lead."""
         if self._is_over or (deadline is not None and not self._is_readable(deadline)):
             return
         try:
@@ -454,7 +454,7 @@ class Connection:
                     call.is_passed_over = self._followers.pop(number, None) is not None
                     call.finish(header, payload, None)
         except BlockingIOError:
-            pass  # the tick is over
+            pass  # the tick has passed
         except OSError as exc:
             self._end(f"the connection broke: {exc.strerror}")
         except MalformedFrame as exc:
@@ -464,7 +464,7 @@ class Connection:
             raise
 
     def _is_readable(self, deadline: float) -> bool:
-        """Wait for something to read, if there is less time than a tick."""
+        """Wait for data, if the deadline is nearer than a tick."""
         left_s = deadline - time.monotonic()
         if left_s >= TICK_S:
             return True
@@ -479,7 +479,7 @@ class Connection:
         self._promote()
 
     def _promote(self) -> None:
-        """Let one of those that wait look for the lead."""
+        """Wake one waiting thread to take the lead."""
         try:
             _number, call = self._followers.popitem()
         except KeyError:
@@ -500,7 +500,7 @@ class Connection:
         self._after_writing()
 
     def _pump(self, own: Call) -> None:
-        """Read while there are futures, and end those that have finished."""
+        """Read while futures are pending, and complete the finished ones."""
         is_follower = False
         while not self._is_over or self._futures:
             while self._finished:
@@ -543,14 +543,14 @@ class Connection:
     # -- the end
 
     def _end(self, reason: str) -> None:
-        """End it: fail what is under way, and wake everybody."""
+        """End the connection: fail the pending calls and wake all threads."""
         if self._is_over:
             return
         self._is_over = True
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # the other side was first
+            pass  # the agent closed first
         while self._pending:
             try:
                 _number, call = self._pending.popitem()
@@ -564,7 +564,7 @@ class Connection:
         self._dispose()
 
     def _dispose(self) -> None:
-        """Close the socket when nobody uses it any more; its number may soon be that of another file."""
+        """Close the socket when no thread uses it, because its number may soon belong to another file."""
         if self._leading.acquire(blocking=False):
             if self._writing.acquire(blocking=False):
                 self._socket.close()

@@ -1,6 +1,6 @@
-"""The frames between an executor's agent and the tasks beside it, and the messages in them (docs/design.md 14).
+"""The frames between an executor's agent and the executor's tasks, and the messages in them (docs/design.md 14).
 
-A frame is ``PREFIX``, a header of msgpack that says what it is, and a payload as it is. There is no input or output here.
+A frame is ``PREFIX``, a msgpack header with the message, and a raw payload. This module does no input or output.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ __all__ = [
     "reply_decoder",
 ]
 
-#: Each side begins with these bytes and the version that it speaks.
+#: Each side begins with these bytes and its protocol version.
 MAGIC: Final = b"iris-nod"
-#: Of everything below. It grows with each change, for who has another one understands nothing of it.
+#: The protocol version. Increment it with every change: both sides must have the same version.
 VERSION: Final = 5
 HELLO: Final = struct.Struct(">8sB")
 
 #: number of the call, bytes of the header, bytes of the payload
 PREFIX: Final = struct.Struct(">QII")
 
-#: The largest header that a task sends. What can be large in it are the headers of a message, 4 KiB, and the key of a request.
+#: The largest header of a task. Its large parts are the headers of a message, 4 KiB, and the key of a request.
 HEADER_BYTES_MAX: Final = 64 * 1024
-#: The largest header that an agent sends: a survey of the largest cluster that a directory holds names 100,000 members.
+#: The largest header of an agent: a survey of the largest cluster in a directory names 100,000 members.
 REPLY_HEADER_BYTES_MAX: Final = 64 * 1024 * 1024
-#: How much of a stream one frame takes along, in messages and in bytes of payload; the last message may go beyond it. One
-#: frame for every message would cost a change of processes for each; much more would wait outside the bounds of the queue.
+#: Messages and payload bytes of a stream in one frame; the last message may exceed the limit. Too small: a frame per message
+#: costs a process switch each; too large: many messages wait outside the bounds of the queue.
 TAKEN_MESSAGES_MAX: Final = 256
 TAKEN_BYTES_MAX: Final = 1024 * 1024
-#: The largest payload that an agent sends: such a part of a stream, with a message of the largest size that any node may send.
+#: The largest payload of an agent: a part of a stream, with one message of the maximum size.
 REPLY_PAYLOAD_BYTES_MAX: Final = TAKEN_BYTES_MAX + 64 * 1024 * 1024
 
 #: The longest text of an error, as for errors between nodes.
@@ -83,14 +83,14 @@ Frame: TypeAlias = tuple[int, bytes, bytes]
 
 
 class MalformedFrame(Exception):
-    """A frame that is none, or too large; nothing after it can be understood."""
+    """A frame that is malformed or too large; the bytes after it cannot be understood."""
 
 
-# -- what a task sends. What the user has given is Any: it is for the node to refuse, with its own errors.
+# -- messages of a task. The user's arguments are Any: the node checks them and raises its own errors.
 
 
 class Request(msgspec.Struct, array_like=True, tag=1):
-    """Ask one member; the payload is the request."""
+    """Request to one member; the payload is the request."""
 
     cluster: Any
     timeout: Any
@@ -102,21 +102,21 @@ class Request(msgspec.Struct, array_like=True, tag=1):
     on_full: Any = "wait"
     retry_failed: Any = False
     seal: tuple[str, str | None] | None = None
-    """The secret as text, and the name; the socket is open to the user of both processes alone."""
+    """The secret as text, and the name. Only the user of both processes can open the socket."""
     retry: Any = None
     """The fields of an :class:`iris_py.Retry`."""
     wait_for_members: Any = None
 
 
 class Broadcast(msgspec.Struct, array_like=True, tag=2):
-    """Tell all members; the payload is the message."""
+    """Broadcast to all members; the payload is the message."""
 
     cluster: Any
     headers: Any
 
 
 class Publish(msgspec.Struct, array_like=True, tag=3):
-    """Tell all subscribers; the payload is the message."""
+    """Publish to all subscribers; the payload is the message."""
 
     topic: Any
     headers: Any
@@ -124,14 +124,14 @@ class Publish(msgspec.Struct, array_like=True, tag=3):
 
 
 class Survey(msgspec.Struct, array_like=True, tag=4):
-    """Ask all members; the payload is the question. The call becomes a stream of replies."""
+    """Survey of all members; the payload is the question. The call becomes a stream of replies."""
 
     cluster: Any
     timeout: Any
     stop_after: Any
     headers: Any
     seal: tuple[str, str | None] | None = None
-    """As of :class:`Request`."""
+    """As in :class:`Request`."""
 
 
 class Subscribe(msgspec.Struct, array_like=True, tag=5):
@@ -144,7 +144,7 @@ class Subscribe(msgspec.Struct, array_like=True, tag=5):
 
 
 class Take(msgspec.Struct, array_like=True, tag=6):
-    """Take what a stream has, or wait for the first of it; None: for ever."""
+    """Take the waiting items of a stream, or wait for the first; a timeout of None waits forever."""
 
     stream: int
     timeout: float | None
@@ -157,48 +157,48 @@ class Close(msgspec.Struct, array_like=True, tag=7):
 
 
 class Look(msgspec.Struct, array_like=True, tag=8):
-    """See how a stream is, and take nothing."""
+    """Return the state of a stream without taking items."""
 
     stream: int
 
 
 class Members(msgspec.Struct, array_like=True, tag=9):
-    """See who is in a cluster."""
+    """Return the members of a cluster."""
 
     cluster: Any
     waits: bool
 
 
 class Nodes(msgspec.Struct, array_like=True, tag=10):
-    """See which nodes the agent knows."""
+    """Return the nodes known to the agent."""
 
 
 class Statistics(msgspec.Struct, array_like=True, tag=11):
-    """See what the node of the agent has done."""
+    """Return the statistics of the agent's node."""
 
 
 class Cancel(msgspec.Struct, array_like=True, tag=12):
-    """Nobody waits any more for the call of this number. There is no answer."""
+    """Cancel the call of this number. Has no answer."""
 
 
 class Surroundings(msgspec.Struct, array_like=True, tag=13):
-    """See how large the network is, and which seeds do not answer."""
+    """Return the size of the network, and the seeds that do not answer."""
 
 
 class Clouds(msgspec.Struct, array_like=True, tag=14):
-    """See which other clouds the gateways know."""
+    """Return the other clouds known to the gateways."""
 
     timeout: Any
 
 
 class RecentEvents(msgspec.Struct, array_like=True, tag=15):
-    """See what has happened at the node of the agent."""
+    """Return the recent events of the agent's node."""
 
     since: Any
 
 
 class AskHealth(msgspec.Struct, array_like=True, tag=16):
-    """See whether the node of the agent is to be given work."""
+    """Return whether the agent's node is ready for work."""
 
     cluster: Any
 
@@ -223,17 +223,17 @@ Command: TypeAlias = (
 )
 
 
-# -- what an agent sends
+# -- messages of an agent
 
 
 class Returned(msgspec.Struct, array_like=True, tag=1):
-    """A call has ended well; the payload is the reply of a request."""
+    """The call has succeeded; the payload is the reply of a request."""
 
     value: Any = None
 
 
 class Failed(msgspec.Struct, array_like=True, tag=2):
-    """A call has failed."""
+    """The call has failed."""
 
     kind: str
     text: str
@@ -241,7 +241,7 @@ class Failed(msgspec.Struct, array_like=True, tag=2):
 
 
 class Delivered(msgspec.Struct, array_like=True):
-    """One message of a subscription, but for its payload."""
+    """One message of a subscription, without its payload."""
 
     source: str
     sequence: int
@@ -252,14 +252,14 @@ class Delivered(msgspec.Struct, array_like=True):
 
 
 class Taken(msgspec.Struct, array_like=True, tag=3):
-    """Part of a stream. Its payloads stand one after the other in that of the frame.
+    """Part of a stream. Its payloads are concatenated in the frame's payload.
 
     Attributes:
         sizes: The size of each payload.
-        messages: Of a subscription: what else there is to each.
-        members: Of a survey: who sent each.
-        is_over: Whether there will never be more.
-        answers: Of a survey: what became of everybody else.
+        messages: Of a subscription: the rest of each message.
+        members: Of a survey: the sender of each reply.
+        is_over: Whether the stream has ended.
+        answers: Of a survey: the outcomes of all other members.
     """
 
     sizes: list[int]
@@ -270,7 +270,7 @@ class Taken(msgspec.Struct, array_like=True, tag=3):
 
 
 class Welcome(msgspec.Struct, array_like=True, tag=4):
-    """The node of the agent, and how much this connection may ask at once; the first frame, of call 0."""
+    """The agent's node, and the limits of calls in flight on this connection; the first frame, with the number 0."""
 
     id: str
     name: str
@@ -290,42 +290,42 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 def header_of(message: Command | Reply) -> bytes:
-    """Return the header that says this.
+    """Return the encoded header of a message.
 
     Raises:
-        TypeError: The user has given something that is no value.
-        OverflowError: Or a number of more than 64 bits.
-        UnicodeEncodeError: Or text that is none.
+        TypeError: An argument of the user has a type that cannot be encoded.
+        OverflowError: A number has more than 64 bits.
+        UnicodeEncodeError: A text cannot be encoded.
     """
     return _encoder.encode(message)
 
 
 def encode_frame(number: int, header: bytes, payload_bytes: int) -> bytes:
-    """Return a frame up to its payload, which is sent after it without being copied."""
+    """Return a frame without its payload, which is sent after it without a copy."""
     return PREFIX.pack(number, len(header), payload_bytes) + header
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames, however it is chunked. Large payloads are copied once.
+    """Splits a stream of bytes into frames, independent of its chunks. Large payloads are copied once.
 
     Args:
-        header_bytes_max: The largest header that is accepted.
-        payload_bytes_max: The largest payload.
+        header_bytes_max: The largest header accepted.
+        payload_bytes_max: The largest payload accepted.
     """
 
     def __init__(self, header_bytes_max: int, payload_bytes_max: int) -> None:
         self._header_bytes_max = header_bytes_max
         self._payload_bytes_max = payload_bytes_max
-        self._rest = b""  # a frame that has begun, not yet with the whole header
-        self._begun: tuple[int, bytes] | None = None  # one whose payload is under way
+        self._rest = b""  # the beginning of a frame, without its whole header
+        self._begun: tuple[int, bytes] | None = None  # a frame with an incomplete payload
         self._chunks: list[bytes] = []
         self._missing = 0
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take bytes; return the frames that they complete, in order.
+        """Add bytes; return the frames that are now complete, in order.
 
         Raises:
-            MalformedFrame: They are not such.
+            MalformedFrame: The bytes are not frames.
         """
         frames: list[Frame] = []
         offset = 0
@@ -362,7 +362,7 @@ class FrameReader:
 # -- errors
 
 _PLAIN = (str, int, float, bool, type(None))
-#: What else a node raises about arguments.
+#: Further errors that a node raises for arguments.
 _BUILTINS: Final = {"TypeError": TypeError, "ValueError": ValueError}
 
 
@@ -383,11 +383,11 @@ def failed(error: Exception) -> Failed:
 
 
 def error_of(failure: Failed) -> Exception:
-    """Return the error that was described; an :exc:`~iris_py.IrisError` if it is of no known type."""
+    """Return the described error; an :exc:`~iris_py.IrisError` if its type is unknown."""
     if failure.kind in _BUILTINS:
         return _BUILTINS[failure.kind](failure.text)
     kind = _public(failure.kind) or IrisError
-    error = kind.__new__(kind)  # the text is there already: to make it again needs what it is made of
+    error = kind.__new__(kind)  # without the constructor, which would need the arguments of the text
     error.args = (failure.text,)
     vars(error).update(failure.attributes)
     if isinstance(error, NoMembers | NotConnected):
@@ -402,6 +402,6 @@ def _public(name: str) -> type[IrisError] | None:
     return kind if isinstance(kind, type) and issubclass(kind, IrisError) else None
 
 
-def _printable(value: Any) -> Any:  # noqa: ANN401 - what is no text stays as it is
-    """Return a text such that it can be sent, which that of an error need not be."""
+def _printable(value: Any) -> Any:  # noqa: ANN401 - values other than text stay unchanged
+    """Return a text that can be encoded, which the text of an error need not be."""
     return value[:TEXT_MAX].encode(errors="replace").decode() if isinstance(value, str) else value

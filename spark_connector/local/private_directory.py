@@ -1,12 +1,12 @@
-"""A directory that is its user's alone, held open from the time when that was checked.
+"""A directory of this user alone, held open from the time of the check.
 
-Theory of operation. A path in a directory that everybody may write, such as ``/tmp/iris-1000``, is whatever somebody has put
-there, and from one system call to the next it may be something else. So such a path is resolved once, and not through a
-symbolic link. The descriptor is asked for owner and mode. Whatever is done in the directory from then on goes through the
-descriptor: no later change of the path leads anywhere else, and nobody but the user can change what is inside.
+Theory of operation. A path in a directory that every user can write, such as ``/tmp/iris-1000``, may have been created by
+another user, and may change between two system calls. So the path is resolved once, without following a symbolic link, and the
+descriptor is checked for owner and mode. All later operations use the descriptor: a change of the path no longer matters, and
+only this user can change the contents.
 
-Unix sockets have no call that takes a descriptor, so their addresses name it: ``/proc/self/fd/<n>/<name>`` (see proc(5)). Such
-an address is short, too, however long the path is.
+Unix sockets have no call that takes a descriptor, so their addresses contain it: ``/proc/self/fd/<n>/<name>`` (see proc(5)).
+Such an address is also short, however long the path is.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
 
 __all__ = ["SOCKET_NAME", "PrivateDirectory"]
 
-#: The file in the directory of an agent at which tasks use its node.
+#: The socket in an agent's directory at which tasks use its node.
 SOCKET_NAME: Final = "socket"
 
-#: Errors of a path that leads to something else than what is wanted there.
+#: Errors of a path that leads to a file of another kind.
 _WRONG_KIND: Final = (errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EACCES, errno.EPERM)
 
 
 class PrivateDirectory:
-    """A directory that belongs to this user, and that nobody else can enter; see :meth:`open`.
+    """A directory that belongs to this user and that no other user can enter; see :meth:`open`.
 
     Attributes:
-        path: Where it was found; for people, as it may be another directory by now.
+        path: The path of the directory when it was opened; only for display, because another directory may have it by now.
     """
 
     def __init__(self, descriptor: int, path: Path, parent: int | None = None) -> None:
-        """Take a descriptor, which is closed with this.
+        """Take a descriptor, which :meth:`close` closes.
 
         Args:
-            descriptor: Of the directory.
-            path: What was opened.
-            parent: A descriptor of the directory above it, if that is private too; it is closed with this.
+            descriptor: The descriptor of the directory.
+            path: The path that was opened.
+            parent: A descriptor of the parent directory, if that is private too; :meth:`close` closes it.
 
         Raises:
-            PathNotPrivate: It belongs to somebody else, or others can enter it. Both descriptors are closed then.
+            PathNotPrivate: It belongs to another user, or other users can enter it. Both descriptors are closed then.
         """
         self.path = path
         self._descriptor = descriptor
@@ -65,31 +65,32 @@ class PrivateDirectory:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a directory, and see that it is this user's alone.
+        """Open a directory, and check that it belongs to this user alone.
 
         Raises:
-            FileNotFoundError: There is none.
-            PathNotPrivate: It belongs to somebody else, others can enter it, or it is no directory but maybe a link to one.
+            FileNotFoundError: The directory does not exist.
+            PathNotPrivate: It belongs to another user, other users can enter it, or it is not a directory, perhaps a link to
+                one.
         """
         return cls(_open(path, _directory_flags(), path), path)
 
     @classmethod
     def open_both(cls, path: Path) -> PrivateDirectory:
-        """Open a directory in a directory, both of which are to be this user's alone.
+        """Open a directory, and check that both it and its parent belong to this user alone.
 
         Raises:
-            FileNotFoundError: One of them is not there.
-            PathNotPrivate: One of them is not this user's alone.
+            FileNotFoundError: One of them does not exist.
+            PathNotPrivate: Other users have access to one of them.
         """
         with cls.open(path.parent) as parent:
             return parent.open_directory(path.name)
 
     @classmethod
     def make(cls, path: Path) -> Self:
-        """Open a directory as :meth:`open` does; make it if there is none.
+        """Open a directory as :meth:`open` does; create it if it does not exist.
 
         Raises:
-            OSError: It cannot be made.
+            OSError: It cannot be created.
             PathNotPrivate: As for :meth:`open`.
         """
         try:
@@ -103,7 +104,7 @@ class PrivateDirectory:
         return self._descriptor
 
     def close(self) -> None:
-        """Close the descriptor; harmless when it is closed."""
+        """Close the descriptor; harmless if repeated."""
         descriptors, self._descriptor, self._parent = (self._descriptor, self._parent), -1, None
         for descriptor in descriptors:
             if descriptor is not None and descriptor >= 0:
@@ -123,21 +124,21 @@ class PrivateDirectory:
     # -- directories in it
 
     def open_directory(self, name: str) -> PrivateDirectory:
-        """Open a directory in it.
+        """Open a subdirectory.
 
         Raises:
-            FileNotFoundError: There is none.
-            PathNotPrivate: It is not this user's alone.
+            FileNotFoundError: It does not exist.
+            PathNotPrivate: Other users have access to it.
         """
         descriptor = _open(name, _directory_flags(), self.path / name, directory=self._descriptor)
         return PrivateDirectory(descriptor, self.path / name, os.dup(self._descriptor))
 
     def make_directory(self, name: str) -> PrivateDirectory:
-        """Open a directory in it; make it if there is none.
+        """Open a subdirectory; create it if it does not exist.
 
         Raises:
-            FileNotFoundError: Somebody has removed it, or this one, at the same time.
-            PathNotPrivate: It is not this user's alone.
+            FileNotFoundError: Another process has removed it, or this directory, at the same time.
+            PathNotPrivate: Other users have access to it.
         """
         try:
             os.mkdir(name, 0o700, dir_fd=self._descriptor)
@@ -146,7 +147,7 @@ class PrivateDirectory:
         return self.open_directory(name)
 
     def remove(self) -> None:
-        """Remove this directory from the private one that it was opened in.
+        """Remove this directory from its private parent.
 
         Raises:
             OSError: It is not empty, or has been removed.
@@ -157,19 +158,19 @@ class PrivateDirectory:
     # -- files in it
 
     def names(self) -> list[str]:
-        """Return the names of everything in it."""
+        """Return the names of all entries."""
         return os.listdir(self._descriptor)
 
     def stat(self, name: str) -> os.stat_result:
-        """Return the status of what has a name; not of what that links to.
+        """Return the status of an entry, without following links.
 
         Raises:
-            FileNotFoundError: Nothing has it.
+            FileNotFoundError: The entry does not exist.
         """
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
     def has(self, name: str) -> bool:
-        """Tell whether there is something of a name."""
+        """Tell whether an entry exists."""
         try:
             self.stat(name)
         except FileNotFoundError:
@@ -177,19 +178,19 @@ class PrivateDirectory:
         return True
 
     def is_socket(self, name: str) -> bool:
-        """Tell whether there is a Unix socket of a name."""
+        """Tell whether an entry is a Unix socket."""
         return self.has(name) and stat.S_ISSOCK(self.stat(name).st_mode)
 
     def open_file(self, name: str, flags: int) -> int:
-        """Open a file of this user; return the descriptor. A file that is made has mode 0600.
+        """Open a file of this user; return the descriptor. A new file has mode 0600.
 
         Args:
-            name: Of the file.
-            flags: As for :func:`os.open`. Links are not followed, and no FIFO is waited for.
+            name: The name of the file.
+            flags: As for :func:`os.open`. Links are not followed, and opening a FIFO does not block.
 
         Raises:
-            FileNotFoundError: There is none, or the directory has been removed.
-            PathNotPrivate: It is no regular file, belongs to somebody else, can be written by others, or has a second name.
+            FileNotFoundError: The file does not exist, or the directory has been removed.
+            PathNotPrivate: It is not a regular file, belongs to another user, can be written by others, or has a second name.
         """
         path = self.path / name
         descriptor = _open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, path, directory=self._descriptor)
@@ -209,30 +210,30 @@ class PrivateDirectory:
         return descriptor
 
     def read(self, name: str, bytes_max: int) -> bytes:
-        """Return what a file of this user holds, or its first ``bytes_max`` bytes.
+        """Return the content of a file of this user, or its first ``bytes_max`` bytes.
 
         Raises:
-            FileNotFoundError: There is none.
+            FileNotFoundError: The file does not exist.
             PathNotPrivate: As for :meth:`open_file`.
         """
         with open(self.open_file(name, os.O_RDONLY), "rb") as file:
             return file.read(bytes_max)
 
     def write(self, name: str, content: bytes) -> None:
-        """Let a file hold something from one moment to the next; there is one under the name ``<name>.draft`` before.
+        """Replace the content of a file atomically, by way of a file ``<name>.draft``.
 
         Raises:
             OSError: It cannot be written.
             PathNotPrivate: As for :meth:`open_file`.
         """
         draft = f"{name}.draft"
-        self.unlink(draft)  # and not emptied: it might be another name of something else
+        self.unlink(draft)  # not truncated, because it could be a second name of another file
         with open(self.open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             file.write(content)
         os.rename(draft, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
     def unlink(self, name: str) -> None:
-        """Remove what has a name, if anything has; a link itself, and never what it leads to.
+        """Remove an entry if it exists; of a link only the link itself.
 
         Raises:
             OSError: It is a directory.
@@ -243,7 +244,7 @@ class PrivateDirectory:
             pass
 
     def address(self, name: str) -> str:
-        """Return the address of a Unix socket in it, for this process and as long as this is open."""
+        """Return the address of a Unix socket in this directory, valid in this process until :meth:`close`."""
         return f"/proc/self/fd/{self._descriptor}/{name}"
 
 
@@ -261,7 +262,7 @@ def _open(name: str | Path, flags: int, path: Path, directory: int | None = None
 
 
 def _explain(name: str | Path, flags: int, directory: int | None, exc: OSError) -> tuple[str, int | None]:
-    """Return what is wrong with a path that could not be opened, and whose it is; for people alone."""
+    """Return the reason why a path could not be opened, and its owner; only for display."""
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except OSError:

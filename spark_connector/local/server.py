@@ -1,16 +1,13 @@
 """The agent's side of :func:`spark_connector.local_agent`: tasks of the same executor use its node over a Unix socket.
 
-Theory of operation. Each process of tasks has one connection, on which it asks many things at once; each is a *call* with a
-number that the task has chosen, and an :class:`asyncio.Task` here. What has no single answer, a survey or a subscription, is a
-*stream*: it stays here, under the number of the call that opened it, with the bounds that it has in the node, and the task
-takes parts of it with further calls. So nothing is sent that nobody has asked for, and a slow reader is slow as it would be
-with a node of its own.
+Theory of operation. Each process of tasks has one connection with many concurrent *calls*. A call has a number chosen by the
+task, and is an :class:`asyncio.Task` here. A survey or a subscription has no single answer, so it becomes a *stream*: it stays
+here under the number of the call that opened it, with its usual bounds in the node, and the task takes parts of it with further
+calls. So the agent sends nothing unrequested, and a slow reader has the same effect as with a node of its own.
 
-A connection does a bounded amount of work at once. The task is told the bounds and keeps to them, so that there is always room
-for what ends work. Who sends more is not read from until there is room, and neither is who does not read its answers.
-When a connection ends, whatever still runs for it is cancelled, and its streams are closed.
-
-Subscriptions and surveys that the agent keeps for a task, which takes them in parts.
+Each connection has a bounded amount of work in progress. The task knows the bounds and keeps to them, so cancelling always has
+room. The agent stops reading from a task that exceeds the bounds, or that does not read its answers. At the end of a
+connection, its calls are cancelled and its streams closed.
 """
 
 from __future__ import annotations
@@ -60,15 +57,15 @@ class Stream(Protocol):
     """A subscription or a survey."""
 
     async def take(self, timeout: float | None) -> Part:
-        """Take what is there, or wait for the first of it; an empty part when the time has run out."""
+        """Take the waiting items, or wait for the first; return an empty part after the timeout."""
         ...
 
     def look(self) -> Taken | Returned:
-        """Tell how it is, and take nothing."""
+        """Return the state, without taking items."""
         ...
 
     async def close(self) -> Taken:
-        """End it."""
+        """End the stream."""
         ...
 
 
@@ -79,7 +76,7 @@ class SubscriptionStream:
         self._subscription = subscription
 
     async def take(self, timeout: float | None) -> Part:
-        """See :class:`Stream`."""
+        """Take messages; see :class:`Stream`."""
         subscription = self._subscription
         messages: list[Message] = []
         try:
@@ -100,38 +97,38 @@ class SubscriptionStream:
         return Taken([len(payload) for payload in payloads], messages=described), payloads
 
     def look(self) -> Returned:
-        """See :class:`Stream`."""
+        """Return the drops and the queue; see :class:`Stream`."""
         subscription = self._subscription
         return Returned([dict(subscription.dropped), subscription.queued_messages, subscription.queued_bytes])
 
     async def close(self) -> Taken:
-        """See :class:`Stream`."""
+        """End the subscription; see :class:`Stream`."""
         await self._subscription.close()
         return Taken([], is_over=True)
 
 
 class SurveyStream:
-    """A survey that the agent's node has begun.
+    """A survey of the agent's node.
 
     Args:
         survey: The survey.
-        ended: Called when there will be nothing more to take.
+        ended: Called when the survey has no further replies.
     """
 
     def __init__(self, survey: Survey, ended: Callable[[], object]) -> None:
         self._survey = survey
-        self._replies = aiter(survey)  # this asks
+        self._replies = aiter(survey)  # this sends the survey
         self._ended = ended
 
     async def take(self, timeout: float | None) -> Part:
-        """See :class:`Stream`. The survey has a time of its own."""
+        """Take replies; see :class:`Stream`. The survey has its own timeout instead."""
         replies: list[SurveyReply] = []
         try:
             replies.append(await anext(self._replies))
         except StopAsyncIteration:
             self._ended()
             return Taken([], is_over=True, answers=self._rest()), []
-        except Exception:  # nobody serves the cluster, for example
+        except Exception:  # a cluster without members, for example
             self._ended()
             raise
         size, waiting = len(replies[0].payload), len(self._survey.answers.replies)
@@ -143,33 +140,33 @@ class SurveyStream:
         return Taken([len(payload) for payload in payloads], members=[reply.member for reply in replies]), payloads
 
     def look(self) -> Taken:
-        """See :class:`Stream`."""
+        """Return the answers so far; see :class:`Stream`."""
         return Taken([], answers=self._rest())
 
     async def close(self) -> Taken:
-        """See :class:`Stream`."""
+        """Cancel the survey; see :class:`Stream`."""
         self._survey.cancel()
         return Taken([], is_over=True, answers=self._rest())
 
     def _rest(self) -> Answers:
-        """Return what became of everybody who is not among the replies, which go their own way."""
+        """Return the answers without the replies, which are sent separately."""
         return dataclasses.replace(self._survey.answers, replies=())
 
 
 logger = EventLogger("spark_connector")
 
-#: Processes of tasks that are connected at once. Spark has one for each slot, and some more for other kinds of functions; too
-#: small: tasks of a large executor are refused; too large: descriptors of the agent, which has 1,024 by default.
+#: Maximum number of connected processes. Spark has one for each slot, and some more for other kinds of functions. Too small:
+#: tasks of a large executor are refused; too large: the agent runs out of descriptors, 1,024 by default.
 CONNECTIONS_MAX = 512
-#: Calls of one connection that run at once, as many as a member lets wait. Each is a task of some KiB.
+#: Calls in progress on one connection, as many as a member queues. Each is a task of some KiB.
 IN_FLIGHT_MAX = 1024
-#: What their payloads may hold: four of the largest by default. One call is always let in, however large.
+#: Bytes of their payloads: four of the largest by default. One call is always accepted, of any size.
 IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
 #: Subscriptions and surveys of one connection. Each has a queue in the node.
 STREAMS_MAX = 64
-#: How long a process may take to say what it is. It takes none, so this ends what is no task.
+#: Timeout for the hello of a process. Tasks send it at once, so a slower process is not a task.
 HELLO_TIMEOUT_S = 10.0
-#: How long calls may take to end after they were cancelled when the agent ends.
+#: How long cancelled calls may take to end when the agent ends.
 CANCEL_TIMEOUT_S = 1.0
 
 _RETURNED: Final = header_of(Returned())
@@ -177,16 +174,15 @@ _RETURNED: Final = header_of(Returned())
 
 @asynccontextmanager
 async def serve(node: Node, directory: PrivateDirectory, name: str = SOCKET_NAME) -> AsyncIterator[NodeServer]:
-    """Let processes of this user use a node over a Unix socket, until the block is left. The socket is gone then.
+    """Let processes of this user use a node over a Unix socket inside the block. Its end removes the socket.
 
     Args:
         node: The node.
-        directory: Where the socket is to be; the caller keeps it open.
-        name: Of the socket. One that is there already belongs to nobody any more, and is replaced: that no other process serves
-            there is for the caller to know.
+        directory: The directory of the socket; the caller keeps it open.
+        name: The name of the socket. An existing socket is replaced; the caller ensures that no other process serves it.
 
     Raises:
-        ConfigurationError: There can be no socket.
+        ConfigurationError: The socket cannot be created.
     """
     listener = listen(directory, name, CONNECTIONS_MAX)
     created = directory.stat(name).st_ino
@@ -205,11 +201,11 @@ async def serve(node: Node, directory: PrivateDirectory, name: str = SOCKET_NAME
 
 
 class NodeServer:
-    """The node of an agent, as :func:`serve` serves it to processes beside it.
+    """The node of an agent, as :func:`serve` offers it to local processes.
 
     Attributes:
         node: The node.
-        refused: How many connections were refused, by reason: ``user``, ``full``, ``version``, ``malformed``, ``silent``.
+        refused: Number of refused connections, by reason: ``user``, ``full``, ``version``, ``malformed``, ``silent``.
     """
 
     def __init__(self, node: Node) -> None:
@@ -219,7 +215,7 @@ class NodeServer:
 
     @property
     def connections(self) -> int:
-        """How many processes are connected."""
+        """Number of connected processes."""
         return len(self._connections)
 
     async def _close(self) -> None:
@@ -235,9 +231,9 @@ class _Connection(asyncio.Protocol):
         self._node_server = node_server
         self._node = node_server.node
         self._loop = asyncio.get_running_loop()
-        self._hello: bytes | None = b""  # what has come of it; None when it has been said
+        self._hello: bytes | None = b""  # the beginning of the hello; None when complete
         self._reader = FrameReader(frames.HEADER_BYTES_MAX, self._node.max_message_bytes)
-        self._waiting: deque[tuple[int, Command, bytes]] = deque()  # calls that came and cannot begin yet
+        self._waiting: deque[tuple[int, Command, bytes]] = deque()  # received calls that wait for room
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._calls_bytes = 0
         self._streams: dict[int, Stream] = {}
@@ -285,7 +281,7 @@ class _Connection(asyncio.Protocol):
     # -- the end
 
     def close(self) -> list[asyncio.Task[Any]]:
-        """End it; returns what takes a moment to end."""
+        """End the connection; return the tasks that are still ending."""
         self._is_over = True
         self._node_server._connections.pop(self, None)
         if self._hello is not None and hasattr(self, "_silence"):
@@ -310,7 +306,7 @@ class _Connection(asyncio.Protocol):
     # -- the beginning
 
     def _is_same_user(self) -> bool:
-        """Ask the kernel whose process this is, before a byte is sent."""
+        """Check the user of the process, as the kernel reports it, before sending a byte."""
         try:
             check_peer(self._transport.get_extra_info("socket"))
         except ForeignPeer as exc:
@@ -324,7 +320,7 @@ class _Connection(asyncio.Protocol):
         return True
 
     def _receive_hello(self, data: bytes) -> bytes:
-        """Take the beginning of what a process says; returns what is left of the data."""
+        """Take the bytes of the hello; return the remaining data."""
         assert self._hello is not None
         self._hello += data
         if not frames.MAGIC.startswith(self._hello[: len(frames.MAGIC)]):
@@ -345,7 +341,7 @@ class _Connection(asyncio.Protocol):
             )
             self._refuse("version")
             return b""
-        if self._is_surplus:  # said only now: what is closed with something unread in it is broken at the other end
+        if self._is_surplus:  # only now, because closing a socket with unread data breaks the other end
             text = f"{CONNECTIONS_MAX} processes of this executor use its agent already, and it takes no more."
             self._send(0, header_of(Failed("IrisError", text, {})))
             self._flush()
@@ -371,7 +367,7 @@ class _Connection(asyncio.Protocol):
             self._waiting.append((number, command, payload))
 
     def _advance(self) -> None:
-        """Begin calls as far as there is room, and read as long as there is."""
+        """Begin calls while there is room, and stop reading while calls wait."""
         while self._waiting and not self._is_full():
             number, command, payload = self._waiting.popleft()
             if number in self._calls or number in self._streams:
@@ -401,7 +397,7 @@ class _Connection(asyncio.Protocol):
         task = self._calls.get(number)
         if task is not None:
             task.cancel()
-        elif number in self._streams:  # it was open when nobody waited for that any more
+        elif number in self._streams:  # the cancellation crossed with the answer
             self._end_stream(number)
         else:
             self._waiting = deque(call for call in self._waiting if call[0] != number)
@@ -419,7 +415,7 @@ class _Connection(asyncio.Protocol):
         else:
             self._send(number, header_of(answer))
 
-    # -- one method for each command: returns a reply, one with payloads, or the payload of a plain one
+    # -- one method for each command: returns a reply, a reply with payloads, or the payload of an empty reply
 
     async def _request(self, command: frames.Request, payload: bytes, number: int) -> bytes:
         return await self._node.request(
@@ -513,7 +509,7 @@ class _Connection(asyncio.Protocol):
             )
 
     def _end_stream(self, number: int) -> None:
-        """Close a stream for which nobody waits."""
+        """Close a stream without waiting for it."""
         ending: asyncio.Task[object] = self._loop.create_task(self._streams.pop(number).close())
         self._endings.add(ending)
         ending.add_done_callback(self._endings.discard)
@@ -524,7 +520,7 @@ class _Connection(asyncio.Protocol):
         if self._is_over:
             return
         if not self._out:
-            self._loop.call_soon(self._flush)  # what is answered in one turn leaves at once
+            self._loop.call_soon(self._flush)  # all answers of one turn leave together
         self._out.append(encode_frame(number, header, sum(map(len, payloads))))
         self._out += payloads
 
@@ -534,7 +530,7 @@ class _Connection(asyncio.Protocol):
             self._transport.writelines(out)
 
 
-def _retry(fields: Any) -> Any:  # noqa: ANN401 - what is none, the node refuses
+def _retry(fields: Any) -> Any:  # noqa: ANN401 - the node refuses any other value
     try:
         return Retry(**fields) if isinstance(fields, dict) else fields
     except TypeError as exc:

@@ -1,4 +1,4 @@
-"""Unix sockets in a private directory: before it sends anything, each side asks the kernel whose process the other side is."""
+"""Unix sockets in a private directory, with a check of the peer: the kernel reports the user of the other process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: see unix(7)
 
 
 class ForeignPeer(Exception):
-    """The process at the other end of a connection belongs to somebody else.
+    """The process at the other end of a connection belongs to another user.
 
     Attributes:
-        user: The number of that user.
+        user: The user id of that process.
     """
 
     def __init__(self, user: int) -> None:
@@ -33,20 +33,20 @@ class ForeignPeer(Exception):
 
 
 class Connected(Protocol):
-    """A connected Unix socket, or what an event loop shows of it."""
+    """A connected Unix socket, or an event loop's view of it."""
 
     def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
         """Return an option; see :meth:`socket.socket.getsockopt`."""
 
 
 def check_peer(connection: Connected) -> None:
-    """See that the process at the other end is one of this user. The modes of directory and socket say the same.
+    """Check that the process at the other end belongs to this user, in addition to the modes of directory and socket.
 
     Raises:
-        ForeignPeer: It is not.
+        ForeignPeer: It belongs to another user.
     """
     if not hasattr(socket, "SO_PEERCRED"):
-        return  # not Linux: the modes it is
+        return  # not Linux: only the modes protect the socket
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
     _pid, user, _group = _PEER_CREDENTIALS.unpack(credentials)
     if user != os.getuid():
@@ -54,16 +54,16 @@ def check_peer(connection: Connected) -> None:
 
 
 def connect(directory: PrivateDirectory, name: str, timeout_s: float) -> socket.socket:
-    """Connect to a socket of this user. Nothing has been sent when this returns.
+    """Connect to a socket of this user, without sending anything.
 
     Args:
-        directory: Where it is.
-        name: Of its file.
-        timeout_s: How long to wait for that, and the timeout of the connection.
+        directory: The directory of the socket.
+        name: The name of the socket.
+        timeout_s: How long to wait, and the timeout of the connection.
 
     Raises:
-        ForeignPeer: A process of somebody else listens there.
-        OSError: Nobody does.
+        ForeignPeer: A process of another user listens there.
+        OSError: No process listens there.
     """
     connection = socket.socket(socket.AF_UNIX)
     try:
@@ -77,21 +77,21 @@ def connect(directory: PrivateDirectory, name: str, timeout_s: float) -> socket.
 
 
 def listen(directory: PrivateDirectory, name: str, backlog: int) -> socket.socket:
-    """Make a socket for processes of this user, in the place of one that was left behind.
+    """Create a socket for processes of this user, replacing one that was left behind.
 
     Args:
-        directory: Where it is to be.
-        name: Of its file.
-        backlog: How many connections may wait.
+        directory: The directory of the socket.
+        name: The name of the socket.
+        backlog: Maximum number of waiting connections.
 
     Raises:
-        ConfigurationError: There can be no socket.
+        ConfigurationError: The socket cannot be created.
     """
     listener = socket.socket(socket.AF_UNIX)
     try:
         if directory.is_socket(name):
             directory.unlink(name)
-        os.fchmod(listener.fileno(), 0o600)  # before there is a file: at no moment it is open to others
+        os.fchmod(listener.fileno(), 0o600)  # before the file exists: other users can open it at no time
         listener.bind(directory.address(name))
         listener.listen(backlog)
     except OSError as exc:

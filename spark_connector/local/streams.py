@@ -32,27 +32,27 @@ __all__ = ["GRACE_S", "Connected", "LocalMembers", "LocalSubscription", "LocalSu
 
 logger = EventLogger("spark_connector")
 
-#: How much longer than a call may take its answer is waited for (seconds). Only an agent that stands still takes longer.
+#: How long to wait for an answer beyond the timeout of its call (seconds). Only a hung agent takes longer.
 GRACE_S = 5.0
-#: What a survey holds of replies that were not yet taken, as a node does. Replies beyond it are dropped and counted.
+#: Maximum bytes of replies held by a survey, as in a node. Further replies are dropped and counted.
 REPLIES_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Connected(Unpicklable):
-    """An object that uses the connection of this process to the agent."""
+    """An object that uses this process's connection to the agent."""
 
     _instead = "its connection belongs to this process. Call local_agent() in the task that uses it."
 
 
 class LocalMembers(Connected, Collection[Member]):
-    """The members of a cluster, live: each look asks the agent. As :class:`iris_py.sync.Members`."""
+    """The live members of a cluster: each access asks the agent. As :class:`iris_py.sync.Members`."""
 
     def __init__(self, cluster: str, look: Callable[[bool], tuple[Member, ...]]) -> None:
         self._cluster = cluster
         self._look = look
 
     def wait(self) -> tuple[Member, ...]:
-        """Wait until the first view has surely arrived; return the members."""
+        """Wait until the first membership view has arrived; return the members."""
         return self._look(True)
 
     def __iter__(self) -> Iterator[Member]:
@@ -65,7 +65,7 @@ class LocalMembers(Connected, Collection[Member]):
         return member in self._look(False)
 
     def __repr__(self) -> str:
-        return f"<Members of {self._cluster!r}>"  # not their number: to find it out asks
+        return f"<Members of {self._cluster!r}>"  # without their number, which would need a call
 
 
 class _Stream:
@@ -76,7 +76,7 @@ class _Stream:
         self._number = number
 
     def take(self, timeout: float | None, limit_s: float | None) -> tuple[Taken, list[bytes]]:
-        """Take what is there, or wait for the first of it."""
+        """Take the waiting items, or wait for the first."""
         taken, payload = self._ask(frames.Take(self._number, timeout), limit_s)
         assert isinstance(taken, Taken)
         if len(taken.sizes) == 1:
@@ -88,25 +88,25 @@ class _Stream:
         return taken, payloads
 
     def look(self) -> Taken | Returned:
-        """See how it is."""
+        """Return the state of the stream."""
         reply, _payload = self._ask(frames.Look(self._number), GRACE_S)
         assert isinstance(reply, Taken | Returned)
         return reply
 
     def close(self) -> Taken:
-        """End it."""
+        """End the stream."""
         reply, _payload = self._ask(frames.Close(self._number), GRACE_S)
         assert isinstance(reply, Taken)
         return reply
 
     def close_soon(self) -> None:
-        """End it, and wait for nothing."""
+        """End the stream without waiting."""
         if not self._connection.is_over:
             self._connection.cancel(self._number)
 
     @property
     def is_lost(self) -> bool:
-        """Whether it has ended with its connection."""
+        """Whether the stream has ended with its connection."""
         return self._connection.is_over
 
     def _ask(self, command: Command, limit_s: float | None) -> tuple[Reply, bytes]:
@@ -119,16 +119,18 @@ class _Stream:
 
 
 class LocalSubscription(Connected, Generic[Payload]):
-    """The messages of the topics that match a pattern, as :meth:`LocalAgent.subscribe` returns it.
+    """The messages of the topics that match a pattern, as returned by :meth:`LocalAgent.subscribe`.
 
-    As :class:`iris_py.sync.Subscription`: ``for message in subscription`` gives one message after the other, ``for batch in
-    subscription.batches()`` all that are there at once, and :meth:`take` the same without waiting for ever. The queue is that
-    of the agent, so what its policy does, it does whether or not the task looks. A loop takes up to 256 messages, or 1 MiB, out
-    of it at once. It ends with :meth:`close`, and raises :exc:`AgentLost` when the agent was lost.
+    As :class:`iris_py.sync.Subscription`: ``for message in subscription`` yields single messages, ``for batch in
+    subscription.batches()`` all waiting messages at once, and :meth:`take` does the same with a timeout. The queue is in the
+    agent,
+    which applies the overflow policy whether or not the task reads. A loop takes up to 256 messages, or 1 MiB, at a time. It
+    ends
+    with :meth:`close`, and raises :exc:`AgentLost` when the agent was lost.
 
     Attributes:
         pattern: The pattern, or the topic.
-        policy: What happens when more arrives than is taken.
+        policy: The overflow policy.
     """
 
     def __init__(
@@ -157,23 +159,23 @@ class LocalSubscription(Connected, Generic[Payload]):
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """How many messages were dropped, by reason. See :attr:`iris_py.Subscription.dropped`."""
+        """Number of dropped messages, by reason. See :attr:`iris_py.Subscription.dropped`."""
         dropped = self._look()[0]
         return {**dropped, UNDECODABLE: self._unread} if self._unread else dropped
 
     @property
     def undecodable(self) -> DecodeError | None:
-        """Say what did not fit the codec with the latest message left out. See :attr:`iris_py.Subscription.undecodable`."""
+        """Return the decoding error of the latest skipped message. See :attr:`iris_py.Subscription.undecodable`."""
         return self._undecodable
 
     @property
     def queued_messages(self) -> int:
-        """How many messages wait to be taken, there and here."""
+        """Number of messages that wait in the agent and here."""
         return self._look()[1] + len(self._taken)
 
     @property
     def queued_bytes(self) -> int:
-        """The size of their payloads; there, also of their headers."""
+        """The size of their payloads, in the agent including headers."""
         return self._look()[2] + sum(len(message.payload) for message in self._taken.copy())
 
     def __iter__(self) -> Self:
@@ -191,23 +193,23 @@ class LocalSubscription(Connected, Generic[Payload]):
                 return read
 
     def batches(self) -> Iterator[list[Message[Payload]]]:
-        """Take all that is there, at most 256 messages or 1 MiB, again and again; no batch is empty."""
+        """Yield all waiting messages, at most 256 or 1 MiB at a time; no batch is empty."""
         while self._taken or self._fill(None):
             batch = self._drain()
             if batch:
                 yield batch
 
     def take(self, *, timeout: float | None = None) -> list[Message[Payload]]:
-        """Take the messages that are there, at most 256 or 1 MiB, or wait for the first.
+        """Take the waiting messages, at most 256 or 1 MiB, or wait for the first.
 
         Args:
-            timeout: Seconds to wait at most; None to wait for ever.
+            timeout: Maximum seconds to wait; None for no limit.
 
         Returns:
-            The messages; none when the time ran out, or when the subscription was closed.
+            The messages; empty after the timeout, or if the subscription was closed.
 
         Raises:
-            SlowSubscriber: It was cut off, and what it held has been taken.
+            SlowSubscriber: The subscription was disconnected, and its queued messages have been taken.
             AgentLost: The agent was lost, and the subscription with it.
         """
         if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
@@ -218,11 +220,11 @@ class LocalSubscription(Connected, Generic[Payload]):
                 self._fill(None if ends_at == math.inf else max(0.0, ends_at - time.monotonic()))
             is_over = not self._taken
             batch = self._drain()
-            if batch or is_over:  # else nothing of it fits the codec
+            if batch or is_over:  # otherwise no message could be decoded
                 return batch
 
     def close(self) -> None:
-        """End it. What was not taken is dropped. Harmless if it was closed before."""
+        """End the subscription. Queued messages are dropped. Harmless if repeated."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -233,7 +235,7 @@ class LocalSubscription(Connected, Generic[Payload]):
             pass  # and the subscription with it
 
     def _look(self) -> tuple[dict[str, int], int, int]:
-        """Return what was dropped, and how many messages and bytes wait at the agent."""
+        """Return the drops, and the number of messages and bytes in the agent's queue."""
         reply = self._stream.look()
         if not isinstance(reply, Returned):
             return {}, 0, 0  # it was closed
@@ -241,7 +243,7 @@ class LocalSubscription(Connected, Generic[Payload]):
         return dropped, messages, size
 
     def _fill(self, timeout: float | None) -> bool:
-        """Take messages, or wait; returns False when there will never be one."""
+        """Take messages, or wait; return False at the end of the subscription."""
         if self._is_closed:
             return False
         taken, payloads = self._stream.take(timeout, None if timeout is None else timeout + GRACE_S)
@@ -254,14 +256,14 @@ class LocalSubscription(Connected, Generic[Payload]):
     def _drain(self) -> list[Message[Payload]]:
         batch: list[Message[Payload]] = []
         try:
-            while True:  # other threads may take from it too
+            while True:  # other threads may take messages, too
                 if (read := self._read(self._taken.popleft())) is not None:
                     batch.append(read)
         except IndexError:
             return batch
 
     def _read(self, message: Message[Any]) -> Message[Payload] | None:
-        """Return a message with what it says; None if that does not fit the codec, which is counted and told."""
+        """Return a message with its decoded value; None if decoding fails, which is counted and logged."""
         if self._codec is None:
             return message
         try:
@@ -270,7 +272,7 @@ class LocalSubscription(Connected, Generic[Payload]):
             with self._counting:
                 self._unread += 1
                 self._undecodable = exc
-                is_told = not self._unread & (self._unread - 1)  # the first, and ever more rarely
+                is_told = not self._unread & (self._unread - 1)  # the first, and then with doubling distance
             if is_told:
                 logger.warning(
                     "messages_undecodable",
@@ -285,15 +287,16 @@ class LocalSubscription(Connected, Generic[Payload]):
 
 
 class LocalSurvey(Connected, Generic[Payload]):
-    """One question to every member of a cluster, made by :meth:`LocalAgent.survey`. It is asked when it is first used.
+    """One survey of a cluster, made by :meth:`LocalAgent.survey` and sent on first use.
 
-    As :class:`iris_py.sync.Survey`: call :meth:`wait` for all answers, or loop over it to take each reply as it comes. To leave
-    the loop ends the survey.
+    As :class:`iris_py.sync.Survey`: call :meth:`wait` for all answers, or loop over it to take each reply as it comes. Leaving
+    the
+    loop ends the survey.
 
     Args:
-        begin: Asks.
+        begin: Sends the survey.
         limit_s: How long the agent may take for a part of it.
-        read: Makes of a reply, and the id of its member, what it says; None if it is bytes.
+        read: Decodes a reply, given also the id of its member; None for bytes.
     """
 
     def __init__(
@@ -303,13 +306,13 @@ class LocalSurvey(Connected, Generic[Payload]):
         read: Callable[[bytes, str], Payload] | None = None,
     ) -> None:
         self._read = read
-        self._failed: list[SurveyFailure] = []  # members whose replies do not fit
+        self._failed: list[SurveyFailure] = []  # members whose replies cannot be decoded
         self._begin = begin
         self._limit_s = limit_s
-        self._lock = threading.Lock()  # of whoever begins it or takes from it; to end it nobody needs that
+        self._lock = threading.Lock()  # held to begin or to take, but not to end
         self._stream: _Stream | None = None
         self._replies: deque[SurveyReply[Any]] = deque()
-        self._sizes: deque[int] = deque()  # of them, as they came
+        self._sizes: deque[int] = deque()  # sizes of the replies, in order
         self._replies_bytes = 0
         self._dropped = 0
         self._rest = Answers(
@@ -323,7 +326,7 @@ class LocalSurvey(Connected, Generic[Payload]):
 
     @property
     def answers(self) -> Answers[Payload]:
-        """The answers so far: the replies that no loop has taken, and what became of everybody else."""
+        """The answers so far: the replies not taken by a loop, and the outcomes of all other members."""
         if self._stream is not None and not self._is_over:
             reply = self._stream.look()
             if isinstance(reply, Taken) and reply.answers is not None:
@@ -331,11 +334,11 @@ class LocalSurvey(Connected, Generic[Payload]):
         return self._answers()
 
     def wait(self) -> Answers[Payload]:
-        """Wait until it has ended; return all that came.
+        """Wait until the survey has ended; return all answers.
 
         Raises:
-            NoMembers: Nobody serves that name.
-            RequestTimeout: Who serves it could not be found out in time. Members that do not answer raise nothing.
+            NoMembers: The cluster has no members.
+            RequestTimeout: The members could not be found out in time. Members that do not answer raise nothing.
             AgentLost: The agent ended.
         """
         with self._lock:
@@ -344,7 +347,9 @@ class LocalSurvey(Connected, Generic[Payload]):
             return self._answers()
 
     def cancel(self) -> None:
-        """End it: handlers that still work for it are cancelled, and what came so far is the result. Harmless if it ended."""
+        """End the survey: handlers at work for it are cancelled, and the replies so far are the result. Harmless if it has
+        ended.
+        """
         if not self._is_over and self._stream is not None:
             self._end(self._stream.close())
         self._is_over = True
@@ -366,7 +371,7 @@ class LocalSurvey(Connected, Generic[Payload]):
                 self._stream.close_soon()
 
     def _fill(self) -> None:
-        """Take replies, at least one, or the end."""
+        """Take at least one reply, or the end."""
         if self._stream is None:
             self._stream = _Stream(*self._begin())
         try:

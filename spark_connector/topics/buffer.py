@@ -1,7 +1,7 @@
-"""The messages of a topic in a streaming query: some wait for a micro-batch, others until their micro-batch is done.
+"""The messages of a topic in a streaming query: waiting for a micro-batch, or kept until their micro-batch is done.
 
-A topic is not stored, so what the query can read, and read again when a task fails, is what is here. Positions count the rows
-that were taken into micro-batches; what is dropped before that has none. All of this is for one thread.
+A topic is not stored, so this buffer is the only place to read messages from, also when a failed task reads them again.
+Positions count the rows taken into micro-batches; messages dropped earlier have no position. All classes are for one thread.
 """
 
 from __future__ import annotations
@@ -28,40 +28,41 @@ _FIELDS: list[pa.Field[Any]] = [
     pa.field("headers", pa.map_(pa.string(), pa.string())),
     pa.field("timestamp", pa.timestamp("us", tz="UTC")),
 ]
-#: The columns of a topic, as Spark wants them of ``schema()`` in ``datasource.py``: it compares types, names and order.
+#: The columns of a topic, in the form that Spark expects from ``schema()`` in ``datasource.py``: it compares types, names and
+#: order.
 SCHEMA: Final = pa.schema(_FIELDS)
-#: How rows travel to the tasks: in batches of so many rows, or bytes of payload, whichever comes first. Too small: each costs
-#: some 0.1 ms; too large: the event loop of the source stands still while it writes one.
+#: Rows travel to the tasks in batches of this number of rows or bytes of payload, whichever is reached first. Too small: each
+#: batch costs about 0.1 ms; too large: encoding one blocks the event loop of the source.
 CHUNK_ROWS: Final = 5000
 CHUNK_BYTES: Final = 1024 * 1024
-#: Micro-batches whose rows are kept. Spark says that one is done when it has planned the next one; before that it may ask for
-#: the rows of both. So two are enough, and a third is for a Spark that takes longer.
+#: Number of micro-batches whose rows are kept. Spark reports a micro-batch as done when it has planned the next; until then it
+#: may request the rows of both. So two are enough, and a third is for a slower Spark.
 BATCHES_KEPT: Final = 3
 
 
 class Arrival(NamedTuple):
-    """A message that waits."""
+    """A waiting message."""
 
     message: Message
     time_us: int
-    """When it arrived, in microseconds since 1970."""
+    """Time of arrival, in microseconds since 1970."""
     overrun: int = 0
-    """How many of the messages that are missing before it had arrived, and were dropped before they could wait here."""
+    """Number of messages in the gap before this one that had arrived and were dropped before they could wait here."""
 
 
 class Waiting:
-    """Messages that have arrived and are in no micro-batch yet. When there are too many the oldest are dropped.
+    """Messages that have arrived and are in no micro-batch yet. Beyond the bounds the oldest are dropped.
 
-    A single message that is larger than the bound waits alone: it could never be read otherwise.
+    A single message larger than the bound waits alone, because it could never be read otherwise.
 
     Args:
-        messages_max: How many may wait.
-        bytes_max: How many bytes of payload and headers they may have.
-        drops: Whether the oldest are dropped; else who puts them there waits while it :attr:`is_full`.
+        messages_max: Maximum number of messages.
+        bytes_max: Maximum bytes of payload and headers.
+        drops: Whether the oldest are dropped; otherwise the caller of :meth:`put` waits while the buffer :attr:`is_full`.
 
     Attributes:
-        bytes: What they have.
-        overrun: The sum of their :attr:`Arrival.overrun`.
+        bytes: Bytes of payload and headers.
+        overrun: The sum of all :attr:`Arrival.overrun`.
     """
 
     def __init__(self, messages_max: int, bytes_max: int, *, drops: bool = True) -> None:
@@ -77,21 +78,21 @@ class Waiting:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many as may be."""
+        """Whether a bound is reached."""
         return len(self._arrivals) >= self._messages_max or self.bytes >= self._bytes_max
 
     @property
     def oldest_us(self) -> int | None:
-        """When the oldest one arrived, in microseconds since 1970; None if none waits."""
+        """Arrival of the oldest message, in microseconds since 1970; None if the buffer is empty."""
         return self._arrivals[0].time_us if self._arrivals else None
 
     def put(self, messages: Sequence[Message], time_us: int, overruns: Iterable[int] = ()) -> list[Arrival]:
-        """Let messages wait; returns those that were dropped for them.
+        """Add messages; return those that were dropped to make room.
 
         Args:
             messages: The messages.
-            time_us: When they arrived, in microseconds since 1970.
-            overruns: The :attr:`Arrival.overrun` of each; 0 for those that it does not name.
+            time_us: Their time of arrival, in microseconds since 1970.
+            overruns: The :attr:`Arrival.overrun` of each message; 0 for those beyond the end of the list.
         """
         dropped: list[Arrival] = []
         arrivals = self._arrivals
@@ -109,7 +110,7 @@ class Waiting:
         """Take the oldest messages.
 
         Args:
-            count: At most so many; None for all.
+            count: Maximum number of messages; None for all.
         """
         arrivals = self._arrivals
         if count is None or count >= len(arrivals):
@@ -127,14 +128,14 @@ class Chunk(NamedTuple):
     """Some rows of a micro-batch."""
 
     batch: int
-    """The number of the micro-batch here."""
+    """The number of the micro-batch in this process."""
     first: int
     """The position of the first row."""
     rows: pa.RecordBatch
 
     @property
     def end(self) -> int:
-        """The position behind the last row."""
+        """The position after the last row."""
         return self.first + self.rows.num_rows
 
 
@@ -142,8 +143,8 @@ class Rows:
     """Rows of the latest micro-batches, by position.
 
     Attributes:
-        first: The position of the oldest row that is kept.
-        end: The position that the next one will have. Invariant: ``first <= end``.
+        first: The position of the oldest row kept.
+        end: The position of the next row. Invariant: ``first <= end``.
     """
 
     def __init__(self) -> None:
@@ -153,7 +154,7 @@ class Rows:
         self._batches = 0
 
     def append(self, chunks: Iterable[pa.RecordBatch]) -> None:
-        """Keep the rows of a micro-batch; of too many micro-batches the oldest is forgotten."""
+        """Keep the rows of a micro-batch, and discard the oldest of more than ``BATCHES_KEPT`` micro-batches."""
         self._batches += 1
         for rows in chunks:
             self._chunks.append(Chunk(self._batches, self.end, rows))
@@ -162,7 +163,7 @@ class Rows:
             self.release(self._chunks[0].end)
 
     def release(self, position: int) -> None:
-        """Forget the rows before a position. The memory of a chunk is free when all of it is."""
+        """Discard the rows before a position. A chunk's memory is freed with its last row."""
         self.first = max(self.first, min(position, self.end))
         while self._chunks and self._chunks[0].end <= self.first:
             self._chunks.popleft()
@@ -171,18 +172,18 @@ class Rows:
         """Yield the rows of a range, in chunks.
 
         Raises:
-            LookupError: Some of them are not here.
+            LookupError: Some of the rows are not kept.
         """
         if not self.first <= start <= end <= self.end:
             raise LookupError(f"there are the rows {self.first} to {self.end}, but {start} to {end} are asked for")
-        for chunk in list(self._chunks):  # a copy: some may be forgotten meanwhile
+        for chunk in list(self._chunks):  # a copy, because rows may be released meanwhile
             begin, stop = max(start, chunk.first), min(end, chunk.end)
             if begin < stop:
                 yield chunk.rows.slice(begin - chunk.first, stop - begin)
 
 
 def encode_rows(arrivals: list[Arrival]) -> list[pa.RecordBatch]:
-    """Return messages as rows, in chunks as they travel to the tasks."""
+    """Return messages as rows, in chunks for the tasks."""
     chunks, begin, size = [], 0, 0
     for number, payload_bytes in enumerate([len(arrival.message.payload) for arrival in arrivals]):
         if number > begin and (number - begin >= CHUNK_ROWS or size + payload_bytes > CHUNK_BYTES):
@@ -212,7 +213,7 @@ def _texts(headers: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def _text(value: object) -> str:
-    """Return the value of a header as text, as a cast of Spark writes it; bytes as its ``base64`` does."""
+    """Return the value of a header as text, as a cast of Spark would; bytes as Spark's ``base64``."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, bool):

@@ -1,7 +1,7 @@
-"""Topics as a data source of Spark: ``spark.readStream.format("iris")``, ``df.write`` and ``df.writeStream`` likewise.
+"""Topics as a data source of Spark: ``spark.readStream.format("iris")``, ``df.write`` and ``df.writeStream``.
 
-PySpark finds it by itself, through the module ``pyspark_iris``. All of this runs in Python processes of Spark: for reading one
-that checks, one that plans (see ``reader.py``) and the tasks; for writing one that checks and the tasks.
+PySpark finds the data source through the module ``pyspark_iris``. It runs in Python processes of Spark: for reading, one to
+check options, one to plan (see ``reader.py``), and the tasks; for writing, one to check options, and the tasks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from spark_connector.topics.writer import Plan, StreamTopicWriter, TopicWriter, 
 
 __all__ = ["IrisDataSource"]
 
-#: What is read of a topic. ``buffer.SCHEMA`` is the same for Arrow.
+#: The columns read from a topic; ``buffer.SCHEMA`` is the Arrow equivalent.
 COLUMNS: Final = StructType(
     [
         StructField("topic", StringType()),
@@ -41,16 +41,16 @@ COLUMNS: Final = StructType(
 )
 
 
-#: Where the options of a table are in the metadata of its first column. Spark gives its writer no options of the table, but
-#: its columns as they were said to be when it was created.
+#: The key of a table's options in the metadata of its first column. Spark gives the writer no options of the table, but its
+#: columns as declared at creation.
 METADATA: Final = "iris"
-#: How Spark notes that a text is a ``VARCHAR``, here of any length. Rows that have the very names and types of the table are
-#: given to the writer as they are, without its metadata; no rows have this type, so they always get that of the table.
+#: Spark's mark for a text of type ``VARCHAR``, here of any length. Spark passes rows with exactly the table's names and types
+#: to the writer unchanged, without the table's metadata. No rows have this type, so they always receive the table's metadata.
 LONGEST_TEXT: Final = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(2147483647)"}
 
 
 class IrisDataSource(DataSource):
-    """Topics of Iris. The options are those of :mod:`spark_connector.topics.options`, and docs/spark.md explains them."""
+    """Topics of Iris. :mod:`spark_connector.topics.options` has the options, and docs/spark.md explains them."""
 
     @classmethod
     def name(cls) -> str:
@@ -58,10 +58,9 @@ class IrisDataSource(DataSource):
         return "iris"
 
     def schema(self) -> StructType:
-        """Return the columns of a topic; checks the options first, as this is the first chance when something is read.
+        """Return the columns of a topic. This checks the options, because it is Spark's first call for reading.
 
-        For a table that is created without columns they are those of an ``INSERT``: the value, and the topic if the options
-        name none.
+        A table created without columns has those for an ``INSERT``: the value, and the topic if no option names it.
 
         Raises:
             ConfigurationError: An option is wrong.
@@ -79,7 +78,7 @@ class IrisDataSource(DataSource):
         return COLUMNS
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return what reads for a streaming query. If an option or the schema is wrong, that says so when it is used."""
+        """Return the reader of a streaming query. If an option or the schema is wrong, the reader raises the error on use."""
         try:
             if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in COLUMNS]:
                 raise ConfigurationError(
@@ -88,10 +87,10 @@ class IrisDataSource(DataSource):
                 )
             return TopicReader(read_options(self.options))
         except ConfigurationError as exc:
-            return RefusingReader(str(exc))  # Spark hides what is raised here behind an error of its own
+            return RefusingReader(str(exc))  # Spark would hide an error raised here behind one of its own
 
     def reader(self, schema: StructType) -> NoReturn:
-        """Refuse to read what is not stored.
+        """Refuse a batch read, because topics are not stored.
 
         Raises:
             ConfigurationError: Always.
@@ -102,7 +101,7 @@ class IrisDataSource(DataSource):
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
-        """Return what publishes a DataFrame.
+        """Return the writer that publishes a DataFrame.
 
         Raises:
             ConfigurationError: An option, a column or the mode is wrong.
@@ -110,7 +109,7 @@ class IrisDataSource(DataSource):
         return TopicWriter(self._plan(schema, overwrite, "mode('overwrite')", "mode('append')"))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamTopicWriter:
-        """Return what publishes the micro-batches of a streaming query.
+        """Return the writer that publishes the micro-batches of a streaming query.
 
         Raises:
             ConfigurationError: An option, a column or the mode is wrong.
@@ -126,7 +125,7 @@ class IrisDataSource(DataSource):
 
 
 def _table_options(schema: StructType) -> dict[str, str]:
-    """Return the options of the table that is written to; none if it is no table, or one that was created with columns."""
+    """Return the options of the written table; empty without a table, or for a table created with columns."""
     for field in schema.fields:
         options = (field.metadata or {}).get(METADATA)
         if isinstance(options, dict):

@@ -1,9 +1,9 @@
-"""The losses of a streaming query, by publisher, counted on from one start of the query to the next.
+"""The losses of a streaming query by publisher, counted across restarts of the query.
 
-A topic is not stored, so what is lost stays lost; but it can be told. Publishers number what they publish. Within one life of
-the planner ``message.gap`` says what is missing before a message. What was published while the query did not run, or had
-arrived and was in no micro-batch, shows when the query hears the publisher again: the last number that counts is in the offset
-that Spark keeps. For one thread.
+A topic is not stored, so a lost message stays lost, but the loss can be reported. Publishers number their messages. While the
+planner runs, ``message.gap`` gives the number of messages missing before a message. Messages published while the query was
+stopped, and messages that had arrived and were in no micro-batch, become visible with the publisher's next message: the offset
+that Spark keeps has the last number. For one thread.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ if TYPE_CHECKING:
 
 __all__ = ["PUBLISHERS_MAX", "Losses"]
 
-#: Publishers whose last numbers are known, the ones that were heard last: of others it is not seen what they publish while the
-#: query does not run. And publishers whose losses are counted apart. Each is 100 bytes of the offset of every micro-batch.
+#: Maximum number of publishers with a remembered last number, the latest ones: other publishers' messages are not missed while
+#: the query is stopped. Also the maximum of publishers whose losses are counted separately. Each takes 100 bytes in the offset
+#: of every micro-batch.
 PUBLISHERS_MAX: Final = 256
-#: What stands for all the others.
+#: The name under which the losses of all other publishers are counted.
 OTHERS: Final = "others"
 
 
 class Losses:
-    """Counts what was lost.
+    """Counts lost messages.
 
     Args:
-        topic: The topic or pattern: numbers of another one say nothing.
+        topic: The topic or pattern. The numbers of another topic are ignored.
 
     Attributes:
-        dropped: Messages that had arrived and were dropped, as the query was behind.
-        lost: Messages of micro-batches that were planned and not done.
-        missed: Messages that never arrived, by the id of their publisher; ``others`` for those of too many.
-        accepted: How many losses the query knew when it was started: it does not fail for these again.
+        dropped: Number of messages that arrived and were dropped because the query was behind.
+        lost: Number of messages in micro-batches that were planned and not executed.
+        missed: Number of messages that never arrived, by the id of their publisher; beyond the maximum under ``others``.
+        accepted: Number of losses known when the query started: it does not fail for these again.
     """
 
     def __init__(self, topic: str) -> None:
@@ -43,12 +44,12 @@ class Losses:
         self.missed: dict[str, int] = {}
         self.accepted = 0
         self._topic = topic
-        self._last: dict[str, int] = {}  # the last number of each publisher that counts; who was heard last is last
-        self._unheard: dict[str, int] = {}  # those of an earlier life, until the publisher is heard again
+        self._last: dict[str, int] = {}  # the last number of each publisher, the latest publisher last
+        self._unheard: dict[str, int] = {}  # last numbers of an earlier life, until a message of the publisher arrives
 
     @property
     def total(self) -> int:
-        """How many messages were lost, in all lives of the query."""
+        """Number of messages lost in all lives of the query."""
         return self.dropped + self.lost + sum(self.missed.values())
 
     def note(self, arrivals: Iterable[Arrival], *, dropped: bool) -> None:
@@ -56,13 +57,13 @@ class Losses:
 
         Args:
             arrivals: The messages.
-            dropped: Whether they are dropped; else they go into a micro-batch.
+            dropped: Whether they are dropped; otherwise they go into a micro-batch.
         """
         for arrival in arrivals:
             message = arrival.message
             gap, source = message.gap, message.source
             before = self._unheard.pop(source, None)
-            if before is not None:  # the first one that this node hears of a publisher shows no gap
+            if before is not None:  # the first message received from a publisher shows no gap
                 gap = max(gap, message.sequence - before - 1)
             if gap > arrival.overrun:
                 self._miss(source, gap - arrival.overrun)
@@ -74,7 +75,7 @@ class Losses:
             self.dropped += dropped
 
     def state(self) -> dict[str, Any]:
-        """Return what an offset keeps of this; empty if nothing was heard and nothing lost."""
+        """Return the state to keep in an offset; empty if no message arrived and none was lost."""
         last = {**self._unheard, **self._last}
         if not last and not self.total:
             return {}
@@ -88,7 +89,7 @@ class Losses:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what an offset of an earlier life has kept, of which everything counts as accepted."""
+        """Continue from the state in an offset of an earlier life, whose losses count as accepted."""
         if state.get("topic") != self._topic:
             return
         self.dropped += state["dropped"]

@@ -1,7 +1,7 @@
-"""The options of ``format("iris")``: texts by name, as Spark hands them over, and what they mean.
+"""The options of ``format("iris")``, which Spark passes as texts by name.
 
-Options are shown in plans, in the user interface of Spark and in its event log. So a secret is no option: it is in a file, or
-in the environment of Spark's processes.
+Spark shows options in plans, in its user interface and in its event log. So a secret is not an option: it belongs into a file,
+or into the environment of Spark's processes.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadOptions", "WriteOptions", "read_options", "table_options", "write_options"]
 
-#: What a query holds of what has arrived and is in no micro-batch yet. As a subscription of :meth:`iris_py.Node.subscribe`.
+#: Bounds of the messages that have arrived and are in no micro-batch yet, as for a subscription of
+#: :meth:`iris_py.Node.subscribe`.
 BUFFER_MESSAGES: Final = 65_536
 BUFFER_BYTES: Final = 64 * 1024 * 1024
-#: Tasks that read a micro-batch. More are faster where each has much to do, and each one costs some milliseconds.
+#: Tasks that read a micro-batch. More are faster only if each has enough work, because each costs some milliseconds.
 PARTITIONS: Final = 1
-#: Far more than there are slots is a mistake: each range is a task.
+#: Far more than the number of slots is a mistake: each range is a task.
 PARTITIONS_MAX: Final = 10_000
 #: How long one message may wait for room (seconds), as for ``notify``.
 TIMEOUT_S: Final = 60.0
 
-#: What a query that is behind does; the first one is the default. A query that blocks slows down all of its publishers.
+#: The overflow policy of a query that is behind; the first is the default. A query with ``block`` slows down all publishers.
 Policy: TypeAlias = Literal["drop_oldest", "block"]
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 
@@ -37,7 +38,7 @@ Choice = TypeVar("Choice", bound=str)
 
 _NUMBER_MAX: Final = (1 << 63) - 1
 
-#: By their lower-cased names, as Spark compares and hands them over.
+#: By lower-cased names, because Spark passes them in that form.
 _COMMON: Final = {
     name.lower(): name
     for name in (
@@ -58,12 +59,12 @@ _READ: Final = {
     for name in ("maxRowsPerTrigger", "bufferMessages", "bufferBytes", "partitions", "policy", "failOnDataLoss")
 }
 _WRITE: Final = {name.lower(): name for name in ("timeout",)}
-#: Spark's own, which it hands over with the others.
+#: Spark's own options, which it passes as well.
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
-#: What the catalog hands over of a table: its provider, and each of its options also with this before its name.
+#: The catalog's entries for a table: its provider, and each option a second time with this prefix.
 _PROVIDER: Final = "provider"
 _OF_TABLE: Final = "option."
-#: An option that Hive's catalog adds.
+#: An option added by Hive's catalog.
 _OF_HIVE: Final = "serialization.format"
 
 
@@ -74,19 +75,19 @@ class ReadOptions:
     topic: str
     """The topic, or a pattern of topics."""
     network: Network
-    """In which network."""
+    """The settings of the query's nodes."""
     rows_max: int | None
-    """How many rows a micro-batch has at most; None for all that have arrived."""
+    """Maximum number of rows in a micro-batch; None for all that have arrived."""
     buffer_messages: int
-    """How many messages wait for a micro-batch at most; of more the oldest are dropped."""
+    """Maximum number of messages that wait for a micro-batch."""
     buffer_bytes: int
-    """How many bytes of payload and headers they may have together."""
+    """Maximum bytes of their payloads and headers together."""
     partitions: int
-    """How many tasks read a micro-batch."""
+    """Number of tasks that read a micro-batch."""
     policy: Policy
-    """The policy for more messages than have room: ``drop_oldest``, or ``block`` to slow down the publishers."""
+    """The overflow policy: ``drop_oldest``, or ``block`` to slow down the publishers."""
     fails_on_data_loss: bool
-    """Whether the query fails when it has not got a message."""
+    """Whether the query fails when a message was lost."""
 
 
 @dataclass(frozen=True)
@@ -94,18 +95,18 @@ class WriteOptions:
     """The options for publishing rows."""
 
     topic: str | None
-    """The topic of rows that name none."""
+    """The topic of rows without a topic of their own."""
     network: Network = field(repr=False)
-    """In which network."""
+    """The settings of the publishing nodes."""
     timeout: float
     """How long one message may wait for room, in seconds."""
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
-    """Return what options mean for reading.
+    """Parse the options for reading.
 
     Raises:
-        ConfigurationError: One is unknown or wrong, or the topic is missing.
+        ConfigurationError: An option is unknown or wrong, or the topic is missing.
     """
     given = _known(options, _READ, "reading")
     topic = given.get("topic", "")
@@ -127,10 +128,10 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Return what options mean for writing.
+    """Parse the options for writing.
 
     Raises:
-        ConfigurationError: One is unknown or wrong.
+        ConfigurationError: An option is unknown or wrong.
     """
     given = _known(options, _WRITE, "writing")
     timeout = _parse("timeout", given.get("timeout", str(TIMEOUT_S)), float, "a positive number of seconds")
@@ -140,10 +141,10 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 
 def table_options(options: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the options of a table that the catalog asks about, by their lower-cased names; None if it is no table.
+    """Return the options of a catalog's table, by their lower-cased names; None if there is no table.
 
     Raises:
-        ConfigurationError: One is unknown or wrong for a table that rows are inserted into.
+        ConfigurationError: An option is unknown or wrong for a table that rows are inserted into.
     """
     given = {name.lower(): value for name, value in options.items()}
     if _PROVIDER not in given:

@@ -1,14 +1,15 @@
-"""Reading a topic with Spark: the planner of a streaming query, which subscribes, and its tasks, which fetch rows from there.
+"""Reading a topic with Spark: a streaming query's planner, which subscribes, and its tasks, which fetch rows from the planner.
 
-A query has one process on the driver that lives as long as it runs and is asked for offsets. The subscription is there, and the
-node of that process serves the rows of each micro-batch through tunnels, to whoever knows the name of a cluster that is made up
-for the query and told to its tasks alone. So rows go straight to the tasks, in parallel, and are not part of the plan.
+Each query has one process on the driver that lives as long as the query and provides offsets. This process has the
+subscription, and its node serves the rows of each micro-batch through tunnels. The tunnels' cluster has a random name, which
+only the tasks of the query know. So rows travel directly to the tasks, in parallel, and are not part of the plan.
 
-An offset is ``{"epoch": ..., "position": n}``. An epoch is one life of the planner; a position counts the rows that were taken
-into micro-batches in it. Beside it is what was lost so far (``losses``), so that the next life counts on. Rows of another epoch
-are gone: a topic is not stored. A topic that is would have offsets of the same form, with an epoch that outlives the planner.
+An offset is ``{"epoch": ..., "position": n}``. An epoch is one life of the planner; a position counts the rows taken into
+micro-batches in that epoch. The offset also has the losses so far (``losses``), so that the next life continues their count.
+Rows of another epoch are gone, because topics are not stored. Stored topics could use the same form of offset, with an epoch
+that outlives the planner.
 
-Metrics of topics, in the progress of a streaming query.
+:func:`source_metrics` reads the state of topics from the progress of a streaming query.
 """
 
 from __future__ import annotations
@@ -51,31 +52,31 @@ __all__ = ["Provider", "RefusingReader", "Source", "SourceMetrics", "TopicRange"
 
 @dataclass(frozen=True, kw_only=True)
 class SourceMetrics:
-    """The state of a topic in a streaming query, when the query reported its progress."""
+    """The state of a topic in a streaming query at the time of its progress report."""
 
     lag: int
-    """Messages that had arrived and waited for a micro-batch."""
+    """Number of messages that had arrived and waited for a micro-batch."""
     lag_s: float
-    """For how long the oldest of them did, in seconds."""
+    """Waiting time of the oldest of them, in seconds."""
     dropped: int
-    """Messages that were dropped as the query was behind, since it was first started."""
+    """Number of messages dropped because the query was behind, since its first start."""
     lost: int
-    """Messages of micro-batches that were planned and not done."""
+    """Number of messages in micro-batches that were planned and not executed."""
     missed: Mapping[str, int]
-    """Messages that did not arrive, by the id of their publisher."""
+    """Number of messages that did not arrive, by the id of their publisher."""
 
 
 def source_metrics(progress: StreamingQueryProgress | Mapping[str, Any]) -> list[SourceMetrics]:
-    """Return what the progress of a streaming query tells of each topic that it reads.
+    """Return the metrics of each topic from the progress of a streaming query.
 
     Args:
         progress: ``query.lastProgress``, or ``event.progress`` of a listener.
 
     Returns:
-        One for each source that is a topic, in the order of the query; other sources are left out.
+        One object for each source that is a topic, in the order of the query; other sources are left out.
 
     Raises:
-        TypeError: It is no progress.
+        TypeError: The argument is not the progress of a streaming query.
     """
     try:
         sources = progress["sources"]
@@ -87,7 +88,7 @@ def source_metrics(progress: StreamingQueryProgress | Mapping[str, Any]) -> list
         try:
             latest = json.loads(source["latestOffset"] or "null")
         except ValueError:
-            continue  # that of another format
+            continue  # an offset of another format
         if isinstance(latest, dict) and "missedByPublisher" in latest:
             metrics.append(
                 SourceMetrics(
@@ -103,17 +104,18 @@ def source_metrics(progress: StreamingQueryProgress | Mapping[str, Any]) -> list
 
 logger = EventLogger("spark_connector")
 
-#: How long a task looks for the planner (seconds): its node has just started, on a machine that may be busy.
+#: How long a task tries to reach the planner (seconds): the task's node has just started, on a machine that may be busy.
 OPEN_TIMEOUT_S: Final = 30.0
-#: How long a task waits for the next chunk (seconds). The planner has it; only a network that is cut takes so long.
+#: How long a task waits for the next chunk (seconds). The planner has it, so only a network failure takes this long.
 CHUNK_TIMEOUT_S: Final = 60.0
-#: What may be under way to a task: some chunks, so that it never waits for the next one.
+#: Bytes in transit to a task: several chunks, so that the task never waits for the next.
 WINDOW_BYTES: Final = 4 * CHUNK_BYTES
-#: The largest chunk: one message of the largest size that there is, 64 MiB, and what Arrow adds.
+#: The largest chunk: one message of the maximum size, 64 MiB, and Arrow's overhead.
 CHUNK_BYTES_MAX: Final = 65 * 1024 * 1024
-#: How often a query sees whether its application has ended (seconds). So long its process outlives the application.
+#: Interval at which a query checks that its application is running (seconds): its process outlives the application by at most
+#: this time.
 LIFE_SIGN_S: Final = 1.0
-#: What is dropped within so many seconds is one burst, which is logged when it begins.
+#: Drops within this time (seconds) belong to one burst, which is logged at its beginning.
 BURST_S: Final = 10.0
 
 Offset = dict[str, Any]
@@ -121,21 +123,21 @@ Offset = dict[str, Any]
 
 @dataclass(frozen=True)
 class TopicRange(InputPartition):
-    """The messages that one task reads."""
+    """The messages read by one task."""
 
     cluster: str
-    """The executor that has the rows."""
+    """The name of the query's cluster, which the planner serves."""
     start: int
     """The position of the first row."""
     end: int
-    """The position behind the last one."""
+    """The position after the last row."""
 
 
 class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a topic for one streaming query; Spark makes one in the planner, and others to send to the tasks.
+    """Reads a topic for one streaming query. Spark makes one in the planner, and others to send to the tasks.
 
     Args:
-        options: What to read.
+        options: The options.
     """
 
     def __init__(self, options: ReadOptions) -> None:
@@ -143,44 +145,44 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._source: Source | None = None
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
-        return reduced(__name__, TopicReader, self._options)  # without what it has open
+        return reduced(__name__, TopicReader, self._options)  # without the open source
 
     # -- in the planner
 
     def initialOffset(self) -> Offset:
-        """Return where a query begins that has no checkpoint: with what is published from now on."""
+        """Return the start of a query without a checkpoint: it reads messages published from now on."""
         return self._open().offset(0)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return how much a micro-batch may have."""
+        """Return the limit of a micro-batch."""
         rows_max = self._options.rows_max
         return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Take what has arrived into a micro-batch; return its end."""
+        """Take the messages that have arrived into a micro-batch; return its end."""
         return self._open().take(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def reportLatestOffset(self) -> Offset:
-        """Return what the progress of the query shows as ``latestOffset``: how much waits, and what was lost."""
+        """Return the ``latestOffset`` in the query's progress: the number of waiting messages, and the losses."""
         return self._open().report()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Refuse: nothing is available when a query starts."""
+        """Refuse, because no message is available when a query starts."""
         raise ConfigurationError(
             f"the topic {self._options.topic!r} is not stored: when a query starts nothing is available now, and it would end "
             "without a row. Leave out availableNow, and stop the query when it has run long enough."
         )
 
     def partitions(self, start: Offset, end: Offset) -> list[TopicRange]:
-        """Return what the tasks of a micro-batch read."""
+        """Return the ranges for the tasks of a micro-batch."""
         return self._open().partitions(start, end)
 
     def commit(self, end: Offset) -> None:
-        """Forget the rows of micro-batches that are done."""
+        """Discard the rows of finished micro-batches."""
         self._open().commit(end)
 
     def stop(self) -> None:
-        """End the subscription. Spark may also just kill the process."""
+        """End the subscription. Spark may instead kill the process."""
         source, self._source = self._source, None
         if source is not None:
             source.close()
@@ -193,22 +195,22 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in the tasks
 
     def read(self, partition: TopicRange) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Spark knows no subclasses
-        """Yield the rows of a range, as they come from the planner."""
+        """Yield the rows of a range as they come from the planner."""
         return fetch(self._options.network, self._options.topic, partition)
 
 
 class RefusingReader(DataSourceStreamReader):
-    """Says why a topic cannot be read, whatever it is asked.
+    """Raises the reason why a topic cannot be read, on every call.
 
     Args:
-        reason: Why.
+        reason: The reason.
     """
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
     def initialOffset(self) -> Offset:
-        """Say so.
+        """Refuse to start a query.
 
         Raises:
             ConfigurationError: Always.
@@ -216,7 +218,7 @@ class RefusingReader(DataSourceStreamReader):
         raise ConfigurationError(self._reason)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Say so, to a query that goes on.
+        """Refuse to continue a query.
 
         Raises:
             ConfigurationError: Always.
@@ -224,7 +226,7 @@ class RefusingReader(DataSourceStreamReader):
         raise ConfigurationError(self._reason)
 
     def partitions(self, start: Offset, end: Offset) -> list[TopicRange]:
-        """Say so, to a query that goes on in the middle of a micro-batch.
+        """Refuse to continue a query in the middle of a micro-batch.
 
         Raises:
             ConfigurationError: Always.
@@ -232,7 +234,7 @@ class RefusingReader(DataSourceStreamReader):
         raise ConfigurationError(self._reason)
 
     def read(self, partition: InputPartition) -> NoReturn:
-        """Say so.
+        """Refuse to read.
 
         Raises:
             ConfigurationError: Always.
@@ -241,10 +243,10 @@ class RefusingReader(DataSourceStreamReader):
 
 
 class Source:
-    """The subscription of a query, and what it has received; in the planner's process. Its methods are for Spark's thread.
+    """The subscription of a query and its received messages, in the planner's process. The methods are for Spark's thread.
 
     Args:
-        options: What to read.
+        options: The options.
 
     Raises:
         IrisError: The node does not start, or the topic is not valid.
@@ -259,11 +261,11 @@ class Source:
         self._rows = Rows()
         self._losses = Losses(options.topic)
         self._is_restored = False
-        self._states: dict[int, dict[str, Any]] = {}  # what the offsets of the latest micro-batches keep of losses
+        self._states: dict[int, dict[str, Any]] = {}  # the losses for the offsets of the latest micro-batches
         self._dropped_at = float("-inf")
         self._local_directories = [path for path in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if path]
-        self._looked_at = float("-inf")  # when these were looked for
-        self._overrun = 0  # messages that the subscription itself dropped, and that are told of an arrival
+        self._looked_at = float("-inf")  # time of the last check of these
+        self._overrun = 0  # number of messages dropped by the subscription and assigned to an arrival
         self._worker_node = worker.start(options.network, f"the topic {options.topic!r}")
         try:
             self._subscription: Subscription = self._worker_node.call(self._subscribe())
@@ -272,26 +274,26 @@ class Source:
             raise
 
     def offset(self, position: int) -> Offset:
-        """Return an offset of this epoch, with what was lost before it, or at least before one of the same micro-batch."""
+        """Return an offset of this epoch, with the losses known at the latest micro-batch that ends there or before."""
         known = [end for end in self._states if end <= position]
         state = self._states[max(known)] if known else {}
         return {"epoch": self._epoch, "position": position, **({"losses": state} if state else {})}
 
     def take(self, start: Offset, count: int | None) -> Offset:
-        """Take messages into a micro-batch; return its end, which is its start if nothing is there.
+        """Take messages into a micro-batch; return its end, which is its start if no message waits.
 
         Args:
-            start: Where it begins.
-            count: How many rows it may have; None for all that wait.
+            start: The start of the micro-batch.
+            count: Maximum number of rows; None for all waiting messages.
 
         Raises:
-            DataLost: Something was lost, and the query is to fail then.
+            DataLost: A message was lost, and ``failOnDataLoss`` makes the query fail.
             IrisError: The application has ended.
         """
         self._check_application()
         self._restore(start)
         first = self._position(start)
-        if self._rows.end <= first:  # else Spark asks again about what was taken before
+        if self._rows.end <= first:  # otherwise Spark asks again for rows taken earlier
             arrivals, state = self._worker_node.call(self._take(count))
             chunks = encode_rows(arrivals)
             if chunks:
@@ -304,17 +306,17 @@ class Source:
         return self.offset(end) if end > first else start
 
     def report(self) -> Offset:
-        """Return the offset of the latest message that has arrived, and how many are missing before it."""
+        """Return the position after all messages that have arrived, the lag, and the losses."""
         return self._worker_node.call(self._report())
 
     def partitions(self, start: Offset, end: Offset) -> list[TopicRange]:
         """Split the rows between two offsets into ranges of about the same size.
 
         Raises:
-            DataLost: Rows of them are gone, and the query is to fail then.
+            DataLost: Some of the rows are gone, and ``failOnDataLoss`` makes the query fail.
         """
         if end["epoch"] != self._epoch:
-            # The query goes on after a stop, with a micro-batch that was planned and not done.
+            # The query continues after a stop, with a micro-batch that was planned and not executed.
             self._restore(end)
             known = end["position"] - (start["position"] if start["epoch"] == end["epoch"] else 0)
             self._lose(known, "were received before the query was started again")
@@ -328,7 +330,7 @@ class Source:
         return [TopicRange(self._cluster, begin, stop) for begin, stop in itertools.pairwise(bounds)]
 
     def commit(self, end: Offset) -> None:
-        """Forget the rows before an offset."""
+        """Discard the rows before an offset."""
         if end["epoch"] == self._epoch:
             self._worker_node.call(self._release(end["position"]))
 
@@ -337,11 +339,11 @@ class Source:
         self._worker_node.close()
 
     def _position(self, offset: Offset) -> int:
-        """Return the position that an offset is here: behind those of an earlier epoch comes the first row of this one."""
+        """Return the position of an offset in this epoch; offsets of an earlier epoch come before its first row."""
         return int(offset["position"]) if offset["epoch"] == self._epoch else 0
 
     def _restore(self, offset: Offset) -> None:
-        """Go on counting from what an earlier life of the query has counted: from the first offset that Spark names."""
+        """Continue the counts of an earlier life of the query, at the first offset that Spark passes."""
         if not self._is_restored:
             self._is_restored = True
             if offset["epoch"] != self._epoch:
@@ -362,10 +364,10 @@ class Source:
             raise DataLost(self._options.topic, losses.dropped, losses.lost, losses.missed)
 
     def _check_application(self) -> None:
-        """Raise if the application has ended: Spark does not stop a query for which nothing arrives.
+        """Raise if the application has ended, because Spark does not stop a query that receives no messages.
 
-        Spark removes the directories of a driver when it ends the application. Before that nobody else does: cleaners of
-        temporary directories remove what has not been touched for days.
+        Spark removes the driver's directories when it ends the application. No other program removes them earlier: cleaners of
+        temporary directories remove only files untouched for days, and this check touches them.
         """
         now = time.monotonic()
         if not self._local_directories or now < self._looked_at + LIFE_SIGN_S:
@@ -403,10 +405,11 @@ class Source:
                     await self._room.wait()
 
     def _overruns(self, subscription: Subscription, messages: list[Message]) -> list[int]:
-        """Return for each message how many of those that are missing before it had arrived.
+        """Return for each message how many messages in its gap had arrived.
 
-        The subscription drops what is more than the buffer holds before it is taken, and counts that; a gap shows it, and what
-        never arrived as well.
+        The subscription drops messages beyond its queue before they reach the buffer, and counts them. Its gaps include them,
+        and
+        also the messages that never arrived.
         """
         left = sum(subscription.dropped.values()) - self._overrun
         if not left:
@@ -448,7 +451,7 @@ class Source:
             "position": self._rows.end + waiting,
             "lag": waiting + self._subscription.queued_messages,
             "lagMs": 0 if oldest_us is None else max(0, time.time_ns() // 1000 - oldest_us) // 1000,
-            "dropped": losses.dropped + self._waiting.overrun,  # those are counted when what waits is taken
+            "dropped": losses.dropped + self._waiting.overrun,  # the latter are counted when the waiting messages are taken
             "lost": losses.lost,
             "missed": sum(losses.missed.values()),
             "missedByPublisher": dict(losses.missed),
@@ -468,7 +471,7 @@ class Source:
 
 
 class Provider(Handler):
-    """Gives the tasks of a query the rows that they ask for in the headers of a tunnel."""
+    """Sends rows to the tasks of a query, each range as the headers of its tunnel request it."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -478,7 +481,7 @@ class Provider(Handler):
         start, end = tunnel.headers.get("start"), tunnel.headers.get("end")
         if not isinstance(start, int) or not isinstance(end, int):
             raise ValueError("start and end of a range are missing")
-        with suppress(TunnelBroken, TunnelClosed):  # the task has ended, or wants no more of it
+        with suppress(TunnelBroken, TunnelClosed):  # the task has ended, or has closed the tunnel
             for rows in self._rows.slices(start, end):
                 await tunnel.send(encode_batch(rows))
 
@@ -487,7 +490,7 @@ def fetch(network: Network, topic: str, partition: TopicRange) -> Iterator[pa.Re
     """Yield the rows of a range, in this task.
 
     Raises:
-        IrisError: The planner is not there, or ended in the middle.
+        IrisError: The planner cannot be reached, or ended during the transfer.
     """
     try:
         worker_node = worker.worker_node(network, partition.cluster)

@@ -1,4 +1,4 @@
-"""The format ``iris`` where it cannot work: in a Spark that is too old, or without a package that Iris needs."""
+"""The format ``iris`` where it cannot work: with a Spark that is too old, or without a package that Iris needs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 __all__ = ["unavailable_source"]
 
-#: The oldest Spark whose sources in Python have what topics need: limits of micro-batches, and progress of what waits.
+#: The oldest Spark whose Python data sources support limits of micro-batches and the reporting of waiting messages.
 SPARK_MIN = (4, 2)
 
 
 def unavailable_source(error: Exception) -> type[DataSource]:
-    """Return the data source that says why it cannot be used, whatever it is used for.
+    """Return a data source that raises the reason on every use.
 
     Args:
-        error: The import of the real one that failed.
+        error: The failed import of the real data source.
     """
     import pyspark
     from pyspark.sql.datasource import DataSource
@@ -36,7 +36,7 @@ def unavailable_source(error: Exception) -> type[DataSource]:
         reason = f"format('iris') cannot be used, for Iris cannot be imported here: {error}. Run: {install_command('spark')}"
 
     class UnavailableDataSource(DataSource):
-        """The format, as far as Spark may know it."""
+        """The data source as far as Spark needs it to report the error."""
 
         def __init__(self, options: dict[str, Any]) -> None:
             raise ConfigurationError(reason)

@@ -1,9 +1,9 @@
-"""Writing to topics with Spark: each row is a message, published by the task that has the row.
+"""Writing to topics with Spark: each row is a message, published by the row's task.
 
-Spark runs a task again when it failed, and a micro-batch when it does not know that it was done. So messages are published at
-least once, and have ids that are the same each time (see ``keys.py``), in the header ``iris-message-id``.
+Spark runs a task again after a failure, and a micro-batch again when its success is uncertain. So messages are published at
+least once, with an id that stays the same each time (see ``keys.py``), in the header ``iris-message-id``.
 
-Ids that the sink gives messages, by which subscribers know one that they have had before.
+:class:`MessageIds` lets subscribers recognize repeated messages by these ids.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ if TYPE_CHECKING:
 
 __all__ = ["MESSAGE_ID", "MessageIds", "Plan", "Published", "StreamTopicWriter", "TopicWriter", "check_columns", "write_rows"]
 
-#: The header that holds the id of a message.
+#: The header with the id of a message.
 MESSAGE_ID: Final = "iris-message-id"
-#: Ids that are remembered; with them, some 10 MB. It should be more than one micro-batch has messages.
+#: Number of ids remembered, about 10 MB. Choose more than a micro-batch has messages.
 WINDOW: Final = 65_536
 
 
 class MessageIds:
-    """Remembers the ids of messages, for a subscriber of what Spark writes to a topic: Spark repeats what it is not sure of.
+    """Remembers message ids for subscribers of a topic written by Spark, which repeats messages after failures.
 
-    Usage: ``if ids.is_new(message): ...``. Not for several threads at once.
+    Usage: ``if ids.is_new(message): ...``. Not thread-safe.
 
     Args:
-        window: How many ids it remembers, the latest. A task that runs again repeats what it has sent, and a query that goes on
-            after a failure its last micro-batch. So it should be more than a write, or a micro-batch, has messages.
+        window: Number of the latest ids to remember. A task that runs again repeats all its messages, and a query that
+            continues after a failure repeats its last micro-batch. So choose more than a write, or a micro-batch, has messages.
 
     Attributes:
-        repeated: How many messages were not new.
+        repeated: Number of repeated messages.
 
     Raises:
-        ConfigurationError: The window is no whole number, or less than 1.
+        ConfigurationError: The window is not a whole number, or less than 1.
     """
 
     def __init__(self, window: int = WINDOW) -> None:
@@ -73,7 +73,7 @@ class MessageIds:
         self._seen: OrderedDict[str, None] = OrderedDict()
 
     def is_new(self, message: Message) -> bool:
-        """Tell whether a message was not seen before, and remember it. One without an id is always new."""
+        """Tell whether a message is new, and remember its id. A message without an id is always new."""
         message_id = message.headers.get(MESSAGE_ID)
         if not isinstance(message_id, str):
             return True
@@ -82,7 +82,7 @@ class MessageIds:
         seen[message_id] = None
         if not is_new:
             self.repeated += 1
-            seen.move_to_end(message_id)  # who repeats it once may do so again
+            seen.move_to_end(message_id)  # a message repeated once may be repeated again
         elif len(seen) > self._window:
             seen.popitem(last=False)
         return is_new
@@ -90,11 +90,11 @@ class MessageIds:
 
 logger = EventLogger("spark_connector")
 
-#: What a write is called in ids: an action has one, so this only tells them from the keys of a dispatch.
+#: The name of a write in ids. An action has only one write, so this only separates ids from the keys of a dispatch.
 NAME: Final = "write"
-#: Messages that are published before Spark's thread has a turn. Too small: the threads take turns more often than they work.
+#: Number of messages published before Spark's thread has a turn. Too small: switching threads costs more than publishing.
 CHUNK_ROWS: Final = 1000
-#: The time that a message may wait for room is looked at once per so many, for the clock costs more than a small message.
+#: Number of messages under one check of the timeout, because the clock costs more than a small message.
 MESSAGES_PER_LOOK: Final = 50
 
 _HEADER_TYPES = (StringType, BinaryType, IntegralType, FloatType, DoubleType, BooleanType)
@@ -105,9 +105,9 @@ class Published(WriterCommitMessage):
     """The result of a task."""
 
     messages: int
-    """How many messages it has published."""
+    """Number of messages published."""
     unheard: int
-    """How many of them had no subscriber, anywhere."""
+    """Number of messages without any subscriber."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,11 @@ class Plan:
 
     options: WriteOptions
     token: str
-    """In place of the id of the application, where tasks are not told that."""
+    """Replaces the id of the application where tasks do not know it."""
 
 
 class Outgoing(NamedTuple):
-    """A message that is to be published."""
+    """A message to publish."""
 
     topic: str
     payload: bytes
@@ -131,7 +131,7 @@ class TopicWriter(DataSourceArrowWriter):
     """Publishes the rows of a DataFrame.
 
     Args:
-        plan: How.
+        plan: The plan of the write.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -140,23 +140,23 @@ class TopicWriter(DataSourceArrowWriter):
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         return reduced(__name__, TopicWriter, self._plan)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:  # type: ignore[override]  # so it is declared in PySpark
-        """Publish the rows of a partition, in a task; returns when they have left."""
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:  # type: ignore[override]  # as PySpark declares it
+        """Publish the rows of a partition, in a task; return when they have left."""
         return write_rows(self._plan, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say how many messages nobody was there for."""
+        """Log the number of messages without a subscriber."""
         _note(messages, self._plan)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing: what was published cannot be taken back."""
+        """Do nothing, because published messages cannot be withdrawn."""
 
 
 class StreamTopicWriter(DataSourceStreamArrowWriter):
     """Publishes the rows of the micro-batches of a streaming query.
 
     Args:
-        plan: How.
+        plan: The plan of the write.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -165,20 +165,20 @@ class StreamTopicWriter(DataSourceStreamArrowWriter):
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         return reduced(__name__, StreamTopicWriter, self._plan)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:  # type: ignore[override]  # so it is declared in PySpark
-        """Publish the rows of a partition, in a task; returns when they have left."""
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:  # type: ignore[override]  # as PySpark declares it
+        """Publish the rows of a partition, in a task; return when they have left."""
         return write_rows(self._plan, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Say how many messages nobody was there for."""
+        """Log the number of messages without a subscriber."""
         _note(messages, self._plan)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: what was published cannot be taken back, and has the same ids when it is published again."""
+        """Do nothing. Published messages cannot be withdrawn; if published again, they have the same ids."""
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
-    """Refuse rows that are no messages.
+    """Refuse rows that cannot be messages.
 
     Raises:
         ConfigurationError: A column is missing, unknown or of a wrong type.
@@ -221,14 +221,14 @@ def write_rows(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Published:
     """Publish the rows of a task, and wait until they have left.
 
     Raises:
-        IrisError: The node does not start, a row is no message, or a subscriber takes no more.
+        IrisError: The node does not start, a row cannot be a message, or a subscriber accepts no more messages.
     """
     scope = task_scope(NAME, plan.token)
     worker_node: worker.WorkerNode | None = None
     messages = unheard = 0
     try:
         for batch in batches:
-            # A node for each task, and not that of the worker: to close it is what waits until everything has left.
+            # Each task has its own node instead of the worker's, because closing a node waits until all messages have left.
             worker_node = worker_node or worker.start(plan.options.network, "its topic")
             for first in range(0, batch.num_rows, CHUNK_ROWS):
                 outgoing = _outgoing(plan.options, batch.slice(first, CHUNK_ROWS), scope)
@@ -255,7 +255,7 @@ def _outgoing(options: WriteOptions, batch: pa.RecordBatch, scope: Scope) -> lis
             raise IrisError(
                 f"the row with id {message_id!r} has no topic: its column 'topic' is null, and the option 'topic' is not set."
             )
-        # A null header is none. What a row that was read from a topic has of an id was that of another message.
+        # A null header is left out. A row read from a topic may have the id of another message, which is replaced.
         headers = {name: content for name, content in pairs if content is not None} if pairs else {}
         headers[MESSAGE_ID] = message_id
         outgoing.append(Outgoing(chosen, payload, headers))
@@ -263,7 +263,7 @@ def _outgoing(options: WriteOptions, batch: pa.RecordBatch, scope: Scope) -> lis
 
 
 async def _publish(worker_node: worker.WorkerNode, outgoing: list[Outgoing], timeout_s: float) -> int:
-    """Publish messages; return how many nobody was there for."""
+    """Publish messages; return the number of messages without a subscriber."""
     publish, unheard = worker_node.node.publish, 0
     message = None
     try:
