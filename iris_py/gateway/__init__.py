@@ -1,11 +1,11 @@
-"""Gateways for programs: :func:`open_gateway` makes a node what `iris gateway` runs.
+"""Gateways for programs: :func:`open_gateway` runs a gateway on a node of the program, as `iris gateway` does.
 
 ::
 
     async with iris_py.connect(seeds=["hub.example.com:7400"]) as node, open_gateway(node, "federation.toml"):
         await iris_py.until_stopped()
 
-docs/federation.md describes the file. :class:`CloudKey` makes the key of a cloud where `iris keys identity` does not suit.
+docs/federation.md describes the file. :class:`CloudKey` creates a cloud's key where `iris keys identity` does not fit.
 """
 
 import typing

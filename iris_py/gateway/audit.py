@@ -1,6 +1,6 @@
-"""The auditor of a gateway: tells the audit what happens, and writes its records to the log and to the file (15.17).
+"""The auditor of a gateway: turns events into audit records, and writes them to the log and to a file (15.17).
 
-The file of an audit: lines are added to its end, and it may be moved away at any time.
+`AuditFile` is the file: lines are appended, and the file may be moved away at any time.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
 __all__ = ["AuditFile"]
 
-#: Nobody else reads it: it has names of clusters, and addresses.
+#: Only the owner may read the file, with its names of clusters and addresses.
 MODE = 0o600
 
 
 class AuditFile:
-    """A file that only grows. Its methods block: call them in a thread, one at a time.
+    """An append-only file. Its methods block: call them in a thread, one at a time.
 
     Args:
-        path: The file; it is made if it is not there.
+        path: The file; created if missing.
 
     Attributes:
-        path: The same.
-        free_bytes: Room on its disk when it was written last.
+        path: The file.
+        free_bytes: Free space on the disk at the last write.
 
     Raises:
-        ConfigurationError: It cannot be opened.
+        ConfigurationError: The file cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,10 +61,10 @@ class AuditFile:
             ) from exc
 
     def write(self, lines: Sequence[str]) -> None:
-        """Add lines.
+        """Append lines.
 
         Raises:
-            OSError: They could not be written, or not all of them: the disk is full, for example.
+            OSError: Not all lines could be written: the disk is full, for example.
         """
         self.free_bytes = free_bytes_of(os.fstatvfs(self._descriptor))
         left = memoryview("".join(f"{line}\n" for line in lines).encode())
@@ -72,16 +72,16 @@ class AuditFile:
             left = left[os.write(self._descriptor, left) :]
 
     def reopen(self) -> None:
-        """Go on in a file of the same name, for the old one was moved away.
+        """Open the file again under the same name, after the old one was moved away.
 
         Raises:
-            OSError: There can be none; the old one stays in use.
+            OSError: The file cannot be opened; the old one stays in use.
         """
         before, self._descriptor = self._descriptor, self._open()
         os.close(before)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         os.close(self._descriptor)
 
     def _open(self) -> int:
@@ -91,16 +91,15 @@ class AuditFile:
 logger = logging.getLogger("iris_py.federation.audit")
 _own_logger = EventLogger("iris_py.federation")
 
-#: How often (seconds) totals are told, and bytes of the line split among the rules. Too small: many lines; too large: they come
-#: late.
+#: The period (seconds) of totals and of splitting link bytes among rules. Too small: many lines; too large: totals come late.
 TOTALS_S = 60.0
-#: How often (seconds) records are written. Too small: a write for each; too large: a crash loses so much.
+#: The period (seconds) of writes. Too small: a write for each record; too large: a crash loses more records.
 WRITE_S = 0.2
-#: Reasons of refused handshakes that are counted apart; others are counted together. Too small: metrics say less; too large: a
+#: Reasons of refused handshakes counted separately; others are counted together. Too small: metrics say less; too large: a
 #: stranger makes ever more of them.
 REASONS_MAX = 32
 OTHER = "other"
-#: Refusals that nothing else says to operators; of handshakes the gateway itself does, and what to do.
+#: Refusals logged only here, as warnings. The gateway logs refused handshakes itself, with advice.
 _WARNINGS = ("use_refused", "limited")
 
 
@@ -108,14 +107,14 @@ class Auditor:
     """The auditor of one gateway.
 
     Args:
-        core: What is said to other clouds.
-        file: Where records are written, too; None: only to the log.
+        core: The federation core.
+        file: An additional file for records; None: only the log.
         clock: Returns the time of day, in seconds since 1970.
 
     Attributes:
-        refused_handshakes: How many there were, by reason.
-        unwritten: Records that could not be written to the file.
-        problem: Why the file cannot be written now; empty if it can.
+        refused_handshakes: The number of refused handshakes, by reason.
+        unwritten: The number of records that the file lacks.
+        problem: The error of the last write; empty after a success.
     """
 
     def __init__(self, core: FederationCore, file: AuditFile | None = None, clock: Callable[[], float] = time.time) -> None:
@@ -125,7 +124,7 @@ class Auditor:
         self._file = file
         self._audit = Audit(clock)
         self._loop = asyncio.get_running_loop()
-        self._versions: dict[Bundle, int] = {}  # the catalogue that was told last
+        self._versions: dict[Bundle, int] = {}  # the last recorded catalogue
         self._writing: asyncio.Task[None] | None = None
         self.problem = ""
         self._is_closed = False
@@ -134,7 +133,7 @@ class Auditor:
     # -- what happens
 
     def handle(self, event: FederationEvent) -> None:
-        """Tell what a core has reported, if somebody may ask for it later."""
+        """Record an event of the core, if auditable."""
         now = self._loop.time()
         if isinstance(event, BundleChanged):
             self._tell_bundle(event, now)
@@ -154,11 +153,11 @@ class Auditor:
         self._schedule()
 
     def request_ended(self, incoming: Incoming, outcome: str) -> None:
-        """Tell of a request of a neighbour, if its rule says that all are told.
+        """Record a neighbour's finished request, if its rule asks for a record of every request.
 
         Args:
             incoming: The request.
-            outcome: What came of it: "done", "timeout", ...
+            outcome: The outcome: "done", "timeout", ...
         """
         if incoming.rule.audit != "all":
             return
@@ -168,7 +167,7 @@ class Auditor:
         self._schedule()
 
     def reloaded(self, changes: Mapping[str, object], error: str = "") -> None:
-        """Tell that settings were loaded anew, or why they were not."""
+        """Record a reload of the settings, or its failure."""
         self._audit.reload(changes, error)
         self._schedule()
 
@@ -186,18 +185,18 @@ class Auditor:
     # -- the file
 
     def reopen(self) -> None:
-        """Go on in a new file of the same name, for somebody may have moved the old one away."""
+        """Open the file again under the same name: the old one may have been moved away."""
         if self._file is not None and not self._is_closed:
             self._start(self._file.reopen)
 
     def use(self, file: AuditFile | None) -> None:
-        """Go on in another file."""
+        """Switch to another file."""
         before, self._file = self._file, file
         if before is not None:
             self._start(before.close)
 
     async def close(self) -> None:
-        """Tell the last totals, and write what is left. Harmless if repeated."""
+        """Record the last totals, and write all remaining records. Harmless if repeated."""
         if self._is_closed:
             return
         self._tell_totals()
@@ -211,7 +210,7 @@ class Auditor:
             self._file.close()
 
     def abort(self) -> None:
-        """End at once, with what is not written."""
+        """End at once, without writing the remaining records."""
         self._is_closed = True
         self._timer.cancel()
         if self._writing is not None:
@@ -220,7 +219,7 @@ class Auditor:
     # --
 
     def _pattern_of(self, event: UseRefused) -> str:
-        """Return the rule that a refused use is under, by its names outside; the name itself if there is none."""
+        """Return the exported pattern of a refused use's rule; without a rule, the name itself."""
         neighbour = self._core.lines.neighbours.get(event.alias)
         kind: Kind = "topic" if event.use in ("subscribe", "publish") else "cluster"
         rule = None if neighbour is None else neighbour.export_for(kind, event.name)
@@ -254,15 +253,15 @@ class Auditor:
             self._start(None)
 
     def _start(self, change: Callable[[], None] | None) -> None:
-        """Write what waits, after a change of the file if there is one."""
+        """Start to write the waiting records, after an optional change of the file."""
         before = self._writing if self._writing is not None and not self._writing.done() else None
-        if before is None or change is not None:  # otherwise it takes these, too
+        if before is None or change is not None:  # otherwise the running task writes these, too
             self._writing = self._loop.create_task(self._write(WRITE_S, before, change))
 
     async def _write(
         self, pause_s: float, before: asyncio.Task[None] | None = None, change: Callable[[], None] | None = None
     ) -> None:
-        """Write records until there are none."""
+        """Write records until none are left."""
         if before is not None:
             await before
         if change is not None:
@@ -274,13 +273,13 @@ class Auditor:
             if not lines:
                 return
             for line in lines:
-                # Not as lines of the log, of which there are ten a minute: what is written here is the audit itself.
+                # Bypass the log's limit of ten lines a minute: these lines are the audit itself.
                 logger.log(_level_of(line), "%s", line, extra={"iris": msgspec.json.decode(line)})
             if self._file is not None:
                 await self._block(partial(self._file.write, lines), len(lines))
 
     async def _block(self, use: Callable[[], None], records: int) -> None:
-        """Do something with the file, in a thread; what fails is counted, and said once until it works again."""
+        """Use the file in a thread; count failures, and log only the first until the file works again."""
         try:
             await self._loop.run_in_executor(None, use)
         except OSError as exc:
@@ -302,5 +301,5 @@ class Auditor:
 
 
 def _level_of(line: str) -> int:
-    """Return the level of the log for a record: a refused use is a warning."""
+    """Return the log level of a record: a refused use is a warning."""
     return logging.WARNING if any(f'"event": "{event}"' in line for event in _WARNINGS) else logging.INFO

@@ -1,4 +1,4 @@
-"""Federation among the events of a gateway's node, where `iris monitor` and `iris top` read them."""
+"""The federation's events in the journal of a gateway's node, for `iris monitor` and `iris top`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["CloudEvents"]
 
 
 class CloudEvents:
-    """Notes lines, clouds and catalogues in the journal of a node.
+    """Notes cloud links, clouds and catalogues in the journal of a node.
 
     Args:
         journal: The journal of the node.
-        neighbours: The other clouds by alias; the owner changes it.
+        neighbours: The other clouds by alias; the owner changes the mapping.
         clock: Returns the time of the node.
     """
 
@@ -30,10 +30,10 @@ class CloudEvents:
         self._journal = journal
         self._neighbours = neighbours
         self._clock = clock
-        self._versions: dict[Bundle, int] = {}  # of the catalogues that were noted or known at the opening
+        self._versions: dict[Bundle, int] = {}  # of the catalogues noted, or known at the opening
 
     def handle(self, event: FederationEvent) -> None:
-        """Note an event of a federation core, if it is one of these."""
+        """Note an event of the federation core, if relevant."""
         self._journal.now = self._clock()
         if isinstance(event, CloudChanged):
             kind = "cloud_up" if event.is_usable else "cloud_down"

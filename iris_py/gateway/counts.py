@@ -1,7 +1,7 @@
-"""The counts that neighbours are told: how many members a cluster of this cloud has that they may use (docs/design.md 15.64).
+"""The member counts reported to neighbours, for exported clusters of the local cloud (docs/design.md 15.64).
 
-A neighbour whose gateways stand in for a cluster wants to know whether somebody serves it. Ordinary members alone are counted:
-what stands in here for others is nobody for a neighbour, as its requests do not go there either.
+A neighbour whose gateways stand in for a cluster needs to know whether the cluster is served. Only ordinary members count, not
+stand-ins for a third cloud: a neighbour's requests do not reach them.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py.federation")
 
-#: How often members are counted (seconds). Too small: each look costs a microsecond or so for each name; too large: requests
-#: go to a cloud where nobody is any more.
+#: The period (seconds) of counting members. Too small: each name costs a microsecond or so; too large: requests go to a cloud
+#: whose members have left.
 INTERVAL_S: Final = 0.25
-#: Names that one neighbour is told of: as many as it can have rules. Too large: each has the gateway watch a cluster.
+#: Names watched by one neighbour: as many as a neighbour can have rules. Too large: the gateway watches a cluster for each.
 NAMES_MAX: Final = 1024
-#: And all neighbours together: half of what a node watches, so that their requests have the other half.
+#: Names watched by all neighbours together: half of a node's watches, so that their requests have the other half.
 ALL_NAMES_MAX: Final = 2048
 
 
 @dataclass(slots=True, eq=False)
 class _Watched:
-    """One name that a neighbour is told of."""
+    """One watched name."""
 
     name: str
-    """The cluster here."""
+    """The local cluster."""
     told: dict[Bundle, int | None] = field(default_factory=dict)
-    """The bundles that want to know, and what was told there last; None for nothing yet."""
+    """The watching bundles with the last reported count; None before the first report."""
 
 
 class Counts:
-    """The counts that the neighbours of one gateway are told.
+    """The member counts reported to the neighbours of one gateway.
 
     Args:
         node: The node of the gateway.
-        core: What is said to other clouds.
-        driver: Sends what the core has.
+        core: The federation core.
+        driver: The core's driver, for sending.
     """
 
     def __init__(self, node: Node, core: FederationCore, driver: Driver) -> None:
@@ -55,11 +55,11 @@ class Counts:
         self._core = core
         self._driver = driver
         self._loop = asyncio.get_running_loop()
-        self._watched: dict[tuple[str, str], _Watched] = {}  # by neighbour and name outside
+        self._watched: dict[tuple[str, str], _Watched] = {}  # by neighbour and exported name
         self._task: asyncio.Task[None] | None = None
 
     def handle_watch(self, event: WatchChanged) -> None:
-        """A neighbour wants to know, or does not any more, how many members a cluster has."""
+        """Start or stop watching a cluster for a neighbour."""
         alias = event.bundle.alias
         key = alias, event.outside
         watched = self._watched.get(key)
@@ -73,17 +73,17 @@ class Counts:
                 return
             watched = self._watched[key] = _Watched(event.name)
         watched.name = event.name
-        watched.told[event.bundle] = None  # told again, whatever it was: the other side may have forgotten it
+        watched.told[event.bundle] = None  # report again in any case: the peer may have forgotten the count
         if self._task is None or self._task.done():
             self._task = self._loop.create_task(self._run())
 
     def forget(self, bundle: Bundle) -> None:
-        """A bundle has ended."""
+        """Handle the end of a bundle."""
         for key in [key for key, watched in self._watched.items() if bundle in watched.told]:
             self._drop(key, bundle)
 
     def clear(self) -> None:
-        """Tell nobody anything any more: the rules have changed, and who may know asks again when it gets the new catalogue."""
+        """Stop all reports after a change of rules: neighbours ask again when they get the new catalogue."""
         self._watched.clear()
 
     def abort(self) -> None:
@@ -110,7 +110,7 @@ class Counts:
             await asyncio.sleep(INTERVAL_S)
 
     def _look(self) -> None:
-        """Tell what has changed."""
+        """Report the changed counts."""
         now = self._loop.time()
         for (_alias, outside), watched in self._watched.items():
             members = self._count(watched.name, now)
@@ -121,7 +121,7 @@ class Counts:
         self._driver.wake()
 
     def _count(self, name: str, now: float) -> int | None:
-        """Return how many ordinary members a cluster has, of a large one about how many; None while that is not known."""
+        """Return the number of ordinary members, approximate for a large cluster; None while unknown."""
         try:
             group = self._node._core.group_to_ask(name, b"", now)
         except ConfigurationError as exc:

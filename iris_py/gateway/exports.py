@@ -1,9 +1,9 @@
-"""Topics of this cloud that neighbours subscribe to, at a gateway: nothing crosses that nobody wants (docs/design.md 15.73).
+"""Subscriptions of neighbours to topics of the local cloud; only wanted publications cross (docs/design.md 15.73).
 
-Theory of operation. For each exported pattern the gateway has one subscription in its own cloud, a :class:`Source`, while
-anybody is interested, and always to all of it: so the numbers of each publisher are the same at every gateway of this cloud.
-Each channel of a neighbour is an :class:`Outflow`, which has the patterns that are wanted on it and a queue. A publication is
-renamed once for each neighbour and rule, and goes to the outflows whose patterns it matches.
+Theory of operation. For each exported pattern in use, the gateway has one subscription in its cloud, a :class:`Source`, always
+to the whole pattern: so the numbers of each publisher are the same at every gateway of the cloud. Each channel of a neighbour
+is an :class:`Outflow` with its wanted patterns and a queue. A publication is renamed once for each neighbour and rule, and goes
+to the outflows with a matching pattern.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ if TYPE_CHECKING:
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.names import Tokens
 
-#: What a gateway holds for one channel of a neighbour, and for all of one neighbour. Too small: a line that is full for a
-#: moment loses messages; too large: memory that a neighbour which takes nothing holds.
+#: Bounds on the queue of one channel, and on all queues of one neighbour. Too small: a briefly full link loses messages; too
+#: large: a neighbour that does not read holds as much memory.
 OUTFLOW_BYTES_MAX: Final = 64 * 1024 * 1024
 OUTFLOW_MESSAGES_MAX: Final = 262_144
 NEIGHBOUR_BYTES_MAX: Final = 256 * 1024 * 1024
-#: The same of a channel for which publishers wait, and what comes beyond before they do.
+#: Bounds on the queue of a blocking channel, before publishers are told to wait.
 BLOCKING_BYTES_MAX: Final = 1024 * 1024
 BLOCKING_MESSAGES_MAX: Final = 1024
-#: How long a gateway stays subscribed to what nobody is interested in any more (seconds). Too small: whoever comes back through
-#: another gateway waits for the subscription again; too large: publications come here in vain.
+#: How long (seconds) a gateway stays subscribed to an unused pattern. Too small: a subscriber that returns through another
+#: gateway waits for the subscription again; too large: publications come here in vain.
 LINGER_S: Final = 30.0
-#: Names and pseudonyms that are remembered. Forgetting one costs working it out again, some microseconds.
+#: Cached topics and pseudonyms. Recomputing one costs some microseconds.
 TOPICS_MAX: Final = 4096
 PSEUDONYMS_MAX: Final = 8192
 
 
 class Pseudonyms:
-    """The names that a neighbour is told for the nodes of this cloud, and for the streams of their publications.
+    """The pseudonyms, for a neighbour, of local nodes and of the streams of their publications.
 
     Args:
-        origin_of: Returns what a neighbour calls a node (hex): (alias, id).
+        origin_of: Returns a node's pseudonym for a neighbour (hex): (alias, id).
         key_of: Returns the key of pseudonyms for a neighbour.
     """
 
@@ -68,18 +68,18 @@ class Pseudonyms:
         self._known: OrderedDict[tuple[str, str | bytes, str], bytes] = OrderedDict()
 
     def origin(self, alias: str, node_id: str) -> bytes:
-        """Return what a neighbour calls a node."""
+        """Return a node's pseudonym for a neighbour."""
         return self._look_up((alias, node_id, ""))
 
     def stream(self, alias: str, stream: bytes, rule: str) -> bytes:
-        """Return what it calls the publications under one group, as far as they cross by one rule.
+        """Return the pseudonym of a group's publications under one rule.
 
-        Those of another rule come over another channel, and in no order with these: so they are another stream.
+        Publications under another rule use another channel, without a common order, and so are another stream.
         """
         return self._look_up((alias, stream, rule))
 
     def clear(self) -> None:
-        """Forget everything: keys may be others."""
+        """Forget all pseudonyms: the keys may have changed."""
         self._known.clear()
 
     def _look_up(self, key: tuple[str, str | bytes, str]) -> bytes:
@@ -97,19 +97,19 @@ class Pseudonyms:
 
 
 class Outflow:
-    """One channel of a neighbour, and what is wanted on it.
+    """One channel of a neighbour, and its wanted patterns.
 
     Args:
         channel: The channel.
         alias: The neighbour.
-        rule: The rule that allows it.
-        queue: What waits to be sent.
-        limits: Those of the rule for the neighbour.
+        rule: The rule that allows the channel.
+        queue: The send queue.
+        limits: The limits of the rule for the neighbour.
 
     Attributes:
-        wanted: The patterns, as the neighbour says them.
-        trie: The same, to be found.
-        is_blocking: Whether publishers wait for it.
+        wanted: The wanted patterns, as exported.
+        trie: The wanted patterns, for matching.
+        is_blocking: Whether publishers wait for the channel.
     """
 
     def __init__(
@@ -125,11 +125,11 @@ class Outflow:
         self.trie: TopicTrie[bool] = TopicTrie()
 
     def add(self, patterns: list[str]) -> None:
-        """Want more.
+        """Add wanted patterns.
 
         Raises:
-            Refusal: The rule does not allow so many.
-            ItemError: One is no pattern.
+            Refusal: The patterns exceed the rule's limit.
+            ItemError: A pattern is invalid.
         """
         new: dict[str, Tokens] = {}
         for name in patterns:
@@ -145,7 +145,7 @@ class Outflow:
             self.trie.add(tokens, True)
 
     def remove(self, patterns: list[str]) -> None:
-        """Want less; harmless where it was not wanted."""
+        """Remove wanted patterns; unknown ones are ignored."""
         for name in patterns:
             tokens = self.wanted.pop(name, None)
             if tokens is not None:
@@ -153,21 +153,21 @@ class Outflow:
                 self.limits.remove_subscriptions(1)
 
     def matches(self, topic: Tokens) -> bool:
-        """Tell whether a topic, by its name outside, is wanted."""
+        """Tell whether a topic is wanted, by its exported name."""
         return bool(self.trie.match(topic))
 
 
 class View:
-    """The part of a source that one neighbour sees by one rule.
+    """One neighbour's part of a source under one rule.
 
     Args:
         alias: The neighbour.
         rule: The rule.
-        table: The exports of topics to it: a topic goes by its most specific rule only.
-        pseudonyms: What it calls nodes.
+        table: The topic exports to the neighbour: a topic crosses only under its most specific rule.
+        pseudonyms: The pseudonyms for the neighbour.
 
     Attributes:
-        outflows: Its channels.
+        outflows: The channels of the neighbour.
     """
 
     def __init__(self, alias: str, rule: ExportRule, table: RuleTable[ExportRule], pseudonyms: Pseudonyms) -> None:
@@ -179,11 +179,11 @@ class View:
         self._found: dict[str, tuple[str, list[Outflow], list[Outflow]]] = {}
 
     def forget(self) -> None:
-        """Something else is wanted."""
+        """Forget cached matches after a change of patterns."""
         self._found.clear()
 
     def take(self, messages: list[Message], stream: bytes) -> None:
-        """Take a run of publications of one publisher to one topic."""
+        """Queue a batch of one publisher's publications to one topic."""
         first = messages[0]
         found = self._found.get(first.topic)
         if found is None:
@@ -218,14 +218,14 @@ class View:
 
 
 class Source:
-    """The subscription in this cloud to one exported pattern, while anybody is interested.
+    """The local subscription to one exported pattern, while in use.
 
     Args:
         node: The node of the gateway.
-        pattern: The pattern, by its name here.
-        prefix: Under whose group it is.
+        pattern: The local pattern.
+        prefix: The prefix of the group to subscribe under.
         is_blocking: Whether publishers wait for slow channels.
-        forget: Told when it has ended.
+        forget: Called at the end of the source.
     """
 
     def __init__(
@@ -243,19 +243,19 @@ class Source:
 
     @property
     def is_over(self) -> bool:
-        """Whether it ends."""
+        """Whether the source is ending."""
         return self._ending is not None
 
     async def wait_until_begun(self) -> None:
-        """Wait until every publisher knows.
+        """Wait until every publisher knows the subscription.
 
         Raises:
-            IrisError: It cannot be.
+            IrisError: The subscription failed.
         """
         await asyncio.shield(self._begun)
 
     def add(self, outflow: Outflow, make_view: Callable[[], View]) -> None:
-        """Give a channel what it wants."""
+        """Add a channel."""
         if self._lingering is not None:
             self._lingering.cancel()
             self._lingering = None
@@ -267,7 +267,7 @@ class Source:
         view.forget()
 
     def remove(self, outflow: Outflow) -> None:
-        """A channel has ended."""
+        """Remove a channel that has ended."""
         key = outflow.alias, outflow.rule.outside
         view = self.views.get(key)
         if view is not None:
@@ -280,7 +280,7 @@ class Source:
         self.look()
 
     def look(self) -> None:
-        """Let publishers wait while a channel that blocks is full, and go on then."""
+        """Make publishers wait while a blocking channel is full."""
         if not self.is_blocking or self._export is None:
             return
         is_held = any(outflow.queue.is_full for view in self.views.values() for outflow in view.outflows)
@@ -296,7 +296,7 @@ class Source:
             self._ending = self._node._loop.create_task(self._end())
 
     def abort(self) -> None:
-        """End at once, and tell nobody."""
+        """End at once, without notifying publishers."""
         if self._lingering is not None:
             self._lingering.cancel()
         self._begun.cancel()
@@ -319,13 +319,13 @@ class Source:
 
 
 class Exports:
-    """The topics of this cloud that neighbours subscribe to, at one gateway.
+    """The subscriptions of neighbours at one gateway.
 
     Args:
         node: The node of the gateway.
-        core: What is said to other clouds.
-        streams: Accepts channels, and is told to give it their offers.
-        pseudonyms: What neighbours call nodes of this cloud.
+        core: The federation core.
+        streams: The gateway's streams, which pass on offers of channels.
+        pseudonyms: The pseudonyms for neighbours.
     """
 
     def __init__(self, node: Node, core: FederationCore, streams: Streams, pseudonyms: Pseudonyms) -> None:
@@ -340,11 +340,11 @@ class Exports:
         streams.far[frames.SUBSCRIBE] = self.serve
 
     async def serve(self, offer: ChannelOffer) -> None:
-        """Serve a channel of a neighbour, until it ends."""
+        """Serve a channel of a neighbour until its end."""
         rule, alias = offer.rule, offer.bundle.alias
         flag, outside = offer.open.options[:1], offer.open.options[1:]
         if flag not in (PLAIN, BLOCKING) or outside != rule.outside.encode():
-            raise Refusal(NotExported(rule.outside))  # since its catalogue was sent the rules have changed
+            raise Refusal(NotExported(rule.outside))  # the rules have changed since the catalogue was sent
         is_blocking = flag == BLOCKING
         if is_blocking and not rule.block:
             raise Refusal(ConfigurationError(f"publishers to {rule.outside!r} wait for nobody in another cloud."))
@@ -372,7 +372,7 @@ class Exports:
             outflow.queue.close()
 
     def reconfigure(self, settings: FederationSettings) -> None:
-        """Other rules count: channels of those that are gone end, and their subscribers are told so."""
+        """Switch to other rules: end the channels of removed rules, and tell their subscribers."""
         self._tables.clear()
         self._pseudonyms.clear()
         for outflow, source in list(self._outflows.items()):
@@ -388,7 +388,7 @@ class Exports:
                 self._show(outflow, source)
 
     async def close(self) -> None:
-        """End every subscription in this cloud."""
+        """End every subscription in the local cloud."""
         for source in list(self._sources.values()):
             source.end()
 
@@ -404,7 +404,7 @@ class Exports:
         source.add(outflow, lambda: View(alias, rule, self._table(alias), self._pseudonyms))
 
     async def _listen(self, outflow: Outflow, source: Source) -> None:
-        """Take what a neighbour says on a channel."""
+        """Handle the messages of a neighbour on a channel."""
         channel, view_key = outflow.channel, (outflow.alias, outflow.rule.outside)
         try:
             while True:
@@ -420,7 +420,7 @@ class Exports:
                         outcome = refusal.outcome
                     except IrisError as exc:
                         outcome = encode_outcome(exc)
-                        source.end()  # the next one tries anew
+                        source.end()  # the next channel tries again
                     await channel.send(items.encode_added(request, outcome))
                 elif kind == items.REMOVE:
                     outflow.remove(items.decode_remove(message))
@@ -433,7 +433,7 @@ class Exports:
             channel._break_by(exc)
 
     async def _send(self, outflow: Outflow, source: Source) -> None:
-        """Send what waits, as fast as the limits and the neighbour take it."""
+        """Send the queue, within the limits and the neighbour's credit."""
         queue, channel = outflow.queue, outflow.channel
         try:
             while True:
@@ -464,10 +464,10 @@ class Exports:
             del self._sources[key]
 
     def _prefix_of(self, rule: ExportRule) -> Tokens:
-        """Return the prefix whose group the publications of a rule shall come under: the shortest of all that a rule has.
+        """Return the prefix of the group to subscribe under: the shortest literal prefix among all overlapping rules.
 
-        Of overlapping rules one gateway may be subscribed to one, and another gateway to both: with the group of the narrow one
-        they would number the same publications differently.
+        Of two overlapping rules, one gateway may use one and another gateway both: under the narrow rule's group, the two
+        gateways would number the same publications differently.
         """
         own = literal_prefix(parse_pattern(rule.local))
         others = [literal_prefix(parse_pattern(each.local)) for each in self._core.settings.exports if each.kind == "topic"]
@@ -494,7 +494,7 @@ class Exports:
 
 
 def _is_same(rule: ExportRule, outflow: Outflow) -> bool:
-    """Tell whether a rule is the one that a channel was opened under, and still allows it."""
+    """Tell whether a rule is still the rule of a channel, and allows the channel."""
     before = outflow.rule
     if rule.kind != "topic" or (rule.outside, rule.local) != (before.outside, before.local):
         return False

@@ -1,4 +1,4 @@
-"""The gateway of a cloud: a node of it that also keeps lines to other clouds (docs/design.md 15)."""
+"""The gateway of a cloud: one of its nodes, with additional links to other clouds (docs/design.md 15)."""
 
 from __future__ import annotations
 
@@ -84,35 +84,35 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py.federation")
 
-#: How long a gateway that leaves waits for what is under way (seconds).
+#: How long (seconds) a leaving gateway waits for running work.
 DRAIN_TIMEOUT_S = 30.0
-#: How often it looks whether all is done meanwhile.
+#: The period (seconds) of checking whether the work is done.
 DRAIN_LOOK_S = 0.05
-#: A difference of clocks that is logged (seconds). Too small: what the handshake takes on a slow line is taken for one; too
-#: large: it is not noticed before sealed payloads are refused.
+#: A clock difference worth a warning (seconds). Too small: a slow handshake looks like a difference; too large: sealed payloads
+#: are refused before a warning.
 CLOCK_SKEW_S = 60.0
-#: How long the last bytes may take to leave (seconds).
+#: The time (seconds) for sending the last bytes.
 CLOSE_TIMEOUT_S = 2.0
-#: The same refused handshake or dial is logged again after so long (seconds). Too small: a neighbour with a wrong key fills the
-#: log, for gateways dial for ever; too large: a log that is read does not show that it goes on.
+#: The period (seconds) of repeating a log line about a refused handshake or dial. Too small: a neighbour with a wrong key fills
+#: the log, because gateways dial for ever; too large: the log does not show that the fault persists.
 REFUSAL_LOG_S = 300.0
 #: Bytes of a pseudonym.
 PSEUDONYM_BYTES = 16
 
 
 class Gateway(LoopBound, Closable):
-    """A gateway; :func:`start_gateway` makes it.
+    """A gateway, created by :func:`start_gateway`.
 
     Attributes:
-        node: Its node.
-        core: What is said to other clouds.
-        settings: The neighbours and the rules that are in use.
-        address: Where it listens for other clouds; empty if it only dials.
-        on_changed: Is told when a cloud can be reached, and when it cannot any more.
-        auditor: Tells the audit what happens.
-        cloud_events: Notes what happens among the events of the node.
-        metrics: Where Prometheus reads, and balancers; None if the settings name no address for it.
-        collector: What there is for it to read of the gateway.
+        node: The gateway's node.
+        core: The federation core.
+        settings: The neighbours and rules in use.
+        address: The listening address for other clouds; empty if the gateway only dials.
+        on_changed: Called when a cloud becomes reachable or unreachable, with its alias and whether it is reachable.
+        auditor: Records events in the audit.
+        cloud_events: Notes events in the journal of the node.
+        metrics: The server for Prometheus and balancers; None without an address in the settings.
+        collector: The metrics of the gateway for the server.
     """
 
     _what = "gateway"
@@ -167,15 +167,15 @@ class Gateway(LoopBound, Closable):
         self.republishing: Republishing = Republishing(node, self.subscriptions)
         self.exports: Exports = Exports(node, self.core, self.streams, pseudonyms)
         self.publishing: Publishing = Publishing(node, self.core, self.streams, pseudonyms)
-        self._memberships: dict[str, Membership] = {}  # by alias; of all gateways under ""
+        self._memberships: dict[str, Membership] = {}  # by alias; the cluster of all gateways under ""
         self._changes: dict[str, asyncio.Task[None]] = {}  # joining and leaving the clusters of gateways
         self._leaving: set[asyncio.Task[None]] = set()
         self._origin_keys: dict[str, bytes] = {}
         self._refusals = Once(REFUSAL_LOG_S)
         self._dial_failures = Once(REFUSAL_LOG_S)
-        self._unmatched: dict[str, set[tuple[str, str]]] = {}  # imports that were warned of, by neighbour
+        self._unmatched: dict[str, set[tuple[str, str]]] = {}  # imports already warned of, by neighbour
         self._closing: asyncio.Task[None] | None = None
-        self._settled: asyncio.Future[None] = self._loop.create_future()  # nothing is under way but for callers of close()
+        self._settled: asyncio.Future[None] = self._loop.create_future()  # done when only callers of close() are left
         self._own_waiting = 0  # requests and tunnels of neighbours whose handlers wait in close()
         self.address: str = ""
         self.on_changed: Callable[[str, bool], None] | None = None
@@ -208,13 +208,13 @@ class Gateway(LoopBound, Closable):
         return self._key.public_text
 
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
-        """Leave: tell everybody, finish what is under way, and end the lines. The node stays. Harmless if repeated.
+        """Leave: tell neighbours and nodes, finish running work, and close the links. Harmless if repeated.
 
-        Within a handler whose request or tunnel came through this gateway it returns when all others have ended. The gateway
-        passes the handler's answer on before it is closed.
+        The node stays open. In a handler whose request or tunnel came through this gateway, the call returns once all other
+        work has ended. The gateway then passes the handler's answer on before it closes.
 
         Args:
-            timeout: Seconds after which what is still under way is broken off.
+            timeout: Seconds after which unfinished work is broken off.
         """
         if self._closing is None or not self._closing.done():
             self._check_loop()
@@ -233,7 +233,7 @@ class Gateway(LoopBound, Closable):
     _end = close
 
     def _count_own(self, call: Call | None) -> int:
-        """Return how many requests and tunnels of a running call came through this gateway."""
+        """Return the number of a running call's requests and tunnels that came through this gateway."""
         if call is None or call.is_over:
             return 0
         return sum(work.peer.name == self.node.id and bool(cloud_of(work.headers)) for work in call.works)
@@ -251,7 +251,7 @@ class Gateway(LoopBound, Closable):
         self.publishing.drain()
         leaving = [membership.leave(timeout=timeout) for membership in memberships.values()]
         await asyncio.gather(*leaving, *self._leaving, self.stand_ins.close(timeout), return_exceptions=True)
-        while not self.core.is_idle and self._loop.time() < deadline:  # no event says so, and it is soon over
+        while not self.core.is_idle and self._loop.time() < deadline:  # poll: no event reports this, and the wait is short
             if self._own_waiting and self.core.count_under_way() <= self._own_waiting and not self._settled.done():
                 self._settled.set_result(None)
             await asyncio.sleep(DRAIN_LOOK_S)
@@ -267,7 +267,7 @@ class Gateway(LoopBound, Closable):
         await self.auditor.close()
 
     def _abort(self) -> None:
-        """End at once, as the crash of its process would."""
+        """End at once, as the crash of the process would."""
         for task in (*self._changes.values(), *self._leaving):
             task.cancel()
         self.stand_ins.abort()
@@ -284,10 +284,11 @@ class Gateway(LoopBound, Closable):
             self.metrics.abort()
 
     async def reload(self, settings: FederationSettings) -> None:
-        """Use other settings from now on; what they do not change goes on.
+        """Switch to other settings; unchanged parts go on.
 
         Raises:
-            ConfigurationError: The address to listen on is another one, which takes a new process; or a neighbour has our key.
+            ConfigurationError: The listening address differs, which takes a restart; or a neighbour has the local cloud's own
+                key.
         """
         self._check_loop()
         if settings.gateway.listen != self.settings.gateway.listen:
@@ -324,7 +325,7 @@ class Gateway(LoopBound, Closable):
     # -- names
 
     def pseudonym_of(self, alias: str, node_id: str) -> str:
-        """Return what a neighbour calls a node of this cloud (hex): the same at all gateways, and the id cannot be worked out.
+        """Return a neighbour's name for a local node (hex): equal at all gateways, and without a way to compute the id.
 
         Args:
             alias: The neighbour.
@@ -356,7 +357,7 @@ class Gateway(LoopBound, Closable):
         )
 
     def _follow(self, alias: str) -> None:
-        """Be in the cluster of the gateways to a neighbour exactly while it can be reached."""
+        """Keep the membership in the cluster of gateways to a neighbour equal to its reachability."""
         running = self._changes.get(alias)
         if self._closing is None and (running is None or running.done()):
             self._changes[alias] = self._loop.create_task(self._follow_changes(alias))
@@ -366,7 +367,7 @@ class Gateway(LoopBound, Closable):
             if wanted:
                 await self._join(alias)
             else:
-                # What is under way may still end well, and a way may be there again before that.
+                # Leave in the background: running work may still finish, and the cloud may be reachable again before the end.
                 membership = self._memberships.pop(alias)
                 membership._occasion = f"the cloud {alias!r} cannot be reached"
                 leaving = self._loop.create_task(membership.leave(timeout=DRAIN_TIMEOUT_S))
@@ -376,11 +377,11 @@ class Gateway(LoopBound, Closable):
     # -- what the driver reports
 
     def handle_outcomes(self, outcomes: Sequence[tuple[object, bytes]]) -> None:
-        """Requests to other clouds have ended."""
+        """Handle outcomes of requests to other clouds."""
         self.requests.handle_outcomes(outcomes)
 
     def handle_events(self, events: Sequence[FederationEvent]) -> None:
-        """Act on everything else."""
+        """Handle all other events of the core."""
         for event in events:
             if isinstance(event, RequestsReceived):
                 self.requests.serve(event.requests)
@@ -430,7 +431,7 @@ class Gateway(LoopBound, Closable):
                 self.auditor.handle(event)
 
     def _handle_ways(self, alias: str) -> None:
-        """The ways to a neighbour, or what may be used of it, have changed."""
+        """Handle a change of a neighbour's bundles or exports."""
         self.subscriptions.handle_changed(alias)
         self.republishing.handle_changed(alias)
         self.publishing.handle_changed(alias)
@@ -489,7 +490,7 @@ class Gateway(LoopBound, Closable):
             )
 
     def _log_refused(self, event: HandshakeRefused) -> None:
-        """Say once in a while that a handshake has failed, and what the operator of either cloud can do."""
+        """Log a failed handshake, once per period, with advice for the operators of both clouds."""
         untold = self._refusals.admit((event.address, event.reason), self._loop.time(), event.alias)
         if untold is None:
             return
@@ -519,7 +520,7 @@ class Gateway(LoopBound, Closable):
         )
 
     def _warn_of_unmatched(self, alias: str) -> None:
-        """Say once of each import that the neighbour exports nothing for it."""
+        """Warn once of each import without a matching export of the neighbour."""
         if alias not in self.core.lines.neighbours:
             return
         rules = self.core.unmatched_imports(alias)
@@ -565,10 +566,10 @@ class Gateway(LoopBound, Closable):
     # -- the state
 
     def reasons(self) -> tuple[str, ...]:
-        """Return why the gateway is to be given no work, besides what its node says.
+        """Return why the gateway must not get work, besides the node's own reasons.
 
-        A gateway without a usable line to any cloud can serve nobody. One that a cloud is to dial stays ready all the same: a
-        balancer that took it out would keep the lines away that make it ready.
+        A gateway without a usable link to any cloud is not ready. An exception is a gateway that a cloud is expected to dial:
+        if a balancer removed it, the link that would make it ready could never come.
         """
         self._check_loop()
         if self._closing is not None:
@@ -579,7 +580,7 @@ class Gateway(LoopBound, Closable):
         return tuple(_describe_down(neighbour) for neighbour in down)
 
     def unreached(self) -> tuple[str, ...]:
-        """Return the clouds that it has no usable line to, each as a sentence that says why."""
+        """Return a sentence with the reason for each cloud without a usable link."""
         self._check_loop()
         return tuple(_describe_down(neighbour) for neighbour in self.core.unusable(self._loop.time()))
 
@@ -590,7 +591,7 @@ class Gateway(LoopBound, Closable):
         return encode_outcome(msgspec.msgpack.encode(found))
 
     def explain(self, name: str) -> dict[str, object]:
-        """Return what would become of a use of a name of another cloud, as `iris federation explain` shows it.
+        """Explain the path of a use of another cloud, as shown by `iris federation explain`.
 
         Args:
             name: The name with its cloud, ``databases@eu``.
@@ -601,7 +602,7 @@ class Gateway(LoopBound, Closable):
         return about | explain(self.core, alias, there, self._loop.time(), self.probing.members(alias, there))
 
     def status(self) -> dict[str, object]:
-        """Return the state of the gateway and its lines as plain values, as `iris federation status` shows it."""
+        """Return the state of the gateway and its links as plain values, as shown by `iris federation status`."""
         self._check_loop()
         return self._status()
 
@@ -621,7 +622,7 @@ class Gateway(LoopBound, Closable):
         }
 
     def _clouds(self) -> dict[str, dict[str, Any]]:
-        """Return the state of the lines, with what the system says of their connections."""
+        """Return the state of the links, with the system's counters of their connections."""
         clouds = self.core.status(self._loop.time())
         for alias, cloud in clouds.items():
             bundles = self.core.lines.neighbours[alias].bundles.values()
@@ -635,7 +636,7 @@ class GatewayHandler(Handler):
 
     Args:
         gateway: The gateway.
-        alias: The cloud that the cluster leads to; empty for that of all gateways.
+        alias: The cloud of the cluster; empty for the cluster of all gateways.
     """
 
     def __init__(self, gateway: Gateway, alias: str) -> None:
@@ -643,19 +644,19 @@ class GatewayHandler(Handler):
         self._alias = alias
 
     def relay(self, server: RelayServer, executions: Sequence[Execution]) -> None:
-        """Hand requests on."""
+        """Relay requests."""
         self._gateway.requests.relay(server, executions, self._alias)
 
     def relay_cancelled(self, execution: Execution) -> None:
-        """Nobody waits any more for an answer."""
+        """Cancel a relayed request."""
         self._gateway.requests.relay_cancelled(execution)
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:
-        """Serve what a node opens it for."""
+        """Serve a node's tunnel, according to its headers."""
         await self._gateway.streams.serve(tunnel, self._alias)
 
     async def on_survey(self, request: Request) -> bytes | None:
-        """Tell the state of the gateway, or what would become of a use."""
+        """Return the state of the gateway, or the explanation of a use."""
         call = decode_call(request.payload)
         return self._gateway._describe(*((Op.STATUS, "") if call is None else (Op(call.op), call.name)))
 
@@ -677,17 +678,17 @@ def start_gateway(
     """Make a node a gateway of its cloud. Use with ``await`` or ``async with``.
 
     Args:
-        node: The node; it stays open when the gateway is closed.
+        node: The node; stays open when the gateway closes.
         settings: The neighbours and the rules.
-        key: The identity of the cloud.
-        network: What the lines run on; None for real sockets.
+        key: The key of the cloud.
+        network: The network of the links; None for real sockets.
         rng: Randomness of choices and waiting.
         entropy: Randomness of keys. Anything but ``os.urandom`` gives them away.
-        folder: Where a relative path of the settings begins.
+        folder: The base of relative paths in the settings.
 
     Raises:
-        ConfigurationError: The gateway cannot listen where it should, a neighbour has our key, the audit cannot be written, or
-            a package for metrics is missing.
+        ConfigurationError: The gateway cannot listen on its address, a neighbour has the local cloud's own key, the audit
+            cannot be written, or a package for metrics is missing.
     """
     check_identity(settings, key.public)
     lines = network or WanNetwork(congestion=settings.gateway.congestion)

@@ -1,8 +1,8 @@
-"""One rule of a neighbour's topics, as far as anybody here wants it: the channel that it comes by, and who gets it.
+"""The flow of a neighbour's topics into a gateway: one `Flow` for each rule, and the feeds with their queues.
 
-Feeds: whoever at a gateway is given messages of topics of a neighbour, such as the tunnel of a node.
-
-Publications that wait at a gateway for a tunnel or a channel, with the gaps of what was dropped (docs/design.md 15.73).
+A `Flow` holds the channel of one rule, as long as any feed wants topics of the rule. A `Feed` is a receiver at the gateway,
+such as the tunnel of a node. An `ItemQueue` holds publications for a tunnel or channel, with the gaps of dropped ones
+(docs/design.md 15.73).
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
     from iris_py.gateway.streams import Channel, Streams
     from iris_py.patterns.topic.names import Tokens
 
-#: Counted for each message besides its bytes: what it costs to hold an empty one.
+#: The overhead of a message in a queue, counted besides its bytes.
 MESSAGE_BYTES: Final = 256
 
 
 class Memory:
-    """The memory of the queues of one neighbour together.
+    """The common memory of one neighbour's queues.
 
     Args:
-        limit_bytes: How much that is.
+        limit_bytes: The bound on the memory.
 
     Attributes:
-        used_bytes: How much is taken.
+        used_bytes: The memory in use.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -58,22 +58,22 @@ class Memory:
 
     @property
     def is_over(self) -> bool:
-        """Whether more is taken than there is."""
+        """Whether the memory in use exceeds the bound."""
         return self.used_bytes > self._limit_bytes
 
 
 class ItemQueue:
-    """Publications that wait. When there are too many the oldest are dropped, and the next of their streams has a gap.
+    """A queue of publications. A full queue drops the oldest, and the next publication of the stream carries the gap.
 
     Args:
-        bytes_max: How many bytes may wait.
-        messages_max: How many messages.
-        count_drop: Told how many were dropped.
-        memory: What it shares with others.
-        slack_bytes: What it takes beyond both bounds before it drops: of one that is full, publishers are told to wait.
+        bytes_max: The bound on bytes.
+        messages_max: The bound on messages.
+        count_drop: Called with the number of dropped messages.
+        memory: The memory shared with other queues.
+        slack_bytes: The tolerated excess over both bounds before drops, for a queue whose publishers are told to wait.
 
     Attributes:
-        bytes: How many bytes wait.
+        bytes: The queued bytes.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class ItemQueue:
         self._slack_bytes = slack_bytes
         self._waiting: deque[Item] = deque()
         self._messages = 0
-        # What was lost before something comes in here belongs to that; what is dropped here to what goes out next. One book for
-        # both would tell some losses too early, where the numbers show that nothing is missing.
+        # Losses upstream belong in front of the next incoming publication, drops in the queue in front of the next outgoing
+        # one. A single book would report some losses too early, where the numbers show no gap.
         self._unwanted: GapBook | None = None
         self._dropped: GapBook | None = None
         self._more = asyncio.Event()
@@ -105,17 +105,17 @@ class ItemQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next message would have others dropped."""
+        """Whether another message would exceed a bound."""
         return self._messages >= self._messages_max or self.bytes >= self._bytes_max
 
     def owe(self, origin: bytes, stream: bytes, count: int) -> None:
-        """Note that so many were lost before something that nobody wants here."""
+        """Record `count` lost messages ahead of a message without takers here; the next one of the stream reports the gap."""
         if self._unwanted is None:
             self._unwanted = GapBook()
         self._unwanted.owe(origin, stream, count)
 
     def put(self, items: Sequence[Item]) -> None:
-        """Take publications, in order. They may be shared with other queues and are not changed."""
+        """Append publications, in order and unchanged: other queues may share them."""
         for item in items:
             if self._unwanted is not None:
                 item = _with_gap(item, self._unwanted)
@@ -126,7 +126,7 @@ class ItemQueue:
         self._more.set()
 
     async def take(self) -> list[Item]:
-        """Take the oldest publications, as many as go into one message; waits for some."""
+        """Take the oldest publications that fit into one message; wait for the first."""
         while not self._waiting:
             self._more.clear()
             await self._more.wait()
@@ -145,16 +145,16 @@ class ItemQueue:
         return batch
 
     async def wait_for_room(self) -> None:
-        """Wait until it is not full."""
+        """Wait until the queue is not full."""
         while self.is_full:
             self._less.clear()
             await self._less.wait()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Drop all publications."""
         self._add(-self._messages, -self.bytes)
         self._waiting.clear()
-        self._messages_max = self._bytes_max = 1 << 62  # nobody waits for room here
+        self._messages_max = self._bytes_max = 1 << 62  # nobody waits for room any more
         self._less.set()
 
     # --
@@ -167,7 +167,7 @@ class ItemQueue:
         return over > self._slack_bytes
 
     def _take_oldest(self, count: int) -> Item:
-        """Take so many publications of the oldest item."""
+        """Take the first ``count`` publications of the oldest item."""
         item = self._waiting.popleft()
         if count < len(item.payloads):
             item, behind = item.split(count)
@@ -210,19 +210,19 @@ def _with_gap(item: Item, book: GapBook) -> Item:
 
 
 class Feed:
-    """The wishes of somebody here for topics of one neighbour.
+    """A receiver of one neighbour's topics at the gateway.
 
     Args:
         alias: The neighbour.
-        is_blocking: Whether publishers are to wait for it.
-        queue: Holds what waits to be given to it.
+        is_blocking: Whether publishers wait for the receiver.
+        queue: The queue of the receiver.
 
     Attributes:
         alias: The neighbour.
-        is_blocking: Whether publishers are to wait for it.
-        queue: Holds what waits to be given to it.
-        plans: What is wanted: each pattern as it was added, split among the flows of the neighbour's rules.
-        tellings: The tasks that wait for a neighbour's answer, by the pattern that they are about.
+        is_blocking: Whether publishers wait for the receiver.
+        queue: The queue of the receiver.
+        plans: The added patterns, split among the flows of the neighbour's rules.
+        tellings: The tasks that wait for a neighbour's answer, by pattern.
     """
 
     def __init__(self, alias: str, is_blocking: bool, queue: ItemQueue) -> None:
@@ -233,22 +233,22 @@ class Feed:
         self.tellings: dict[str, asyncio.Task[None]] = {}
 
     def lose(self, name: str, outcome: bytes) -> None:
-        """Be told that a pattern cannot be had any more, and why."""
+        """Handle the loss of a pattern, with its reason."""
         raise NotImplementedError
 
     def end(self, reason: str) -> None:
-        """Be told that nothing can be had of this gateway any more."""
+        """Handle the end of the gateway's service to the feed."""
         raise NotImplementedError
 
 
 class TunnelFeed(Feed):
-    """The wishes of one node, through one tunnel.
+    """A node that receives topics through a tunnel.
 
     Args:
         tunnel: The tunnel.
         alias: The neighbour.
-        is_blocking: Whether publishers are to wait for it.
-        queue: Holds what waits to be sent.
+        is_blocking: Whether publishers wait for the node.
+        queue: The queue of the node.
     """
 
     def __init__(self, tunnel: Tunnel, alias: str, is_blocking: bool, queue: ItemQueue) -> None:
@@ -256,7 +256,7 @@ class TunnelFeed(Feed):
         self.tunnel = tunnel
 
     async def send(self) -> None:
-        """Send what waits, until the tunnel ends."""
+        """Send the queue until the tunnel ends."""
         try:
             while True:
                 await self.tunnel.send(items.encode_items(items.ITEM, await self.queue.take()))
@@ -264,42 +264,42 @@ class TunnelFeed(Feed):
             pass
 
     def lose(self, name: str, outcome: bytes) -> None:
-        """Tell the node."""
+        """Tell the node that a pattern is lost."""
         if not self.tunnel._try_send(items.encode_lost(name, outcome)):
             self.end("the node does not take what it is told")
 
     def end(self, reason: str) -> None:
-        """Break the tunnel: the node looks for another gateway."""
+        """Break the tunnel, so that the node looks for another gateway."""
         self.tunnel._break(reason, "CloudUnavailable", reason)
 
 
 logger = EventLogger("iris_py.federation")
 
-#: Patterns that a neighbour is asked for under one rule. Of more, prefixes stand for many. Too small: what nobody wants
-#: crosses; too large: the neighbour matches each publication against them, and refuses more than its operator says.
+#: Patterns requested from a neighbour under one rule; of more, prefixes replace several. Too small: unwanted publications
+#: cross; too large: the neighbour matches every publication against them, and refuses more than its operator's limit.
 CHANNEL_PATTERNS_MAX: Final = 256
-#: How long a channel takes to open (seconds). Too small: a line that is full looks dead; too large: another way is tried late.
+#: The timeout (seconds) for opening a channel. Too small: a full link looks dead; too large: another bundle is tried late.
 OPEN_TIMEOUT_S: Final = 10.0
-#: The pause before another way is tried, at first and at most (seconds).
+#: The first and the longest pause before another bundle is tried (seconds).
 RETRY_MIN_S: Final = 0.05
 RETRY_MAX_S: Final = 5.0
-#: How often a flow looks whether its way is still one for new things (seconds).
+#: The period (seconds) of checking whether the bundle is still usable.
 LOOK_S: Final = 1.0
-#: Topics whose feeds are remembered. Forgetting one costs looking them up again.
+#: Topics with cached feeds. Forgetting one costs another lookup.
 TOPICS_MAX: Final = 4096
-#: In front of the rule, in the options of a channel for subscriptions: whether publishers are to wait.
+#: The first option byte of a subscription channel, in front of the rule: whether publishers wait.
 PLAIN, BLOCKING = b"\0", b"\1"
 
 
 class Sink(Protocol):
-    """Somebody who wants some of what comes over a flow."""
+    """A receiver of a flow's publications."""
 
     @property
     def queue(self) -> ItemQueue:
-        """Where what comes waits for it."""
+        """The queue of the receiver."""
 
     def end(self, reason: str) -> None:
-        """Be told that nothing can be had of this gateway any more."""
+        """Handle the end of the gateway's service to the receiver."""
 
 
 class Flow:
@@ -307,18 +307,18 @@ class Flow:
 
     Args:
         node: The node of the gateway.
-        core: What is said to other clouds.
-        streams: Opens channels.
+        core: The federation core.
+        streams: The gateway's streams, which open channels.
         alias: The neighbour.
-        rule: The pattern of the rule, as it is in the catalogue.
-        is_blocking: Whether publishers are to wait for who is slow here.
-        forget: Told when nobody wants anything of it any more.
+        rule: The pattern of the rule, as in the catalogue.
+        is_blocking: Whether publishers wait for slow receivers here.
+        forget: Called when no receiver is left.
 
     Attributes:
         alias: The neighbour.
         rule: The pattern of the rule.
-        is_blocking: Whether publishers are to wait.
-        is_over: Whether it ends.
+        is_blocking: Whether publishers wait.
+        is_over: Whether the flow is ending.
     """
 
     def __init__(
@@ -340,11 +340,11 @@ class Flow:
         self._streams = streams
         self._forget = forget
         self._wanted = Wanted()
-        self._feeds: dict[Sink, int] = {}  # each with how many patterns
+        self._feeds: dict[Sink, int] = {}  # with the number of their patterns
         self._trie: TopicTrie[Sink] = TopicTrie()
         self._matches: dict[str, list[Sink]] = {}
-        self._asked: set[Tokens] = set()  # of the neighbour, by the present channel, and it has answered
-        self._known: set[Tokens] = set()  # those of the wanted ones that this covers
+        self._asked: set[Tokens] = set()  # patterns confirmed by the neighbour on the present channel
+        self._known: set[Tokens] = set()  # wanted patterns covered by the confirmed ones
         self._waiting: dict[asyncio.Future[None], set[Tokens]] = {}
         self._answers: dict[int, asyncio.Future[bytes]] = {}
         self._last_request = 0
@@ -356,7 +356,7 @@ class Flow:
     # -- who wants what
 
     def add(self, feed: Sink, pattern: Tokens) -> None:
-        """Let a feed have what matches one more pattern."""
+        """Add a pattern of a feed."""
         self._feeds[feed] = self._feeds.get(feed, 0) + 1
         self._trie.add(pattern, feed)
         self._matches.clear()
@@ -364,7 +364,7 @@ class Flow:
             self._changed.set()
 
     def remove(self, feed: Sink, pattern: Tokens) -> None:
-        """Let it have that no more."""
+        """Remove a pattern of a feed."""
         self._feeds[feed] -= 1
         if not self._feeds[feed]:
             del self._feeds[feed]
@@ -377,10 +377,10 @@ class Flow:
                 self.is_over = True
 
     async def wait_until_known(self, patterns: set[Tokens]) -> None:
-        """Wait until the neighbour has said that it sends what matches these patterns.
+        """Wait until the neighbour has confirmed these patterns.
 
         Raises:
-            Refusal: It does not.
+            Refusal: The neighbour refuses them.
         """
         if patterns <= self._known:
             return
@@ -392,7 +392,7 @@ class Flow:
             self._waiting.pop(told, None)
 
     def handle_changed(self) -> None:
-        """Look again: the exports of the neighbour, or the ways to it, have changed."""
+        """Check the flow after a change of the neighbour's exports or bundles."""
         self._changed.set()
 
     def abort(self) -> None:
@@ -430,7 +430,7 @@ class Flow:
             self._forget(self)
 
     def _choose(self, without: Bundle | None = None) -> tuple[Bundle, Entry] | None:
-        """Return the bundle and the entry of its catalogue for a channel: the one with the fewest channels."""
+        """Return the bundle, with its catalogue's entry, that has the fewest channels."""
         neighbour = self._core.lines.neighbours.get(self.alias)
         if neighbour is None:
             return None
@@ -445,7 +445,7 @@ class Flow:
         return min(ways, key=lambda way: (len(way[0].channel_ends()), way[0].load()), default=None)
 
     async def _use(self, bundle: Bundle, entry: Entry) -> None:
-        """Follow the rule over one bundle, until that breaks, another one is better, or nobody wants anything."""
+        """Follow the rule over one bundle, until the channel breaks, another bundle is better, or no pattern is wanted."""
         deadline = self._node._loop.time() + OPEN_TIMEOUT_S
         options = (BLOCKING if self.is_blocking else PLAIN) + self.rule.encode()
         try:
@@ -475,7 +475,7 @@ class Flow:
                 await reader
 
     async def _ask(self, channel: Channel) -> bool:
-        """Ask for what is wanted now; returns False if the neighbour does not give it any more."""
+        """Request the wanted patterns; return False after a refusal without a waiting receiver."""
         wanted = set(self._wanted)
         needed = reduced(wanted, CHANNEL_PATTERNS_MAX)
         new, old = needed - self._asked, self._asked - needed
@@ -492,13 +492,13 @@ class Flow:
         for told, patterns in list(self._waiting.items()):
             if patterns <= self._known and not told.done():
                 told.set_result(None)
-        if old:  # behind the new ones: nothing that is still wanted is missed meanwhile
+        if old:  # after the new ones, so that no wanted topic is missed meanwhile
             await channel.send(items.encode_remove(sorted(map(".".join, old))))
             self._asked -= old
         return True
 
     def _handle_refused(self, refusal: Refusal) -> bool:
-        """The neighbour does not give what is wanted; returns whether that is the end for somebody, so that less is wanted."""
+        """Report a refusal to the waiting receivers; return whether any was waiting, so that fewer patterns are wanted."""
         is_told = False
         error = decode_outcome(refusal.outcome, self.rule, 0.0)
         for told, patterns in list(self._waiting.items()):
@@ -508,7 +508,7 @@ class Flow:
         return is_told
 
     def _handle_broken(self) -> None:
-        """The channel is gone: nobody answers any more."""
+        """Fail the pending answers after the channel broke."""
         self._changed.set()
         answers, self._answers = self._answers, {}
         for answer in answers.values():
@@ -516,7 +516,7 @@ class Flow:
                 answer.set_exception(TunnelBroken(self.rule, "", "the channel broke"))
 
     async def _pause(self) -> None:
-        """Wait before another way is tried; less if the ways have changed."""
+        """Wait before another try, or until the neighbour's bundles change."""
         self._changed.clear()
         delay_s = min(RETRY_MAX_S, RETRY_MIN_S * 2**self._failures)
         self._failures = min(self._failures + 1, 16)
@@ -548,7 +548,7 @@ class Flow:
             channel._break_by(exc)
 
     def _hand_out(self, received: list[Item]) -> None:
-        """Give publications to the feeds that want them."""
+        """Pass publications to the feeds with a matching pattern."""
         book, count, size = self._book, 0, 0
         batches: dict[Sink, list[Item]] = {}
         for item in received:
@@ -584,12 +584,12 @@ class Flow:
 
 
 def _flush(batches: dict[Sink, list[Item]], feed: Sink) -> None:
-    """Give a feed what was gathered for it."""
+    """Queue the publications gathered for a feed."""
     batch = batches.pop(feed, None)
     if batch:
         feed.queue.put(batch)
 
 
 def _is_passing(error: bytes | IrisError) -> bool:
-    """Tell whether another try may be answered otherwise at once: who waits goes on waiting."""
+    """Tell whether another try may succeed soon, so that receivers keep waiting."""
     return not isinstance(error, NotExported | Overloaded | ConfigurationError | RemoteError)

@@ -1,8 +1,8 @@
 """Metrics of a gateway for Prometheus (docs/design.md 15.18).
 
-Nothing is counted for them: a scrape reads what the gateway counts anyway. Labels are aliases, rules, directions and reasons,
-which are of the code or of files, so there are no further series whatever a neighbour does. The label ``gateway`` is an address
-that was dialled or that has dialled; each cloud has a bound of them.
+A scrape reads counters that the gateway keeps anyway. Labels are aliases, rules, directions and reasons, all from the code or
+from files, so a neighbour cannot create series. The label ``gateway`` is an address, dialled or dialling; the number of
+addresses is bounded for each cloud.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-#: Gateways of one cloud with series of their own, the first that come; the others share the label ``_other``. Too small: a
-#: gateway of a large cloud cannot be told from others; too large: a neighbour that dials from ever new addresses makes series.
+#: Gateways of one cloud with their own series, the first to appear; further ones share the label ``_other``. Too small: the
+#: gateways of a large cloud cannot be told apart; too large: a neighbour that dials from ever new addresses creates series.
 GATEWAYS_MAX: Final = 64
 
 _PER_CLOUD: Final = ("cloud",)
@@ -26,11 +26,11 @@ _PER_RULE: Final = ("cloud", "direction", "kind", "rule")
 
 
 class GatewayCollector:
-    """Collects the metrics of one gateway when Prometheus asks for them.
+    """Collects the metrics of one gateway for a scrape.
 
     Args:
         status: Returns the state of the gateway.
-        refused_handshakes: How many there were, by reason; it grows.
+        refused_handshakes: The number of refused handshakes, by reason; grows.
     """
 
     def __init__(self, status: Callable[[], Mapping[str, Any]], refused_handshakes: Mapping[str, int]) -> None:
@@ -39,7 +39,7 @@ class GatewayCollector:
         self._gateways: dict[str, Labels] = {}  # by cloud
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics as they are now; for the registry."""
+        """Return the current metrics; called by the registry."""
         from prometheus_client.core import CounterMetricFamily
 
         clouds: dict[str, dict[str, Any]] = self._status()["clouds"]
@@ -54,7 +54,7 @@ class GatewayCollector:
         yield refused
 
     def _line_metrics(self, clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
-        """Return the metrics of each line. Several lines to one address have one value, the best or the sum."""
+        """Return the metrics of each link. Several links to one address share a value, the best or the sum."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         up = GaugeMetricFamily("iris_federation_line_up", "Whether the cloud link to the gateway is usable.", labels=_PER_LINE)
@@ -77,7 +77,7 @@ class GatewayCollector:
         yield from (up, trip, sent_again)
 
     def _lines_of(self, alias: str, cloud: Mapping[str, Any]) -> dict[str, tuple[list[Mapping[str, Any]], bool]]:
-        """Return the lines to each gateway of a cloud, and whether one is usable; none to a gateway that dials do not reach."""
+        """Return the links to each gateway of a cloud, and whether one is usable; no links after failed dials."""
         label_of = self._gateways.setdefault(alias, Labels(GATEWAYS_MAX))
         found: dict[str, tuple[list[Mapping[str, Any]], bool]] = {}
         for dial in cloud["dials"]:
@@ -91,7 +91,7 @@ class GatewayCollector:
 
 
 def _cloud_metrics(clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
-    """Return what there is of each cloud: of several gateways of it, the best or the sum."""
+    """Return the metrics of each cloud: over its gateways, the best value or the sum."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     gauges: dict[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
@@ -124,7 +124,7 @@ def _cloud_metrics(clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
 
 
 def _rule_metrics(clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
-    """Return what has passed under each rule."""
+    """Return the traffic of each rule."""
     from prometheus_client.core import CounterMetricFamily
 
     requests = CounterMetricFamily("iris_federation_requests", "Requests, by outcome.", labels=(*_PER_RULE, "outcome"))

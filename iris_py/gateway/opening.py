@@ -1,6 +1,6 @@
-"""Gateways by the file that their operator writes: for `iris gateway`, and for programs that have one in them.
+"""Opens and reloads gateways from the operator's files: the settings, and the private key of the cloud.
 
-The files of a gateway: its settings, and the private key of its cloud.
+`iris gateway` and programs with a built-in gateway use these functions.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["CloudKey", "load", "open_gateway", "read_identity", "read_settings",
 
 
 def read_settings(path: Path) -> FederationSettings:
-    """Read the settings of a gateway from its file.
+    """Read the settings of a gateway from a file.
 
     Raises:
-        ConfigurationError: It cannot be read, others may write it, or something in it is wrong; then the text has a line for
+        ConfigurationError: The file cannot be read, is writable by other users, or has mistakes; then the text has a line for
             each mistake.
     """
     check_path(path, "FILE")
@@ -48,14 +48,14 @@ def read_settings(path: Path) -> FederationSettings:
 
 
 def read_identity(settings: FederationSettings, path: Path) -> CloudKey:
-    """Read the private key of the cloud from the file that the settings name; a relative path starts where they are.
+    """Read the cloud's private key from the file named in the settings; relative paths start at the settings' folder.
 
     Args:
-        settings: Those of the gateway.
-        path: The file that they come from.
+        settings: The settings of the gateway.
+        path: The file of the settings.
 
     Raises:
-        ConfigurationError: The file is missing, can be written by others, or holds no such key.
+        ConfigurationError: The file is missing, is writable by other users, or holds no such key.
     """
     return read_cloud_key(path.parent / expand_home(Path(settings.gateway.identity_file), "identity_file"), "identity_file")
 
@@ -64,16 +64,16 @@ def open_gateway(node: Node, file: str | Path) -> Opening[Gateway]:
     """Make a node a gateway of its cloud, as `iris gateway` does. Use with ``await`` or ``async with``.
 
     Args:
-        node: The node, which has the network's secret. It stays open when the gateway is closed. It passes on what its
-            ``max_message_bytes`` lets it take; the command has 64 MiB there.
-        file: The settings, as ``federation.toml`` has them. The private key of the cloud is in the file that they name.
+        node: The node, which has the network's secret. The node stays open when the gateway closes. The gateway relays messages
+            up to the node's ``max_message_bytes``; the command sets 64 MiB.
+        file: The settings file, as ``federation.toml``. The file names the file with the cloud's private key.
 
     Returns:
-        The gateway, which listens and dials. Which clouds are reached is not waited for: ``on_changed`` says so.
+        The gateway, listening and dialling. The function does not wait for connections to clouds: ``on_changed`` reports them.
 
     Raises:
-        ConfigurationError: Something in the files is wrong, and then the text has a line for each mistake; or the gateway
-            cannot listen where it should.
+        ConfigurationError: The files have mistakes, with a line in the text for each; or the gateway cannot listen on its
+            address.
         NodeClosed: The node was closed.
     """
     node._check_open()
@@ -81,21 +81,21 @@ def open_gateway(node: Node, file: str | Path) -> Opening[Gateway]:
 
 
 async def _open(node: Node, file: Path) -> Gateway:
-    node._check_open()  # again: an Opening may be awaited much later than it was made
+    node._check_open()  # again: an Opening may be awaited long after its creation
     settings, key = await asyncio.to_thread(load, file, _own_secrets(node))
     return await start_gateway(node, settings, key, folder=file.parent)
 
 
 async def reload_gateway(gateway: Gateway, file: str | Path) -> None:
-    """Read the settings of a gateway again, and the secrets of its node; what they do not change goes on.
+    """Reload the settings of a gateway, and the secrets of its node; unchanged parts go on.
 
     Args:
         gateway: The gateway.
         file: The settings.
 
     Raises:
-        ConfigurationError: Something is wrong, as of :func:`open_gateway`, or takes a new process: another key of the own
-            cloud, another address to listen on. The rules stay as they were.
+        ConfigurationError: The files have mistakes, as for :func:`open_gateway`, or the change takes a restart: another key of
+            the local cloud, another listening address. The rules stay unchanged.
         NodeClosed: The node was closed.
     """
     gateway._check_loop()
@@ -117,14 +117,14 @@ async def _reload(gateway: Gateway, path: Path) -> None:
 
 
 def load(file: Path, own_secrets: Collection[str]) -> tuple[FederationSettings, CloudKey]:
-    """Read the settings of a gateway and the key of its cloud, and check that they fit together.
+    """Read the settings of a gateway and the key of its cloud, and check their consistency.
 
     Args:
         file: The file with the settings.
-        own_secrets: Clusters that have a secret of their own.
+        own_secrets: Clusters with a secret of their own.
 
     Raises:
-        ConfigurationError: Something is wrong; the text has a line for each mistake.
+        ConfigurationError: The files have mistakes; the text has a line for each mistake.
     """
     settings = read_settings(file)
     key = read_identity(settings, file)

@@ -1,4 +1,4 @@
-"""The veil between two clouds: what a member sees of a caller in another one, and what is shown there of a member."""
+"""Privacy between two clouds: the headers that cross, and pseudonyms for the nodes of the other cloud."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Error = TypeVar("Error", bound=IrisError)
 
-#: Headers of tracing (W3C Trace Context), which pass where the rule says so.
+#: Headers of tracing (W3C Trace Context), which cross if the rule allows tracing.
 TRACE_HEADERS = frozenset(("traceparent", "tracestate", "baggage"))
 
 
@@ -33,11 +33,11 @@ _RESERVED = RESERVED_HEADERS.encode()
 
 
 def passed_headers(headers: Headers, trace: bool) -> bytes:
-    """Return the headers of a publication that pass to another cloud, or come from one, encoded.
+    """Return the headers of a publication that cross between clouds, encoded.
 
     Args:
-        headers: All of them.
-        trace: Whether those of tracing pass.
+        headers: All headers.
+        trace: Whether tracing headers cross.
     """
     encoded = headers.encoded
     if not encoded:
@@ -52,12 +52,12 @@ def passed_headers(headers: Headers, trace: bool) -> bytes:
 
 
 def headers_for_members(encoded: bytes, alias: str, *, trace: bool) -> Headers:
-    """Return the headers that a member gets: those of the caller, without what is ours alone, and where it is from.
+    """Return the headers for a member: the caller's without reserved ones, and the caller's cloud.
 
     Args:
-        encoded: Those of the caller.
+        encoded: The caller's headers.
         alias: The cloud of the caller.
-        trace: Whether its trace goes on here.
+        trace: Whether the caller's trace continues here.
     """
     given = (decode_headers(encoded) or NO_HEADERS) if encoded else NO_HEADERS
     kept = {
@@ -69,18 +69,18 @@ def headers_for_members(encoded: bytes, alias: str, *, trace: bool) -> Headers:
 
 
 class Wishes(NamedTuple):
-    """The wishes of a caller in another cloud, in headers that older versions ignore."""
+    """The options of a caller in another cloud, in headers that older versions ignore."""
 
     members_wait_s: float | None = None
-    """For how many seconds the request waits for a member; None if the caller does not say."""
+    """How many seconds the request waits for a member; None if unset."""
     members_lost_max: int | None = None
-    """How many members it may lose; None if the caller does not say."""
+    """How many members the request may lose; None if unset."""
     is_exclusive: bool = False
-    """Whether its member is to execute no other exclusive request meanwhile."""
+    """Whether the member executes no other exclusive request at the same time."""
 
 
 def wishes_of(encoded: bytes) -> Wishes:
-    """Return the wishes of a caller; what is none counts as not said.
+    """Return the options of a caller; invalid values count as unset.
 
     Args:
         encoded: The headers of the request.
@@ -100,11 +100,11 @@ _NO_WISHES: Final = Wishes()
 
 
 def hide_members(error: Error, pseudonym_of: Callable[[str], str]) -> Error:
-    """Put pseudonyms in place of the ids of members in an error, for a neighbour.
+    """Replace the member ids in an error by pseudonyms for a neighbour.
 
     Args:
         error: The error.
-        pseudonym_of: Returns what the neighbour calls a node.
+        pseudonym_of: Returns a node's pseudonym for the neighbour.
     """
     if isinstance(error, TooManyMembersLost):
         return type(error)(error.cluster, [pseudonym_of(member) for member in error.members])

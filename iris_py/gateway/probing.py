@@ -1,7 +1,7 @@
-"""Probes of the lines, for whoever looks at a way to another cloud (`iris doctor databases@eu`).
+"""Probes of the links to another cloud, for diagnosis (`iris doctor databases@eu`).
 
-A probe executes nothing over there: an echo goes over each line, and the gateways of the other cloud tell how many members a
-cluster has that this cloud may use. They tell it to stand-ins anyway, by the same messages (docs/design.md 15.64).
+A probe executes nothing in the other cloud: each link carries an echo, and the gateways there report the member count of an
+exported cluster, with the same messages as for stand-ins (docs/design.md 15.64).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from iris_py.gateway.stand_ins import StandIns
     from iris_py.net.driver import Driver
 
-#: How long a count is kept, and its changes are told (seconds). Too small: it is gone before the asker reads it over a slow
-#: line; too large: the other cloud watches clusters that nobody here asks for.
+#: How long (seconds) a count is kept and updated. Too small: the count is gone before a caller reads it over a slow link; too
+#: large: the other cloud watches clusters of no interest here.
 KEPT_S: Final = 15.0
-#: Names whose members are counted at a time; of any more only the lines are probed. Too small: several operators who look at
-#: once see no counts; too large: whoever holds the secret of the network has the other cloud watch so many clusters.
+#: Names watched at a time; for further names only the links are probed. Too small: several operators at once see no counts; too
+#: large: any insider can make the other cloud watch as many clusters.
 NAMES_MAX: Final = 32
 
 
@@ -30,9 +30,9 @@ class Probing:
     """The probes of one gateway.
 
     Args:
-        core: What is said to other clouds.
-        stand_ins: Who are told counts, too.
-        driver: Sends what the core has.
+        core: The federation core.
+        stand_ins: The stand-ins, which watch counts, too.
+        driver: The core's driver, for sending.
     """
 
     def __init__(self, core: FederationCore, stand_ins: StandIns, driver: Driver) -> None:
@@ -40,11 +40,11 @@ class Probing:
         self._stand_ins = stand_ins
         self._driver = driver
         self._loop = asyncio.get_running_loop()
-        self._told: dict[tuple[str, str], dict[Bundle, int | None]] = {}  # by cloud and name there; None before it is told
+        self._told: dict[tuple[str, str], dict[Bundle, int | None]] = {}  # by cloud and exported name; None before the report
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
 
     def probe(self, name: str) -> None:
-        """Probe the lines to the cloud of a name, and ask how many members it has there; all lines with an empty name."""
+        """Probe the links to the cloud of a name, and watch its member count; without a name, probe all links."""
         now = self._loop.time()
         if not name:
             for alias in self._core.lines.neighbours:
@@ -53,13 +53,13 @@ class Probing:
             try:
                 there, alias = split(name)
             except ValueError:
-                return  # the explanation says so
+                return  # the explanation reports the mistake
             self._core.probe(alias, now)
             self._watch(alias, there, now)
         self._driver.wake()
 
     def handle_count(self, event: CountTold) -> bool:
-        """A gateway of a neighbour has said how many members a cluster has; returns whether it was asked for that."""
+        """Store a reported member count; return whether a probe had asked for the count."""
         told = self._told.get((event.alias, event.name))
         if told is None or event.bundle not in told:
             return False
@@ -67,7 +67,7 @@ class Probing:
         return True
 
     def members(self, alias: str, name: str) -> dict[Bundle, int | None]:
-        """Return the number of members of a cluster of another cloud, by line; None for a line that has not told it yet."""
+        """Return the member count of another cloud's cluster by bundle; None before the report."""
         neighbour = self._core.lines.neighbours.get(alias)
         told = self._told.get((alias, name), {})
         found: dict[Bundle, int | None] = {}
@@ -77,7 +77,7 @@ class Probing:
         return found
 
     def forget(self, bundle: Bundle) -> None:
-        """A line has ended."""
+        """Handle the end of a bundle."""
         for told in self._told.values():
             told.pop(bundle, None)
 
@@ -97,7 +97,7 @@ class Probing:
             return
         told = self._told.setdefault(key, {})
         for bundle in neighbour.bundles.values():
-            # Asked again, it is told again: what was told before may be of an earlier catalogue.
+            # Watch again, for a new report: the last one may belong to an earlier catalogue.
             if self._core.watch(bundle, name, now, is_on=True):
                 told[bundle] = None
         timer = self._timers.pop(key, None)
@@ -106,7 +106,7 @@ class Probing:
         self._timers[key] = self._loop.call_later(KEPT_S, self._unwatch, key)
 
     def _unwatch(self, key: tuple[str, str]) -> None:
-        """Ask for no more counts, unless stand-ins want them."""
+        """Stop watching, unless stand-ins need the count."""
         del self._timers[key]
         now, name = self._loop.time(), key[1]
         for bundle in self._told.pop(key):

@@ -1,9 +1,8 @@
 """Publications and broadcasts from one cloud to another, at the gateways of both (docs/design.md 15.75).
 
-*Near*: what nodes say goes through one channel for each rule of the neighbour, an :class:`Outlet`, which all of them share.
-Origin and stream are the pseudonym of the node and the rule, so each stream has one order, that of its channel. *Far*: each
-channel is served by itself: publications go on as those of their origin, which subscribers know apart, and broadcasts to the
-members.
+*Near*: all local nodes share one channel for each rule of the neighbour, an :class:`Outlet`. Origin and stream are the
+pseudonym of the node and the rule, so the channel keeps the order of every stream. *Far*: a :class:`Listener` serves one
+channel. A publication keeps its origin, by which subscribers distinguish publishers; a broadcast goes to the members.
 """
 
 from __future__ import annotations
@@ -41,33 +40,34 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py.federation")
 
-#: How long a channel takes to open (seconds).
+#: The timeout (seconds) for opening a channel.
 OPEN_TIMEOUT_S: Final = 10.0
-#: How long the end of one waits without progress for what was said to be taken (seconds): nothing else is said meanwhile.
+#: How long (seconds) the end of a channel waits without progress for the peer to consume the data; new publications wait
+#: meanwhile.
 CLOSE_TIMEOUT_S: Final = 5.0
-#: A channel that nothing was said through for so long is closed (seconds).
+#: The idle time (seconds) after which a channel is closed.
 REST_S: Final = 60.0
-#: Streams that went through a channel. Beyond it the oldest are forgotten, and losses of them are not told.
+#: Streams remembered for a channel. Beyond, the oldest is forgotten, and its losses are not reported.
 STREAMS_MAX: Final = 8192
-#: Rules of neighbours that something was said under: as many as all of them may have. Beyond it those that rest are forgotten.
+#: Outlets, one for each used rule: as many as all neighbours may have rules. Beyond, idle outlets are forgotten.
 OUTLETS_MAX: Final = 4096
-#: What a neighbour may say by a rule to names that the rule is not for, before its bundle is closed. Too small: who reloads its
-#: rules in an unlucky moment is shut out; too large: a hostile neighbour tries names for long.
+#: Publications outside of the rule before a neighbour's bundle is closed. Too small: a neighbour that reloads its rules at a
+#: bad moment is shut out; too large: a hostile neighbour tries names for long.
 VIOLATIONS_MAX: Final = 100
 
 Tell: TypeAlias = "Callable[[int, bytes], None]"
 
 
 class Outlet:
-    """The way to what one rule of a neighbour covers, for all nodes of this cloud.
+    """The channel to one rule of a neighbour, shared by all local nodes.
 
     Args:
         node: The node of the gateway.
-        core: What is said to other clouds.
-        streams: Opens channels.
+        core: The federation core.
+        streams: The gateway's streams, which open channels.
         alias: The neighbour.
-        kind: Of the rule: ``CLUSTER`` or ``TOPIC``.
-        rule: Its pattern, as it is in the catalogue.
+        kind: The kind of the rule: ``CLUSTER`` or ``TOPIC``.
+        rule: The pattern of the rule, as in the catalogue.
     """
 
     def __init__(self, node: Node, core: FederationCore, streams: Streams, alias: str, kind: int, rule: str) -> None:
@@ -81,7 +81,7 @@ class Outlet:
         self._channel: Channel | None = None
         self._bundle: Bundle | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._said: dict[bytes, Tell] = {}  # by origin that has said something through this channel
+        self._said: dict[bytes, Tell] = {}  # by origin, for origins with messages on the present channel
         self._book = GapBook()
         self._answers: dict[tuple[bytes, int], Tell] = {}
         self._lock = asyncio.Lock()
@@ -90,14 +90,14 @@ class Outlet:
         self._ending: asyncio.Task[None] | None = None
 
     async def say(self, said: Item, tell: Tell) -> None:
-        """Pass something on; returns when the channel has taken it.
+        """Send an item; return when the channel has accepted the data.
 
         Args:
-            said: That; its stream and gap are set here.
-            tell: Told what becomes of one of its publications, by the number.
+            said: The item; its stream and gap are set here.
+            tell: Called with the number and outcome of a publication.
 
         Raises:
-            Refusal: There is no way, and nothing was passed on.
+            Refusal: No bundle is usable, and nothing was sent.
         """
         async with self._lock:
             channel = await self._ready_channel(said.topic)
@@ -112,7 +112,7 @@ class Outlet:
             self._said[origin] = tell
             try:
                 await channel.send(items.encode_items(items.SAY, (said,)))
-            except (TunnelBroken, TunnelClosed):  # it was not passed on whole, so it is lost
+            except (TunnelBroken, TunnelClosed):  # not sent as a whole, so the item is lost
                 if not said.flags & items.ASKED:
                     book.owe(origin, self.stream, len(said.payloads) + said.gap)
                 if answers.pop((origin, number), None) is not None:
@@ -121,15 +121,15 @@ class Outlet:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has a channel."""
+        """Whether a channel is open."""
         return self._channel is not None
 
     def owe(self, origin: bytes) -> None:
-        """Note that something of an origin may have been lost before it came here."""
+        """Note that messages of an origin may have been lost before they came here."""
         self._book.owe(origin, self.stream, 1)
 
     def look(self) -> None:
-        """Go another way if the present one is given up: of one that drains, once what was said is taken."""
+        """Leave a bundle that is no longer usable; a draining one after the peer has consumed the data."""
         bundle, channel = self._bundle, self._channel
         if bundle is None or channel is None or bundle.is_usable(self._node._loop.time()):
             return
@@ -185,7 +185,7 @@ class Outlet:
         return min(ways, key=lambda way: (len(way[0].channel_ends()), way[0].load()))
 
     def _drop(self, channel: Channel) -> None:
-        """A channel broke: of each stream that went through it, something may be lost."""
+        """Handle a broken channel: each stream on the channel may have lost messages."""
         if self._channel is channel:
             self._channel = self._bundle = None
             for origin in self._said:
@@ -199,7 +199,7 @@ class Outlet:
                 if message[:1] == bytes((items.SAID,)):
                     origin, _stream, number, outcome = items.decode_said(message)
                     tell = answers.pop((origin, number), None)
-                    if tell is None and (tell := self._said.get(origin)) is not None:  # what was not to be answered has failed
+                    if tell is None and (tell := self._said.get(origin)) is not None:  # an unanswered publication has failed
                         self.owe(origin)
                     if tell is not None:
                         tell(number, outcome)
@@ -234,7 +234,7 @@ class Outlet:
             self._ending = self._node._loop.create_task(self._end())
 
     async def _end(self) -> None:
-        """End the channel cleanly: whatever was said is taken then."""
+        """Close the channel after the peer has consumed all data."""
         async with self._lock:
             channel, reader = self._channel, self._reader
             if channel is None:
@@ -255,9 +255,9 @@ class Publishing:
 
     Args:
         node: The node of the gateway.
-        core: What is said to other clouds.
-        streams: Opens and accepts channels, and is told to give it tunnels and offers.
-        pseudonyms: What neighbours call nodes of this cloud.
+        core: The federation core.
+        streams: The gateway's streams, which open channels, and pass on tunnels and offers.
+        pseudonyms: The pseudonyms for neighbours.
     """
 
     def __init__(self, node: Node, core: FederationCore, streams: Streams, pseudonyms: Pseudonyms) -> None:
@@ -266,7 +266,7 @@ class Publishing:
         self._streams = streams
         self._pseudonyms = pseudonyms
         self._outlets: dict[tuple[str, int, str], Outlet] = {}
-        self._tunnels: dict[Tunnel, str] = {}  # each with the neighbour that it leads to
+        self._tunnels: dict[Tunnel, str] = {}  # by neighbour
         self._is_draining = False
         streams.near[PUBLISH_OP] = self.serve
         streams.far[frames.PUBLISH] = self.serve_neighbour
@@ -274,7 +274,7 @@ class Publishing:
     # -- near
 
     async def serve(self, tunnel: Tunnel, alias: str) -> None:
-        """Serve a tunnel of a node, until it ends."""
+        """Serve a node's tunnel until its end."""
         if self._is_draining:
             tunnel._break("the gateway leaves", "", "")
             return
@@ -300,7 +300,7 @@ class Publishing:
             await outlet.say(item, speaker.tell)
         except Refusal as refusal:
             speaker.tell(item.number, refusal.outcome)
-            if not item.flags & items.ANSWERED:  # the node notes that something is lost, and asks before the next one
+            if not item.flags & items.ANSWERED:  # the node notes the loss, and asks before its next publication
                 speaker.end("there is no way for it any more")
 
     def _outlet(self, alias: str, item: Item) -> Outlet:
@@ -318,13 +318,13 @@ class Publishing:
         key = alias, kind, way[1].pattern
         outlet = self._outlets.get(key)
         if outlet is None:
-            if len(self._outlets) >= OUTLETS_MAX:  # most are of rules that are not there any more
+            if len(self._outlets) >= OUTLETS_MAX:  # most are of removed rules
                 self._outlets = {key: outlet for key, outlet in self._outlets.items() if outlet.is_open}
             outlet = self._outlets[key] = Outlet(self._node, self._core, self._streams, *key)
         return outlet
 
     def handle_changed(self, alias: str) -> None:
-        """The ways to a neighbour have changed."""
+        """Handle a change of a neighbour's bundles."""
         for key, outlet in self._outlets.items():
             if key[0] == alias:
                 outlet.look()
@@ -333,14 +333,14 @@ class Publishing:
                 tunnel._break(f"this gateway has no way to the cloud {alias!r} any more", "", "")
 
     def drain(self) -> None:
-        """Let nodes go to other gateways."""
+        """Move nodes to other gateways."""
         self._is_draining = True
         for tunnel in list(self._tunnels):
             if not tunnel._try_send(bytes((items.GOING,))):
                 tunnel._break("the gateway leaves", "", "")
 
     def close(self) -> None:
-        """End everything at once."""
+        """End at once."""
         self._is_draining = True
         for outlet in self._outlets.values():
             outlet.close()
@@ -350,10 +350,10 @@ class Publishing:
     # -- far
 
     async def serve_neighbour(self, offer: ChannelOffer) -> None:
-        """Serve a channel of a neighbour, until it ends."""
+        """Serve a neighbour's channel until its end."""
         rule = offer.rule
         if offer.open.options != rule.outside.encode():
-            raise Refusal(NotExported(rule.outside))  # since its catalogue was sent the rules have changed
+            raise Refusal(NotExported(rule.outside))  # the rules have changed since the catalogue was sent
         channel = self._streams.accept(offer)
         listener = Listener(self._node, self._core, offer.bundle, rule, channel)
         try:
@@ -367,16 +367,16 @@ class Publishing:
 
 
 class Speaker:
-    """One node that says something to a neighbour, through one tunnel.
+    """A node that publishes to a neighbour through one tunnel.
 
     Args:
         tunnel: The tunnel.
         alias: The neighbour.
-        origin: What that calls the node.
+        origin: The node's pseudonym for the neighbour.
 
     Attributes:
-        alias: Likewise.
-        origin: Likewise.
+        alias: The neighbour.
+        origin: The node's pseudonym for the neighbour.
     """
 
     def __init__(self, tunnel: Tunnel, alias: str, origin: bytes) -> None:
@@ -387,30 +387,30 @@ class Speaker:
         self._outlets: set[Outlet] = set()
 
     def is_new_to(self, outlet: Outlet) -> bool:
-        """Tell whether it says the first thing there, and may have said others that were lost."""
+        """Tell whether an outlet is new to the node, whose earlier publications may have been lost."""
         is_new = self._resumes and outlet not in self._outlets
         if is_new:
             self._outlets.add(outlet)
         return is_new
 
     def end(self, reason: str) -> None:
-        """Break the tunnel: the node looks for another gateway."""
+        """Break the tunnel, so that the node looks for another gateway."""
         self._tunnel._break(reason, "CloudUnavailable", reason)
 
     def tell(self, number: int, outcome: bytes) -> None:
-        """Tell the node what became of something."""
+        """Send the outcome of a publication to the node."""
         if not self._tunnel._try_send(items.encode_said(number, outcome)):
             self._tunnel._break("the node does not take what it is told", "", "")
 
 
 class Listener:
-    """One channel of a neighbour, which says things to topics and clusters of this cloud.
+    """One channel of a neighbour that publishes to local topics and clusters.
 
     Args:
         node: The node of the gateway.
-        core: What is said to other clouds.
-        bundle: Where the channel is.
-        rule: Allows it.
+        core: The federation core.
+        bundle: The bundle of the channel.
+        rule: The rule that allows the channel.
         channel: The channel.
     """
 
@@ -423,7 +423,7 @@ class Listener:
         self._violations = 0
 
     async def take(self, item: Item) -> None:
-        """Do what is said, and answer it if that is wanted. What fails is answered in any case, each publication by itself."""
+        """Publish or broadcast an item; answer if wanted, and answer every failed publication in any case."""
         try:
             await self._take(item)
         except (IrisError, ItemError):
@@ -447,7 +447,7 @@ class Listener:
         try:
             local, headers = await self._admit(item)
         except (Refusal, IrisError) as exc:
-            for at in range(len(item.payloads)):  # the other side counts what is lost
+            for at in range(len(item.payloads)):  # the peer counts the losses
                 await self._answer(item, number + at, exc)
             return
         for payload in item.payloads:
@@ -468,11 +468,11 @@ class Listener:
         await self._channel.send(items.encode_said(number, outcome, item.origin, item.stream))
 
     async def _admit(self, item: Item) -> tuple[str, Headers]:
-        """Wait until the rule has room for it; returns its name here, and the headers that pass.
+        """Wait until the rule's limits allow an item; return the local name and the passing headers.
 
         Raises:
-            Refusal: The rule does not allow it, or not now.
-            ItemError: It is malformed.
+            Refusal: The rule does not allow the item, or not now.
+            ItemError: The item is malformed.
         """
         rule, alias = self._current_rule(item), self._bundle.alias
         local = None if rule is None else rule.to_local(item.topic)
@@ -496,7 +496,7 @@ class Listener:
         return local, Headers(passed) if (passed := passed_headers(headers, rule.trace)) else NO_HEADERS
 
     async def _send(self, item: Item, local: str, payload: bytes, number: int, gap: int, headers: Headers) -> int:
-        """Publish or broadcast something here; returns to how many it was sent."""
+        """Publish or broadcast a payload here; return the number of receivers."""
         alias = self._bundle.alias
         if item.flags & items.ASKED:
             return 0
@@ -516,7 +516,7 @@ class Listener:
         return await self._node._send_to_all(self._node._core.broadcast, local, payload, sent)
 
     def _current_rule(self, item: Item) -> ExportRule | None:
-        """Return the rule that allows something now; None if none does by this channel."""
+        """Return the rule that now allows an item on this channel; None without one."""
         neighbour = self._core.lines.neighbours.get(self._bundle.alias)
         rule = None if neighbour is None else neighbour.export_for(self._rule.kind, item.topic)
         is_broadcast = bool(item.flags & items.BROADCAST)
@@ -536,7 +536,7 @@ class Listener:
 
 
 async def _messages(stream: Tunnel | Channel) -> AsyncIterator[bytes]:
-    """Return the messages of a stream, until it ends in whichever way; none is empty."""
+    """Yield the non-empty messages of a stream until it ends or breaks."""
     while True:
         try:
             message = await stream.receive(max_bytes=items.ITEMS_BYTES_MAX)

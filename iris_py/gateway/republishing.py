@@ -1,8 +1,8 @@
-"""Topics of other clouds that are published here under a name of this one, whoever subscribes (docs/design.md 15.67).
+"""Topics of other clouds republished under a local name, for all local subscribers (docs/design.md 15.67).
 
-One gateway of those with a way to the other cloud does it for each import, and others stand by: the one that rendezvous hashing
-chooses among the members of their cluster, so that all of them choose the same one and nobody has to agree on it. Two that
-believe so for a moment cost bytes and no doubles, for subscribers take each number of an origin once.
+For each import, one of the gateways with a link to the other cloud republishes, and the others stand by. Rendezvous hashing
+over the members of the gateways' cluster makes the choice, so that all gateways agree without an election. If two gateways
+briefly republish the same topic, subscribers drop the duplicates by origin and number.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py.federation")
 
-#: How often a gateway looks whether it is the one (seconds). Too small: it costs a few microseconds for each import; too large:
-#: when a gateway ends nobody publishes for as long.
+#: The period (seconds) of checking which gateway republishes. Too small: a few microseconds for each import; too large: after
+#: the end of a gateway, publications stop for as long.
 LOOK_S: Final = 0.25
-#: How long it is not tried again to get what was refused, unless the ways or the exports change (seconds).
+#: The pause (seconds) after a refusal, unless bundles or exports change.
 RETRY_S: Final = 5.0
 
 
 class Republished(Feed):
-    """One import of topics, as long as this gateway is the one that publishes them.
+    """One topic import, while republished by this gateway.
 
     Args:
         rule: The import.
         alias: The neighbour.
         node: The node of the gateway.
-        queue: Holds what waits to be published.
+        queue: The queue of publications.
 
     Attributes:
         rule: The import.
-        is_over: Whether it has to begin anew.
+        is_over: Whether the import must start anew.
     """
 
     def __init__(self, rule: ImportRule, alias: str, node: Node, queue: ItemQueue) -> None:
@@ -58,21 +58,21 @@ class Republished(Feed):
         self._task = asyncio.get_running_loop().create_task(self._publish())
 
     def lose(self, name: str, outcome: bytes) -> None:
-        """Begin anew: what was taken away may be given again."""
+        """Start anew: the pattern may be available again."""
         del name, outcome
         self.is_over = True
 
     def end(self, reason: str) -> None:
-        """Likewise."""
+        """Start anew."""
         del reason
         self.is_over = True
 
     def stop(self) -> None:
-        """Publish nothing more."""
+        """Stop publishing."""
         self._task.cancel()
 
     async def _publish(self) -> None:
-        """Publish what comes, in its order; what cannot be is a gap in front of what comes next."""
+        """Publish the queue in order; a failed publication becomes a gap in front of the next."""
         rule = self.rule
         try:
             while True:
@@ -132,24 +132,24 @@ class Republished(Feed):
 
 
 class Republishing:
-    """The imports of topics under a local name, at one gateway.
+    """The topic imports with a local name, at one gateway.
 
     Args:
         node: The node of the gateway.
-        subscriptions: Brings what is published over there.
+        subscriptions: The subscriptions, which receive the other cloud's publications.
     """
 
     def __init__(self, node: Node, subscriptions: Subscriptions) -> None:
         self._node = node
         self._subscriptions = subscriptions
         self._loop = asyncio.get_running_loop()
-        self._rules: dict[tuple[str, str], ImportRule] = {}  # by neighbour and pattern outside
+        self._rules: dict[tuple[str, str], ImportRule] = {}  # by neighbour and exported pattern
         self._feeds: dict[tuple[str, str], Republished] = {}
         self._refused_until: dict[tuple[str, str], float] = {}
         self._task: asyncio.Task[None] | None = None
 
     def load(self, settings: FederationSettings) -> None:
-        """Publish what is imported under a local name, from now on, and nothing else."""
+        """Republish exactly the settings' topic imports with a local name."""
         rules = [rule for rule in settings.imports if rule.kind == "topic" and rule.local]
         self._rules = {(alias, rule.outside): rule for rule in rules for alias in rule.clouds}
         self._refused_until.clear()
@@ -159,12 +159,12 @@ class Republishing:
             self._task = self._loop.create_task(self._run())
 
     def handle_changed(self, alias: str) -> None:
-        """The ways to a neighbour have changed, or what it exports: what was refused may be given now."""
+        """Retry refused imports after a change of a neighbour's bundles or exports."""
         for key in [key for key in self._refused_until if key[0] == alias]:
             del self._refused_until[key]
 
     def close(self) -> None:
-        """Publish nothing more; another gateway does."""
+        """Stop publishing; another gateway takes over."""
         self._rules = {}
         if self._task is not None:
             self._task.cancel()
@@ -172,7 +172,7 @@ class Republishing:
             self._end(key)
 
     def status(self) -> list[dict[str, object]]:
-        """Return the imports as plain values, and whether this gateway publishes them."""
+        """Return the imports as plain values, and whether this gateway republishes them."""
         return [
             {"cloud": alias, "topic": outside, "as": rule.local, "is_published": (alias, outside) in self._feeds}
             for (alias, outside), rule in self._rules.items()
@@ -186,7 +186,7 @@ class Republishing:
             await asyncio.sleep(LOOK_S)
 
     def _look(self) -> None:
-        """Begin what this gateway is to publish now, and end what it is not."""
+        """Start and stop imports according to the gateway's present share."""
         now = self._loop.time()
         for key, rule in self._rules.items():
             feed, is_own = self._feeds.get(key), self._is_own(key, now)
@@ -196,7 +196,7 @@ class Republishing:
                 self._begin(key, rule, now)
 
     def _is_own(self, key: tuple[str, str], now: float) -> bool:
-        """Tell whether this gateway is the one, as far as it knows."""
+        """Tell whether this gateway republishes an import, in its own view of the cluster."""
         alias, outside = key
         group = self._node._core.group_to_ask(gateway_cluster(alias), b"", now)
         if not group.targets:

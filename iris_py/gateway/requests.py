@@ -1,10 +1,9 @@
-"""Requests on their way through a gateway, in both directions: handled in lists, without a task for any of them.
+"""Requests through a gateway, in both directions: handled in lists, without a task for each.
 
-*Out*: a node of this cloud asks the cluster of gateways; the core sends that to the neighbour, whose reply is that of the
-gateway. *In*: a neighbour asks; the node of this gateway asks a member of the cluster that the rule names, and sends back what
-it said.
+*Out*: a node sends a request to the cluster of gateways; the core sends it to the neighbour, whose reply becomes the gateway's.
+*In*: a neighbour sends a request; the gateway's node requests a member of the rule's cluster, and returns the reply.
 
-The servers of a gateway's clusters: they hand requests on and answer them later, with no task for any of them.
+`RelayServer` and `StandInServer` are the servers of a gateway's clusters: they relay requests and answer later.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ if TYPE_CHECKING:
     from iris_py.patterns.request.registration import Execution
     from iris_py.wire.headers import Headers
 
-#: Requests that a gateway has under way for one cluster at once. Too small: 10,000 requests a second take 800 at 80 ms, and a
-#: slow far cluster holds ten times as many; too large: memory of the payloads that wait.
+#: Concurrent requests of a gateway for one cluster. Too small: 10,000 requests a second take 800 at 80 ms, and a slow far
+#: cluster holds ten times as many; too large: memory for waiting payloads.
 CONCURRENCY: Final = 16_384
-#: Tunnels of nodes that a gateway serves at once, for one cluster: subscriptions, publishing, surveys and tunnels.
+#: Concurrent tunnels of nodes at a gateway, for one cluster: subscriptions, publishing, surveys and tunnels.
 TUNNELS_MAX: Final = 1024
-#: What the callers of a stand-in are told, so that they ask another member or, where it may have been executed, know that.
+#: The rejections for callers of a stand-in: they retry at another member, or learn that the request may have been executed.
 _REASONS: Final[dict[int, Rejection]] = {
     Status.NO_MEMBERS: Rejection.NOT_A_MEMBER,
     Status.NOT_EXPORTED: Rejection.NOT_A_MEMBER,
@@ -52,21 +51,21 @@ _REASONS: Final[dict[int, Rejection]] = {
 
 
 class Relay(Protocol):
-    """Whoever gets what is asked of a gateway."""
+    """The receiver of a gateway's requests."""
 
     def relay(self, server: RelayServer, executions: Sequence[Execution]) -> None:
-        """Hand requests on, and call :meth:`RelayServer.answer` once for each."""
+        """Relay requests, and call :meth:`RelayServer.answer` once for each."""
 
     def relay_cancelled(self, execution: Execution) -> None:
-        """Nobody waits any more for an answer."""
+        """Cancel a relayed request."""
 
 
 class RelayServer(Server):
-    """Runs surveys and tunnels as other servers do, and hands requests on.
+    """Runs surveys and tunnels as other servers do, and relays requests.
 
     Args:
-        relay: Takes the requests.
-        args: As of a :class:`Server`, and so are the options.
+        relay: The receiver of the requests.
+        args: The arguments of a :class:`Server`; the options likewise.
     """
 
     def __init__(self, relay: Relay, *args: Any, **options: Any) -> None:  # noqa: ANN401 - those of a Server
@@ -74,7 +73,7 @@ class RelayServer(Server):
         self._relay = relay
 
     def start(self, executions: Sequence[Execution]) -> None:
-        """Hand requests on; the rest is run."""
+        """Relay requests; run other executions."""
         surveyed = [execution for execution in executions if execution.surveyed]
         if surveyed:
             super().start(surveyed)
@@ -83,26 +82,26 @@ class RelayServer(Server):
             self._relay.relay(self, executions)
 
     def cancel(self, execution: Execution) -> None:
-        """Nobody waits any more for what an execution says."""
+        """Cancel an execution."""
         if execution.surveyed:
             super().cancel(execution)
         else:
             self._relay.relay_cancelled(execution)
 
     def answer(self, answers: Sequence[tuple[Execution, bytes]]) -> None:
-        """Answer requests that were handed on."""
+        """Answer relayed requests."""
         self._core.service.reply_many(answers[0][0].registration, answers, self._loop.time())
         self._driver.wake()
 
 
 class StandInServer(RelayServer):
-    """The server of a stand-in: its callers know nothing of a gateway, so they get the answers of a member."""
+    """The server of a stand-in: callers do not know the gateway, so they get the answers of a member."""
 
     def answer(self, answers: Sequence[tuple[Execution, bytes]]) -> None:
-        """Answer requests that were handed on.
+        """Answer relayed requests.
 
         Args:
-            answers: What became of each, as :mod:`iris_py.federation.calls` has it.
+            answers: The requests with their outcomes of :mod:`iris_py.federation.calls`.
         """
         service, now = self._core.service, self._loop.time()
         done = []
@@ -113,8 +112,8 @@ class StandInServer(RelayServer):
             elif status in _REASONS and not is_given_up(outcome):
                 service.reject(execution, _REASONS[status], now)
             elif status == Status.TIMEOUT and execution.identity and now < execution.deadline:
-                service.reject(execution, Rejection.LOST, now)  # another caller has joined it, who has time left
-            elif status == Status.TIMEOUT:  # the caller finds that out itself
+                service.reject(execution, Rejection.LOST, now)  # another caller with time left has joined it
+            elif status == Status.TIMEOUT:  # the caller's own timeout reports this
                 service.drop(execution, now)
             else:
                 error = decode_outcome(outcome, self._cluster, 0.0)
@@ -125,7 +124,7 @@ class StandInServer(RelayServer):
 
 
 def _failure_of(error: object) -> tuple[str, str]:
-    """Return the type and the text of a failure that stands for an error; of lost members the text is their ids."""
+    """Return the type and text of a failure for an error; for lost members, the text is their ids."""
     if isinstance(error, RemoteError):
         return error.type, error.text
     return type(error).__name__, ",".join(error.members) if isinstance(error, TooManyMembersLost) else str(error)
@@ -135,10 +134,10 @@ MALFORMED = encode_outcome(RemoteError("", "", "ProtocolError", "the gateway was
 
 
 class Answerer(Protocol):
-    """Whoever asks for nodes, and tells these what became of it."""
+    """A sender of requests for nodes that takes the outcomes."""
 
     def answer(self, answers: Sequence[tuple[Execution, bytes]]) -> None:
-        """Take outcomes, as :mod:`iris_py.federation.calls` has them."""
+        """Take outcomes of :mod:`iris_py.federation.calls`."""
 
 
 class Requests:
@@ -146,12 +145,12 @@ class Requests:
 
     Args:
         node: The node of the gateway.
-        core: What is said to other clouds.
-        driver: Sends what the core has.
-        describe: Returns the state of the gateway, encoded, for what is asked about that.
-        pseudonym_of: Returns the name that a neighbour has for a node, by its alias and the id.
-        cloud_id_of: Returns the id of a neighbour, by its alias.
-        on_ended: Is told of requests of neighbours that have ended, and how; of those alone whose rule wants that.
+        core: The federation core.
+        driver: The core's driver, for sending.
+        describe: Returns the state of the gateway, encoded, for a query of the gateway itself.
+        pseudonym_of: Returns a node's pseudonym for a neighbour, by alias and id.
+        cloud_id_of: Returns the id of a neighbour, by alias.
+        on_ended: Called with a neighbour's finished request and its outcome, if the rule asks for audit records.
     """
 
     def __init__(
@@ -172,7 +171,7 @@ class Requests:
         self._cloud_id_of = cloud_id_of
         self._on_ended = on_ended
         self._out: dict[Execution, Outgoing] = {}
-        self._in: dict[Incoming, int] = {}  # the number of each at the node
+        self._in: dict[Incoming, int] = {}  # the number of each request at the node
         self._servers: dict[Execution, Answerer] = {}
         self._answers: list[tuple[Incoming, bytes | IrisError]] = []
         self._cloud_headers: dict[str, Headers] = {}
@@ -180,12 +179,12 @@ class Requests:
     # -- out
 
     def relay(self, server: RelayServer, executions: Sequence[Execution], alias: str) -> None:
-        """Hand requests of nodes on to a neighbour.
+        """Relay requests of nodes to a neighbour.
 
         Args:
-            server: Answers them.
+            server: The server that answers the requests.
             executions: The requests.
-            alias: The neighbour; empty where the gateway itself is asked.
+            alias: The neighbour; empty for queries of the gateway itself.
         """
         answers = []
         for execution in executions:
@@ -211,15 +210,15 @@ class Requests:
         headers: bytes,
         among: Container[Bundle] | None = None,
     ) -> None:
-        """Ask a neighbour for a node; call :meth:`wake` when all are asked.
+        """Send a node's request to a neighbour; call :meth:`wake` after the last.
 
         Args:
-            answerer: Is told what became of it.
-            execution: The request of the node.
+            answerer: Takes the outcome.
+            execution: The node's request.
             alias: The neighbour.
-            call: What is asked there.
-            headers: Those of the application, encoded.
-            among: The bundles that it may go over first; None for all.
+            call: The call for the neighbour.
+            headers: The application's headers, encoded.
+            among: The bundles for the first try; None for all.
         """
         self._servers[execution] = answerer
         now = self._node._loop.time()
@@ -228,20 +227,20 @@ class Requests:
             self._out[execution] = sent
 
     def wake(self) -> None:
-        """Send what was asked."""
+        """Send the queued requests."""
         self._driver.wake()
 
     def bundle_of(self, execution: Execution) -> Bundle | None:
-        """Return the bundle that a request was sent over; None if its outcome is there."""
+        """Return the bundle of a request; None after its outcome."""
         outgoing = self._out.get(execution)
         return None if outgoing is None else outgoing.bundle
 
     def relay_cancelled(self, execution: Execution) -> None:
-        """Nobody waits any more for the answer to a request of a node."""
+        """Cancel a node's request."""
         self.give_up(execution, MALFORMED)
 
     def give_up(self, execution: Execution, outcome: bytes) -> None:
-        """Wait no longer for what becomes of a request of a node; it ends with an outcome from here."""
+        """Stop waiting for a neighbour's reply; end the node's request with the given outcome."""
         outgoing = self._out.get(execution)
         if outgoing is not None:
             self._core.cancel(outgoing, self._node._loop.time())
@@ -249,7 +248,7 @@ class Requests:
         self.handle_outcomes([(execution, outcome)])
 
     def handle_outcomes(self, outcomes: Sequence[tuple[object, bytes]]) -> None:
-        """Answer the requests of nodes whose outcomes are there."""
+        """Answer the nodes' requests with these outcomes."""
         answers: dict[Answerer, list[tuple[Execution, bytes]]] = {}
         for execution, outcome in outcomes:
             server = self._servers.pop(execution, None)  # type: ignore[call-overload] # tokens of requests are executions
@@ -262,7 +261,7 @@ class Requests:
     # -- in
 
     def serve(self, requests: Sequence[Incoming]) -> None:
-        """Ask members of this cloud what a neighbour asks."""
+        """Send neighbours' requests to local members."""
         node, now = self._node, self._node._loop.time()
         for incoming in requests:
             call = incoming.call
@@ -295,7 +294,7 @@ class Requests:
         node._driver.wake()
 
     def cancel(self, incoming: Incoming) -> None:
-        """A neighbour waits no more."""
+        """Cancel a neighbour's request."""
         number = self._in.pop(incoming, None)
         if number is not None:
             self._node._core.requester.cancel(number)
@@ -303,7 +302,7 @@ class Requests:
             self._on_ended(incoming, "cancelled")
 
     def receive_outcome(self, ticket: Ticket, outcome: bytes | IrisError) -> None:
-        """Note what became of a request of a neighbour; for the node."""
+        """Take the outcome of a neighbour's request from the node."""
         if self._in.pop(ticket.question, None) is not None:
             self._note(ticket.question, outcome)
 
@@ -317,7 +316,7 @@ class Requests:
         now = self._node._loop.time()
         for incoming, outcome in answers:
             if incoming.bundle.is_closed:
-                continue  # nobody waits any more, and the neighbour may be none
+                continue  # nobody waits any more, and the neighbour may be gone
             if not isinstance(outcome, bytes):
                 outcome = hide_members(outcome, partial(self._pseudonym_of, incoming.bundle.alias))
             encoded = encode_outcome(outcome)
@@ -329,9 +328,9 @@ class Requests:
     # --
 
     def _identity_of(self, incoming: Incoming) -> bytes:
-        """Return the identity by which members here know a request.
+        """Return the identity of a request for local members.
 
-        That of one cloud is never that of another: a neighbour that guesses a key would be given a reply that is not for it.
+        The identity includes the cloud: otherwise a neighbour could guess a key and receive another caller's reply.
         """
         identity = incoming.call.identity
         if not identity:
@@ -340,7 +339,7 @@ class Requests:
         return hashlib.blake2b(cloud + identity, digest_size=IDENTITY_BYTES, person=b"iris fed").digest()
 
     def _headers_of(self, incoming: Incoming) -> Headers:
-        """Return the headers that a member gets."""
+        """Return the headers for a member."""
         alias = incoming.bundle.alias
         if incoming.headers:
             return headers_for_members(incoming.headers, alias, trace=incoming.rule.trace)

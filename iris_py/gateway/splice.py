@@ -1,12 +1,10 @@
-"""Tunnels of nodes that continue as channels to another cloud: those for tunnels and for surveys (docs/design.md 15.81).
+"""Splices: a node's tunnel continues as a channel to another cloud, for tunnels and surveys (docs/design.md 15.45, 15.81).
 
-Splices: two streams of messages become one, and both far ends see what they would see without anybody between (15.45).
-
-Pieces pass, not messages, and each is taken from one side when the other has credit for it: however large the messages are,
-a splice holds what the windows of its streams allow. What one side has ended ends at the other. DONE, which tells a sender that
-everything was taken, is held back on one side until it has come from the other, so ``close()`` at one far end returns when the
-program at the other far end has taken everything. A break on one side breaks the other, with its type and text, behind the
-pieces that came before it.
+A splice joins two message streams so that both far ends see a single stream. Pieces of messages pass, not whole messages, and a
+piece is taken from one stream only when the other has credit: memory is bounded by the windows of the streams, whatever the
+size of the messages. The end of one stream ends the other. DONE tells a sender that everything was consumed; a splice holds
+DONE back until it has come from the other stream, so ``close()`` at one far end returns when the other far end has consumed
+everything. A break of one stream breaks the other with the same type and text, behind the earlier pieces.
 """
 
 from __future__ import annotations
@@ -38,38 +36,38 @@ Stream: TypeAlias = "MessageStream[Any]"
 
 
 class Gate(Protocol):
-    """Decides when a piece of a message may pass, and counts it then."""
+    """Decides when a piece of a message may pass, and counts the piece."""
 
     def __call__(self, size: int, /, *, is_last: bool) -> float:
-        """Return 0 if a piece may pass now; otherwise in how many seconds to ask again."""
+        """Return 0 if a piece may pass now; otherwise the seconds until the next try."""
 
 
 async def splice(one: Stream, other: Stream, *, there: Gate | None = None, back: Gate | None = None) -> None:
-    """Join two streams until both have ended. Nobody else uses either of them.
+    """Join two streams until both have ended. The splice needs exclusive use of both.
 
-    To cancel it breaks both.
+    Cancellation breaks both streams.
 
     Args:
         one: A tunnel or channel.
-        other: Another one.
-        there: What passes from the first to the second; None: everything at once.
-        back: And from the second to the first.
+        other: Another tunnel or channel.
+        there: The gate from the first to the second; None: no limit.
+        back: The gate from the second to the first.
 
     Raises:
-        TunnelBroken: One has broken, and now both have: as the first one raises it.
+        TunnelBroken: A stream has broken, and now both have; the error is of the first to break.
     """
     await _Splice(one, other, there, back).run()
 
 
 class _Pump:
-    """One direction of a splice: takes from its source, writes to its target."""
+    """One direction of a splice: reads from the source, writes to the target."""
 
     def __init__(self, source: Stream, target: Stream, gate: Gate | None) -> None:
         self._source = source
         self._target = target
         self._gate = gate
-        self._pause: asyncio.Future[None] | None = None  # while it waits at the gate
-        self._is_carrying = False  # a piece was taken and not written
+        self._pause: asyncio.Future[None] | None = None  # while waiting at the gate
+        self._is_carrying = False  # a piece was read and not written
         self._is_over = False
         source._core.hold_done()
 
@@ -85,12 +83,12 @@ class _Pump:
                 self._is_carrying = False
             target._end_now()
         except (TunnelBroken, TunnelClosed):
-            pass  # what that means the two below know
+            pass  # the handlers below act on the failure
         self._is_over = True
         self.handle_source_moved()
 
     def handle_source_moved(self) -> None:
-        """Pass it on if the source has broken, behind what came before that."""
+        """Break the target after a break of the source, behind the earlier pieces."""
         failure = self._source._core.failure
         if failure is None:
             return
@@ -101,7 +99,7 @@ class _Pump:
             self._end_pause()
 
     def handle_target_moved(self) -> None:
-        """Tell the source what the far side of the target has taken."""
+        """Report the target's progress to the source."""
         near, far = self._source._core, self._target._core
         if far.is_refused or far.failure is not None:
             self._end_pause()
@@ -110,14 +108,14 @@ class _Pump:
             near.release_done(is_taken=far.is_taken and not self._is_carrying)
             self._source._wake()
         elif near.holds_done and near.is_stopped:
-            near.tell_credit()  # its sender waits for DONE, and sees that something moves
+            near.tell_credit()  # a sender waiting for DONE sees progress
             self._source._wake()
 
     async def _pass_gate(self, gate: Gate, size: int, *, is_last: bool) -> None:
         """Wait until a piece may pass.
 
         Raises:
-            TunnelBroken: Its source or its target has broken, or the target takes no more.
+            TunnelBroken: The source or target has broken, or the target accepts no more.
         """
         while wait_s := gate(size, is_last=is_last):
             for stream in (self._source, self._target):
@@ -143,11 +141,11 @@ class _Splice:
     def __init__(self, one: Stream, other: Stream, there: Gate | None, back: Gate | None) -> None:
         self._streams = one, other
         self._there, self._back = _Pump(one, other, there), _Pump(other, one, back)
-        self._broken: Stream | None = None  # the first one
+        self._broken: Stream | None = None  # the first to break
         self._settled = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
-        """Run it to its end."""
+        """Run the splice to its end."""
         one, other = self._streams
         one.on_moved = self._handle_one_moved
         other.on_moved = self._handle_other_moved
@@ -178,7 +176,7 @@ class _Splice:
         self._look(self._streams[1])
 
     def _look(self, moved: Stream) -> None:
-        """Note what became of a stream."""
+        """Note the end or break of a stream."""
         if self._broken is None and moved._core.failure is not None:
             self._broken = moved
         if not self._settled.done() and all(_has_ended(stream) for stream in self._streams):
@@ -190,7 +188,7 @@ def _has_ended(stream: Stream) -> bool:
 
 
 def _break_with(stream: Stream, failure: Failure) -> None:
-    """Break a stream as another one has broken."""
+    """Break a stream with the failure of another."""
     stream._break(
         f"the stream that it continues broke: {failure.reason}", failure.type or "TunnelBroken", failure.text or failure.reason
     )
@@ -202,20 +200,20 @@ Result = TypeVar("Result")
 async def pass_on(
     streams: Streams, core: FederationCore, tunnel: Tunnel, alias: str, kind: int, options: bytes, *, comes_back: bool = False
 ) -> None:
-    """Continue a tunnel of a node as a channel, until both have ended.
+    """Continue a node's tunnel as a channel, until both have ended.
 
     Args:
-        streams: The streams of this gateway.
-        core: What is said to other clouds.
-        tunnel: The tunnel; its headers say the name and the time.
+        streams: The streams of the gateway.
+        core: The federation core.
+        tunnel: The tunnel, with name and timeout in its headers.
         alias: The neighbour.
-        kind: What the channel is for: of :mod:`iris_py.federation.frames`.
-        options: What the pattern needs.
-        comes_back: Whether all of it has to be over in that time, with the last word back here; else it only has to open.
+        kind: The kind of channel, of :mod:`iris_py.federation.frames`.
+        options: The pattern's details.
+        comes_back: Whether the timeout covers everything including the last reply; otherwise only the opening.
 
     Raises:
-        Refusal: There is no way there, or no place.
-        TunnelBroken: One of both has broken, and now both have.
+        Refusal: No bundle or no place is available.
+        TunnelBroken: A stream has broken, and now both have.
     """
     headers, now = tunnel._core.headers, asyncio.get_running_loop().time()
     name = headers.get(NAME_HEADER)
@@ -245,20 +243,20 @@ async def pass_on(
 async def splice_on(
     streams: Streams, core: FederationCore, tunnel: Tunnel, bundle: Bundle, entry: Entry, name: str, deadline: float
 ) -> None:
-    """Continue a tunnel whose caller knows of no gateway as a channel, until both have ended.
+    """Continue the tunnel of a stand-in's caller as a channel, until both have ended.
 
     Args:
-        streams: The streams of this gateway.
-        core: What is said to other clouds.
+        streams: The streams of the gateway.
+        core: The federation core.
         tunnel: The tunnel.
-        bundle: The way.
-        entry: The rule of the neighbour.
-        name: The cluster, as the neighbour exports it.
-        deadline: Until when to wait for the channel.
+        bundle: The bundle to use.
+        entry: The neighbour's rule.
+        name: The exported name of the cluster.
+        deadline: The end of the wait for the channel.
 
     Raises:
-        Refusal: The neighbour does not take it.
-        TunnelBroken: One of both has broken, and now both have.
+        Refusal: The neighbour refuses the channel.
+        TunnelBroken: A stream has broken, and now both have.
     """
     headers = visible_headers(tunnel._core.headers)
     channel = await while_wanted(tunnel, streams.open_at(bundle, entry.rule, frames.TUNNEL, name, headers, deadline, b"\0"))
@@ -269,11 +267,11 @@ async def splice_on(
 
 
 async def while_wanted(stream: MessageStream[Any], doing: Coroutine[Any, Any, Result]) -> Result:
-    """Do something for a stream, and give it up if that breaks.
+    """Await a coroutine for a stream; cancel it if the stream breaks.
 
     Args:
-        stream: Nobody else looks after it meanwhile.
-        doing: What is done.
+        stream: The stream; the call needs exclusive use of ``on_moved``.
+        doing: The coroutine.
 
     Raises:
         TunnelBroken: The stream has broken.
@@ -297,7 +295,7 @@ async def while_wanted(stream: MessageStream[Any], doing: Coroutine[Any, Any, Re
 
 
 def _time_of(value: object) -> float:
-    """Return a time that a node has said, in seconds; what is none is over."""
+    """Return a node's timeout in seconds; 0 if invalid."""
     if not isinstance(value, int | float) or not math.isfinite(value):
         return 0.0
     return min(float(value), TIMEOUT_S_MAX)

@@ -1,11 +1,11 @@
-"""Stand-ins: clusters of other clouds that serve a name of this one (docs/design.md 15.61 to 15.66).
+"""Stand-ins: clusters of other clouds that serve a local name (docs/design.md 15.61 to 15.66).
 
-An import of a cluster under a local name makes the gateway a member of that cluster, with a rank that lets ordinary members go
-first. It is a member exactly while a gateway over there, which can be reached, has said that somebody serves the name: so where
-work can be done is what the view of the cluster says, and nobody finds it out by a timeout.
+An import of a cluster under a local name makes the gateway a member of the local cluster, at a rank behind ordinary members.
+The gateway is a member exactly while a reachable gateway of the other cloud reports members for the name. So the membership
+view shows where work can be done, and no caller has to wait for a timeout.
 
-A node has one rank in a cluster. So a gateway that reaches several of the clouds has the rank of the first one that serves the
-name, and hands what that one does not take on to the next one itself.
+A node has one rank in a cluster. A gateway with several clouds for a name takes the rank of the first serving cloud, and hands
+requests that this cloud does not take to the next one itself.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py.federation")
 
-#: How long a stand-in that leaves waits for what is under way (seconds); meanwhile it may be one again.
+#: How long (seconds) a leaving stand-in waits for running work; it may join again meanwhile.
 LEAVE_TIMEOUT_S: Final = 30.0
-#: How soon after it has left it joins again (seconds). Too small: a neighbour that tells ever other counts has the directory of
-#: the cluster told as often; too large: callers find nobody for as long.
+#: The pause (seconds) between leaving and joining again. Too small: a neighbour with ever-changing counts causes as many
+#: changes of the directory; too large: callers find no member for as long.
 RETURN_S: Final = 0.25
-#: Leaves that still run: with more it waits before it joins again. Too small: slow requests hold up a return; too large: a
-#: neighbour that tells ever other counts has as many of each kind of request wait here.
+#: Concurrent leaves; beyond, joining waits. Too small: slow requests delay a return; too large: a neighbour with ever-changing
+#: counts makes as many of each kind of request wait here.
 LEAVES_MAX: Final = 16
-#: What is said by a cloud that has no place, and does not count as absent for that.
+#: Outcomes of a full cloud, which does not count as absent.
 _FULL: Final = frozenset((Status.OVERLOADED, Status.LIMITED))
 
 
 class StandIn(Handler):
-    """The place of one import in a cluster of this cloud.
+    """The place of one import in a local cluster.
 
     Args:
         rule: The import.
         node: The node of the gateway.
-        core: What is said to other clouds.
-        requests: Hands requests on.
-        streams: Opens channels.
+        core: The federation core.
+        requests: The gateway's requests, for relaying.
+        streams: The gateway's streams, for channels.
 
     Attributes:
-        rule: The import, as it was loaded last.
-        ways: The clouds that serve it now, in the order of the rule, and the bundles that lead to where it is served.
+        rule: The import, as last loaded.
+        ways: The serving clouds, in the order of the rule, with the bundles to serving gateways.
     """
 
     def __init__(self, rule: ImportRule, node: Node, core: FederationCore, requests: Requests, streams: Streams) -> None:
@@ -79,32 +79,32 @@ class StandIn(Handler):
         self._streams = streams
         self._loop = asyncio.get_running_loop()
         self._membership: Membership | None = None
-        self._said = (0, False)  # as what it takes part
+        self._said = (0, False)  # the announced rank, and whether it takes overflow
         self._left_at = -RETURN_S
-        self._tunnels = 0  # how many at once
+        self._tunnels = 0  # the limit on concurrent tunnels
         self._following: asyncio.Task[None] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
-        # Requests that a cloud has: which, and the outcome in the one before it that had no place.
+        # Requests sent to a cloud: the cloud, and the outcome of an earlier full cloud.
         self._under_way: dict[Execution, tuple[str, bytes]] = {}
 
     @property
     def rank(self) -> int:
-        """The place of the first cloud that serves it, from 1; 0 if none does."""
+        """The rank of the first serving cloud, from 1; 0 without one."""
         return next((rank for rank, alias in enumerate(self.rule.clouds, 1) if alias in self.ways), 0)
 
     @property
     def is_joined(self) -> bool:
-        """Whether it takes part in the cluster."""
+        """Whether the gateway is a member of the cluster."""
         return self._membership is not None
 
     # -- taking part
 
     def follow(self, ways: dict[str, frozenset[Bundle]], *, serves_tunnels: bool) -> None:
-        """Take part exactly while there are ways.
+        """Join, leave or change the rank, so that the membership follows the serving clouds.
 
         Args:
-            ways: The clouds that serve it now, in the order of the rule, and by which bundles.
-            serves_tunnels: Whether one of these clouds lets us open tunnels to it.
+            ways: The serving clouds, in the order of the rule, with their bundles.
+            serves_tunnels: Whether a serving cloud exports tunnels.
         """
         self.ways = ways
         self._tunnels = TUNNELS_MAX if serves_tunnels else 0
@@ -115,14 +115,14 @@ class StandIn(Handler):
             self._following = self._loop.create_task(self._follow())
 
     async def close(self, timeout: float) -> None:
-        """Leave, as soon as what is under way has ended."""
+        """Leave after the end of running work."""
         if self._following is not None:
             self._following.cancel()
         self._leave(timeout)
         await asyncio.gather(*self._leaving, return_exceptions=True)
 
     def abort(self) -> None:
-        """End at once, as the crash of its process would."""
+        """End at once, as the crash of the process would."""
         for task in (self._following, *self._leaving):
             if task is not None:
                 task.cancel()
@@ -158,7 +158,7 @@ class StandIn(Handler):
             )
 
     async def _pause(self) -> bool:
-        """Wait until it may join again; returns whether that took time."""
+        """Wait until joining is allowed; return whether the call had to wait."""
         left_s = self._left_at + RETURN_S - self._loop.time()
         if left_s > 0:
             await asyncio.sleep(left_s)
@@ -182,7 +182,7 @@ class StandIn(Handler):
         )
 
     def _leave(self, timeout: float) -> None:
-        """Leave in the background: what is under way may still end well, and a way may be there again before that."""
+        """Leave in the background: running work may still finish, and a serving cloud may return before the end."""
         self._said = 0, False
         membership, self._membership = self._membership, None
         if membership is not None:
@@ -194,18 +194,18 @@ class StandIn(Handler):
     # -- requests
 
     def relay(self, server: RelayServer, executions: Sequence[Execution]) -> None:
-        """Hand requests on to the first cloud that serves the name."""
+        """Relay requests to the first serving cloud."""
         del server
         for execution in executions:
             self._ask_next(execution, "", b"")
         self._requests.wake()
 
     def relay_cancelled(self, execution: Execution) -> None:
-        """Nobody waits any more for an answer."""
+        """Cancel a relayed request."""
         self._requests.relay_cancelled(execution)
 
     def answer(self, answers: Sequence[tuple[Execution, bytes]]) -> None:
-        """Answer requests whose outcomes are there, or hand them on to the next cloud, where that is right."""
+        """Answer requests with their outcomes, or hand them to the next cloud where possible."""
         ended: dict[StandInServer, list[tuple[Execution, bytes]]] = {}
         for execution, outcome in answers:
             alias, full = self._under_way.pop(execution)
@@ -220,21 +220,21 @@ class StandIn(Handler):
         self._requests.wake()
 
     def _goes_on(self, status: int) -> bool:
-        """Tell whether what a cloud did not take is for the next one."""
+        """Tell whether a request that a cloud did not take goes to the next cloud."""
         if status in _FULL:
             return self.rule.when == "full"
         return status in UNEXECUTED and status != Status.TOO_LARGE
 
     def _ask_next(self, execution: Execution, after: str, full: bytes) -> bool:
-        """Hand a request on.
+        """Hand a request to the next cloud.
 
         Args:
             execution: The request.
-            after: The last cloud that did not take it; empty for the first one.
-            full: The outcome in one that had no place; empty if there was none.
+            after: The last cloud that did not take the request; empty for a new request.
+            full: The outcome of an earlier full cloud; empty without one.
 
         Returns:
-            Whether another cloud has it. A new request is answered if there is none.
+            Whether another cloud has the request. Without one, a new request is answered with an error.
         """
         clouds = self.rule.clouds
         left = clouds[clouds.index(after) + 1 :] if after in clouds else () if after else clouds
@@ -256,7 +256,7 @@ class StandIn(Handler):
         return True
 
     def _give_back_suspect(self) -> None:
-        """Let the callers of idempotent requests ask elsewhere, where these are on a line that has fallen silent."""
+        """Make the callers of idempotent requests on a silent link retry elsewhere."""
         for execution in [execution for execution in self._under_way if execution.identity]:
             bundle = self._requests.bundle_of(execution)
             if bundle is not None and bundle.health.is_suspect:
@@ -265,7 +265,7 @@ class StandIn(Handler):
     # -- tunnels
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:
-        """Continue a tunnel in the first cloud that takes it."""
+        """Continue a tunnel in the first cloud that accepts it."""
         outcome = encode_outcome(CloudUnavailable(self.rule.local))
         for alias in list(self.ways):
             try:
@@ -280,11 +280,11 @@ class StandIn(Handler):
 
 
 class _Told:
-    """The counts that one gateway of a neighbour has told.
+    """The counts reported by one gateway of a neighbour.
 
     Attributes:
-        offer: Its catalogue when it was asked.
-        members: How many members each cluster has that it was asked for; None before the first answer.
+        offer: The gateway's catalogue when asked.
+        members: The member count of each watched cluster; None before the first report.
     """
 
     def __init__(self, offer: Offer) -> None:
@@ -297,9 +297,9 @@ class StandIns:
 
     Args:
         node: The node of the gateway.
-        core: What is said to other clouds.
-        requests: Hands requests on.
-        streams: Opens channels.
+        core: The federation core.
+        requests: The gateway's requests, for relaying.
+        streams: The gateway's streams, for channels.
     """
 
     def __init__(self, node: Node, core: FederationCore, requests: Requests, streams: Streams) -> None:
@@ -308,13 +308,13 @@ class StandIns:
         self._requests = requests
         self._streams = streams
         self._loop = asyncio.get_running_loop()
-        self._by_name: dict[str, StandIn] = {}  # by the local name
+        self._by_name: dict[str, StandIn] = {}  # by local name
         self._told: dict[Bundle, _Told] = {}
-        self._closing: set[asyncio.Task[None]] = set()  # those of rules that are gone
+        self._closing: set[asyncio.Task[None]] = set()  # of removed rules
         self._is_closed = False
 
     def load(self, settings: FederationSettings) -> None:
-        """Have one for each import of a cluster under a local name, from now on, and no others."""
+        """Create a stand-in for each cluster import with a local name, and close all others."""
         rules = {rule.local: rule for rule in settings.imports if rule.kind == "cluster" and rule.local}
         for name in [name for name in self._by_name if name not in rules]:
             closing = self._loop.create_task(self._by_name.pop(name).close(LEAVE_TIMEOUT_S))
@@ -329,7 +329,7 @@ class StandIns:
             self.handle_offers(alias)
 
     def handle_offers(self, alias: str) -> None:
-        """The offers of a neighbour have changed, or the bundles to it: ask what was not asked, and look anew."""
+        """Handle a change of a neighbour's catalogues or bundles: watch new clusters, and check again."""
         if self._is_closed:
             return
         neighbour = self._core.lines.neighbours.get(alias)
@@ -343,7 +343,7 @@ class StandIns:
         self._look(alias)
 
     def handle_count(self, event: CountTold) -> bool:
-        """A gateway of a neighbour has said how many members a cluster has; returns whether it was asked for that."""
+        """Store a reported member count; return whether a stand-in had asked for the count."""
         if not self.watches(event.bundle, event.name):
             return False
         self._told[event.bundle].members[event.name] = event.members
@@ -351,12 +351,12 @@ class StandIns:
         return True
 
     def watches(self, bundle: Bundle, name: str) -> bool:
-        """Tell whether a gateway of a neighbour was asked how many members a cluster has."""
+        """Tell whether a neighbour's gateway was asked for a cluster's member count."""
         told = self._told.get(bundle)
         return told is not None and name in told.members
 
     def members_told(self, bundle: Bundle, name: str) -> int | None:
-        """Return how many members a cluster has, as a gateway of a neighbour has told; None if it has not."""
+        """Return the member count reported by a neighbour's gateway; None before the report."""
         told = self._told.get(bundle)
         return None if told is None else told.members.get(name)
 
@@ -366,7 +366,7 @@ class StandIns:
         await asyncio.gather(*(each.close(timeout) for each in self._by_name.values()), *self._closing)
 
     def abort(self) -> None:
-        """End at once, as the crash of its process would."""
+        """End at once, as the crash of the process would."""
         self._is_closed = True
         for task in self._closing:
             task.cancel()
@@ -374,7 +374,7 @@ class StandIns:
             stand_in.abort()
 
     def status(self) -> dict[str, object]:
-        """Return their state as plain values, by the local name."""
+        """Return the state of all stand-ins as plain values, by local name."""
         return {
             name: {
                 "cluster": stand_in.rule.outside,
@@ -389,9 +389,9 @@ class StandIns:
     # --
 
     def _watch(self, bundle: Bundle, offer: Offer, names: set[str]) -> None:
-        """Ask one gateway for the counts of these names and no others, where that was not done."""
+        """Ask one gateway for the counts of exactly these names, where not asked yet."""
         now, told = self._loop.time(), self._told.get(bundle)
-        if told is None or told.offer is not offer:  # with a new catalogue it has forgotten what it was asked
+        if told is None or told.offer is not offer:  # after a new catalogue, the gateway has forgotten the watches
             fresh = _Told(offer)
             for name in names:
                 if self._core.watch(bundle, name, now, is_on=True):

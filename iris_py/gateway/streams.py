@@ -1,12 +1,11 @@
-"""Streams on their way through a gateway: subscriptions, publishing, surveys and tunnels of nodes, and those of neighbours.
+"""The message streams of a gateway: tunnels of local nodes and channels of neighbours, and the meters of their bytes.
 
-*Out*: a node opens a tunnel to the cluster of gateways, whose header ``iris-op`` says what it is for. The first message of the
-gateway is an outcome (:mod:`iris_py.federation.calls`): an empty reply if the rest follows, or the error that it ends with.
-*In*: a neighbour offers a channel, which is accepted or refused with such an outcome.
+*Out*: a node opens a tunnel to the cluster of gateways; the header ``iris-op`` names the use: subscription, publishing, survey
+or tunnel. The gateway's first message is an outcome (:mod:`iris_py.federation.calls`): an empty reply if the stream continues,
+or the final error. *In*: a neighbour offers a channel, and the gateway accepts, or refuses with an outcome.
 
-Channels as a gateway holds them: streams of messages to a gateway of another cloud.
-
-Meters: the bytes of one stream to another cloud, counted and slowed as its rule says (docs/design.md 15.82).
+A `Channel` is a message stream to a gateway of another cloud. A `Meter` counts and slows the bytes of one stream under its rule
+(docs/design.md 15.82).
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ class Meter:
     """The meter of one stream.
 
     Args:
-        limits: Those of its rule.
-        account: That of its rule.
+        limits: The limits of the stream's rule.
+        account: The account of the stream's rule.
     """
 
     def __init__(self, limits: RuleLimits, account: Account) -> None:
@@ -54,14 +53,14 @@ class Meter:
         self._loop = asyncio.get_running_loop()
 
     def send(self, size: int, *, is_last: bool) -> float:
-        """Count bytes that are to go to the neighbour, if the limits allow them.
+        """Count bytes for the neighbour, if the limits allow them.
 
         Args:
-            size: How many.
+            size: The number of bytes.
             is_last: Whether a message ends with them.
 
         Returns:
-            0 if they may go; otherwise in how many seconds they may, and nothing was counted.
+            0 if the bytes may pass; otherwise the wait in seconds, with nothing counted.
         """
         wait_s = self._limits.pass_stream(size, self._loop.time(), is_out=True)
         if not wait_s:
@@ -69,23 +68,23 @@ class Meter:
         return wait_s
 
     def receive(self, size: int, *, is_last: bool) -> float:
-        """Count bytes that came from the neighbour, if the limits allow them, as :meth:`send`."""
+        """Count bytes from the neighbour, if the limits allow them, as :meth:`send`."""
         wait_s = self._limits.pass_stream(size, self._loop.time(), is_out=False)
         if not wait_s:
             self._account.received(is_last, size)
         return wait_s
 
     async def wait_to_send(self, size: int) -> None:
-        """Count a message that is to go to the neighbour, as soon as the limits allow it."""
+        """Wait until the limits allow a message to the neighbour, and count the message."""
         await _sleep(partial(self.send, size, is_last=True))
 
     async def wait_to_receive(self, size: int) -> None:
-        """Count a message that came from the neighbour, as soon as the limits allow it."""
+        """Wait until the limits allow a message from the neighbour, and count the message."""
         await _sleep(partial(self.receive, size, is_last=True))
 
 
 async def _sleep(wait_s: Callable[[], float]) -> None:
-    """Sleep as long as it says, until it says 0."""
+    """Sleep for the returned seconds, until 0 is returned."""
     left = wait_s()
     while left:
         await asyncio.sleep(left)
@@ -93,25 +92,25 @@ async def _sleep(wait_s: Callable[[], float]) -> None:
 
 
 async def wait_for_limits(limits: RuleLimits, size: int, *, is_out: bool) -> None:
-    """Wait until so many bytes may pass, and count them.
+    """Wait until the limits allow a number of bytes, and count them.
 
     Args:
-        limits: Those of the rule.
-        size: How many.
-        is_out: Whether they go out of this cloud.
+        limits: The limits of the rule.
+        size: The number of bytes.
+        is_out: Whether the bytes leave the local cloud.
     """
     now = asyncio.get_running_loop().time
     await _sleep(lambda: limits.pass_stream(size, now(), is_out=is_out))
 
 
 class Channel(MessageStream[ChannelEnd]):
-    """An ordered two-way stream of messages between two gateways. It ends as tunnels do, and raises what they raise.
+    """An ordered bidirectional message stream between two gateways. Ends and raises as tunnels do.
 
     Args:
-        end: The end of it that is here.
-        name: The name that it is for, as users of this cloud write it, for errors: ``databases@eu``.
+        end: The local end.
+        name: The name for errors, in the form of local users: ``databases@eu``.
         cloud: The alias of the other cloud.
-        wake: Is called when there is something to send.
+        wake: Called when data is ready to send.
     """
 
     def __init__(self, end: ChannelEnd, name: str, cloud: str, wake: Callable[[], None]) -> None:
@@ -121,7 +120,7 @@ class Channel(MessageStream[ChannelEnd]):
 
     @property
     def cluster(self) -> str:
-        """The name that it is for."""
+        """The name of the cluster or topic."""
         return self._name
 
     @property
@@ -140,7 +139,7 @@ class Channel(MessageStream[ChannelEnd]):
 
 logger = EventLogger("iris_py.federation")
 
-#: The outcome in front of a stream.
+#: The outcome in front of a stream that continues.
 READY = encode_outcome(b"")
 
 Near: TypeAlias = "Callable[[Tunnel, str], Awaitable[None]]"
@@ -148,10 +147,10 @@ Far: TypeAlias = "Callable[[ChannelOffer], Awaitable[None]]"
 
 
 class Refusal(Exception):
-    """A stream that cannot be.
+    """A refused stream.
 
     Args:
-        outcome: Why, as :mod:`iris_py.federation.calls` has it.
+        outcome: The error, or an outcome of :mod:`iris_py.federation.calls`.
     """
 
     def __init__(self, outcome: bytes | IrisError) -> None:
@@ -164,12 +163,12 @@ class Streams:
 
     Args:
         node: The node of the gateway.
-        core: What is said to other clouds.
-        driver: Sends what the core has.
+        core: The federation core.
+        driver: The core's driver, for sending.
 
     Attributes:
-        near: Serves tunnels of nodes, by what they are for.
-        far: Serves channels of neighbours, likewise.
+        near: The functions that serve nodes' tunnels, by use.
+        far: The functions that serve neighbours' channels, by kind.
     """
 
     def __init__(self, node: Node, core: FederationCore, driver: Driver) -> None:
@@ -184,11 +183,11 @@ class Streams:
     # -- out
 
     async def serve(self, tunnel: Tunnel, alias: str) -> None:
-        """Serve a tunnel of a node.
+        """Serve a node's tunnel.
 
         Args:
             tunnel: The tunnel.
-            alias: The neighbour that it leads to.
+            alias: The neighbour.
         """
         op = tunnel._core.headers.get(OP_HEADER)
         near = self.near.get(op) if isinstance(op, str) and alias else None
@@ -200,7 +199,7 @@ class Streams:
         except Refusal as refusal:
             await tunnel.send(refusal.outcome)
         except (TunnelBroken, TunnelClosed):
-            pass  # both of its ends know
+            pass  # both ends know
 
     async def open(
         self, alias: str, kind: int, name: str, headers: Headers, deadline: float, options: bytes = b"", allow: int = 0
@@ -209,21 +208,21 @@ class Streams:
 
         Args:
             alias: The neighbour.
-            kind: What it is for: of :mod:`iris_py.federation.frames`.
-            name: The cluster, as the neighbour exports it.
-            headers: Those of the application.
-            deadline: Until when to wait.
-            options: What the pattern needs.
-            allow: Bits of which its rule has one; what the kind needs by default.
+            kind: The kind of channel, of :mod:`iris_py.federation.frames`.
+            name: The exported name of the cluster.
+            headers: The application's headers.
+            deadline: The end of the wait.
+            options: The pattern's details.
+            allow: Bits of which the rule must have one; by default those of the kind.
 
         Raises:
-            Refusal: It cannot be.
+            Refusal: The channel cannot be opened.
         """
         bundle, entry = self.find_way(alias, kind, name, allow)
         return await self.open_at(bundle, entry.rule, kind, name, headers, deadline, options)
 
     def find_way(self, alias: str, kind: int, name: str, allow: int = 0) -> tuple[Bundle, Entry]:
-        """Choose the bundle for a channel to a cluster of a neighbour, and the rule of its catalogue. As :meth:`open`."""
+        """Choose the bundle, with its catalogue's entry, for a channel to a neighbour's cluster. As :meth:`open`."""
         now = self._loop.time()
         neighbour = self._core.lines.neighbours.get(alias)
         if neighbour is None:
@@ -238,7 +237,7 @@ class Streams:
     async def open_at(
         self, bundle: Bundle, rule: int, kind: int, name: str, headers: Headers, deadline: float, options: bytes = b""
     ) -> Channel:
-        """Open a channel over a bundle, under a rule of the other side. As :meth:`open` otherwise."""
+        """Open a channel over a bundle, under a rule of the peer. As :meth:`open` otherwise."""
         now = self._loop.time()
         if deadline <= now:
             raise Refusal(RequestTimeout(name, 0.0, None))
@@ -256,7 +255,7 @@ class Streams:
             raise
 
     def handle_answer(self, event: ChannelOpened | ChannelRefused) -> None:
-        """A neighbour has answered the question for a channel."""
+        """Handle a neighbour's answer to a channel request."""
         answered = event.token
         assert isinstance(answered, asyncio.Future)
         if isinstance(event, ChannelRefused):
@@ -271,21 +270,21 @@ class Streams:
     # -- in
 
     def handle_offer(self, offer: ChannelOffer) -> None:
-        """A neighbour wants a channel."""
+        """Handle a neighbour's channel request."""
         task = self._tasks[offer] = self._loop.create_task(self._serve_offer(offer))
         task.add_done_callback(lambda _task: self._tasks.pop(offer, None))
 
     def handle_withdrawn(self, event: ChannelWithdrawn) -> None:
-        """A neighbour does not want a channel any more that was not opened yet."""
+        """Handle a neighbour's withdrawal of a channel request."""
         task = self._tasks.get(event.offer)
         if task is not None:
             task.cancel()
 
     def accept(self, offer: ChannelOffer) -> Channel:
-        """Open a channel that a neighbour has asked for.
+        """Open a channel requested by a neighbour.
 
         Raises:
-            Refusal: It cannot be, or is not wanted any more; the neighbour knows.
+            Refusal: The channel cannot be opened or was withdrawn; the neighbour knows.
         """
         end = self._core.openings.accept(offer, self._loop.time())
         self._driver.wake()
@@ -294,14 +293,14 @@ class Streams:
         return self._channel_of(end, offer.name, offer.bundle.alias)
 
     async def close(self) -> None:
-        """Cancel whatever still runs for neighbours."""
+        """Cancel all tasks that serve neighbours, and wait for their end."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def abort(self) -> None:
-        """Likewise, and wait for nothing."""
+        """Cancel all tasks that serve neighbours, without waiting."""
         for task in self._tasks.values():
             task.cancel()
 
@@ -314,7 +313,7 @@ class Streams:
         except Refusal as refusal:
             self._refuse(offer, refusal.outcome)
         except (TunnelBroken, TunnelClosed):
-            pass  # both of its ends know
+            pass  # both ends know
         except IrisError as exc:
             self._refuse(offer, encode_outcome(exc))
         except BaseException as exc:

@@ -1,9 +1,9 @@
-"""Subscriptions of this cloud to topics of neighbours, at a gateway (docs/design.md 15.72).
+"""Subscriptions of local nodes to topics of neighbours, at a gateway (docs/design.md 15.72).
 
-Theory of operation. A node adds patterns through a tunnel, which is a :class:`Feed`. Each pattern is cut down to what this
-cloud imports and split among the rules by which the neighbour exports topics. For each such rule there is a :class:`Flow`, a
-channel to one of its gateways: it asks for what all feeds want together, and hands what comes to those that want it. A flow
-whose channel breaks goes on over another bundle, and says where something may be missing.
+Theory of operation. A node adds patterns through a tunnel, a :class:`Feed`. Each pattern is restricted to the imported topics
+and split among the neighbour's rules for topics. For each rule in use, a :class:`Flow` holds a channel to one of the
+neighbour's gateways. The flow requests the union of all feeds' patterns, and passes publications to the feeds with a matching
+pattern. After a break, the flow continues over another bundle and marks possible losses.
 """
 
 from __future__ import annotations
@@ -33,28 +33,29 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py.federation")
 
-#: What a gateway holds for one tunnel of a node. Too small: a node that is busy for a moment misses messages; too large: memory
-#: of the gateway, for each of many nodes.
+#: Bounds on the queue of one node's tunnel. Too small: a briefly busy node misses messages; too large: memory of the gateway,
+#: for each of many nodes.
 FEED_BYTES_MAX: Final = 16 * 1024 * 1024
 FEED_MESSAGES_MAX: Final = 16_384
-#: The same where publishers are to wait: so much arrives late at most, and they wait the sooner.
+#: Bounds on the queue of a tunnel whose publishers wait. Too small: publishers wait often; too large: more messages arrive
+#: late.
 BLOCKING_BYTES_MAX: Final = 1024 * 1024
 BLOCKING_MESSAGES_MAX: Final = 1024
-#: What comes beyond that before publishers have heard that they are to wait.
+#: The excess tolerated until publishers have heard that they must wait.
 BLOCKING_SLACK_BYTES: Final = 16 * 1024 * 1024
 #: Patterns of one tunnel. Too small: nodes that follow many topics are refused; too large: memory that one node may take.
 PATTERNS_MAX: Final = 10_000
-#: How long a pattern waits for the neighbour's answer (seconds): less than nodes wait.
+#: The timeout (seconds) of a pattern's confirmation by the neighbour: shorter than the nodes' own.
 TELL_TIMEOUT_S: Final = 20.0
 
 
 class Subscriptions:
-    """The subscriptions of this cloud at one gateway.
+    """The subscriptions of local nodes at one gateway.
 
     Args:
         node: The node of the gateway.
-        core: What is said to other clouds.
-        streams: Opens channels, and is told to give it the tunnels.
+        core: The federation core.
+        streams: The gateway's streams, which open channels and pass on tunnels.
     """
 
     def __init__(self, node: Node, core: FederationCore, streams: Streams) -> None:
@@ -67,7 +68,7 @@ class Subscriptions:
         streams.near[SUBSCRIBE_OP] = self.serve
 
     async def serve(self, tunnel: Tunnel, alias: str) -> None:
-        """Serve a tunnel of a node, until it ends."""
+        """Serve a node's tunnel until its end."""
         if self._is_draining:
             tunnel._break("the gateway leaves", "", "")
             return
@@ -88,18 +89,18 @@ class Subscriptions:
             self.end(feed)
 
     def begin(self, feed: Feed) -> None:
-        """Serve a feed from now on."""
+        """Start serving a feed."""
         self._feeds.setdefault(feed.alias, {})[feed] = None
 
     def end(self, feed: Feed) -> None:
-        """Serve a feed no more."""
+        """Stop serving a feed."""
         self._feeds[feed.alias].pop(feed)
         for name in list(feed.plans):
             self._drop(feed, name)
         feed.queue.close()
 
     def handle_changed(self, alias: str) -> None:
-        """Look again: the exports of a neighbour, the ways to it or the imports from it have changed."""
+        """Plan all patterns again after a change of a neighbour's exports, bundles or imports."""
         for flow in [flow for flow in self._flows.values() if flow.alias == alias]:
             flow.handle_changed()
         for feed in list(self._feeds.get(alias, ())):
@@ -107,14 +108,14 @@ class Subscriptions:
                 self._plan_anew(feed, name)
 
     def drain(self) -> None:
-        """Let nodes go to other gateways."""
+        """Move nodes to other gateways."""
         self._is_draining = True
         for feeds in self._feeds.values():
             for feed in list(feeds):
                 feed.end("the gateway leaves")
 
     def close(self) -> None:
-        """End everything at once."""
+        """End at once."""
         self.drain()
         for flow in list(self._flows.values()):
             flow.abort()
@@ -127,7 +128,7 @@ class Subscriptions:
             request, names = items.decode_add(message)
             if len(feed.tellings) >= PATTERNS_MAX:
                 raise ItemError("more questions than patterns")
-            # The pattern is noted now and not in the task: what removes it comes right behind.
+            # Add patterns here, not in the task: a REMOVE may follow immediately.
             error = next((error for name in names if (error := self.add(feed, name)) is not None), None)
             key = names[0]
             task = self._node._loop.create_task(self._tell(feed, request, names, error))
@@ -139,7 +140,7 @@ class Subscriptions:
                     self._drop(feed, name)
 
     def add(self, feed: Feed, name: str) -> Refusal | None:
-        """Want one more pattern; returns why it cannot be, if so."""
+        """Add a pattern to a feed; return the refusal, if refused."""
         if name in feed.plans:
             return None
         if len(feed.plans) >= PATTERNS_MAX:
@@ -153,7 +154,7 @@ class Subscriptions:
         return None
 
     async def _tell(self, feed: TunnelFeed, request: int, names: list[str], refusal: Refusal | None) -> None:
-        """Answer an ADD once the neighbour has answered all that it takes."""
+        """Answer an ADD once the neighbour has answered for all its patterns."""
         try:
             if refusal is None:
                 refusal = await self._wait_until_known(feed, names)
@@ -188,7 +189,7 @@ class Subscriptions:
         """Split a pattern among the rules of a neighbour.
 
         Raises:
-            Refusal: Nothing of it can be had.
+            Refusal: No part of the pattern is available.
         """
         try:
             tokens = parse_pattern(name)
@@ -212,7 +213,7 @@ class Subscriptions:
                 continue
             before = [other for other in exports if specificity(other) < specificity(exported)]
             parts = {part for both in imported if (part := intersection(both, exported)) is not None}
-            parts = {part for part in parts if not any(covers(other, part) for other in before)}  # they go by that rule
+            parts = {part for part in parts if not any(covers(other, part) for other in before)}  # under a more specific rule
             if parts:
                 plan[".".join(exported)] = parts
             if parts and is_blocking and not allow & frames.ALLOW_BLOCK:
@@ -227,7 +228,7 @@ class Subscriptions:
         return plan
 
     def _follow(self, feed: Feed, name: str, plan: dict[str, set[Tokens]]) -> None:
-        """Have a pattern follow a plan, from none or another one."""
+        """Move a pattern from its present plan to another."""
         before = feed.plans[name]
         after: dict[Flow, set[Tokens]] = {}
         for rule, patterns in plan.items():
@@ -241,7 +242,7 @@ class Subscriptions:
         feed.plans[name] = after
 
     def _drop(self, feed: Feed, name: str) -> None:
-        """A pattern is not wanted any more."""
+        """Remove a pattern."""
         self._follow(feed, name, {})
         del feed.plans[name]
 
@@ -251,7 +252,7 @@ class Subscriptions:
         except Refusal as refusal:
             if not self._core.is_usable(feed.alias, self._node._loop.time()):
                 feed.end(f"this gateway has no way to the cloud {feed.alias!r} any more")
-            elif name not in feed.tellings:  # who waits for an answer gets that
+            elif name not in feed.tellings:  # a waiting ADD gets its own answer
                 self._drop(feed, name)
                 feed.lose(name, refusal.outcome)
             return
@@ -282,7 +283,7 @@ class Subscriptions:
 
 
 def _exports(neighbour: Neighbour, name: str, now: float) -> dict[str, int]:
-    """Return the rules of a neighbour for topics that a pattern matches, and what any of its gateways allows by each."""
+    """Return a neighbour's rules for topics that match a pattern, with the uses allowed by any of its gateways."""
     found: dict[str, int] = {}
     for bundle in neighbour.usable(now):
         offer = neighbour.offers.get(bundle)

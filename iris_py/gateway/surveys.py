@@ -1,7 +1,7 @@
-"""Surveys through a gateway, in both directions (docs/design.md 15.83).
+"""Surveys (scatter-gather) through a gateway, in both directions (docs/design.md 15.83).
 
-*Out*: the tunnel of a node continues as a channel, and nobody looks inside. *In*: a neighbour's question is asked of the
-members of this cloud, stand-ins left out, and what each says goes back as it comes.
+*Out*: a node's tunnel continues as a channel, unread by the gateway. *In*: a neighbour's question goes to the local members
+without stand-ins, and their replies go back as they come.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from iris_py.patterns.survey import SurveyEvent
     from iris_py.wire.headers import Headers
 
-#: The replies to all surveys of one neighbour that wait for the line, in bytes. Too small: replies of many members at once are
-#: dropped; too large: a neighbour that takes nothing holds so much memory.
+#: Queued replies to all surveys of one neighbour, in bytes. Too small: simultaneous replies of many members are dropped; too
+#: large: a neighbour that does not read holds as much memory.
 REPLIES_BYTES_MAX = 64 * 1024 * 1024
-#: The answers to one survey that wait likewise: one of each member of the largest cluster. What is beyond is missing.
+#: Queued answers to one survey: one for each member of the largest cluster. Further answers are dropped.
 ANSWERS_MAX = 131_072
 
 
@@ -58,9 +58,9 @@ class Surveys:
 
     Args:
         node: The node of the gateway.
-        core: What is said to other clouds.
-        streams: Brings them here.
-        pseudonym_of: Returns what a neighbour calls a node.
+        core: The federation core.
+        streams: The gateway's streams, which pass on tunnels and offers.
+        pseudonym_of: Returns a node's pseudonym for a neighbour.
     """
 
     def __init__(self, node: Node, core: FederationCore, streams: Streams, pseudonym_of: Callable[[str, str], str]) -> None:
@@ -73,13 +73,13 @@ class Surveys:
         streams.far[frames.SURVEY] = self._serve
 
     async def _pass_on(self, tunnel: Tunnel, alias: str) -> None:
-        """Continue a survey of a node."""
+        """Continue a node's survey."""
         stop_after = tunnel._core.headers.get(STOP_HEADER)
         options = encode_stop_after(max(0, stop_after) if isinstance(stop_after, int) else None)
         await pass_on(self._streams, self._core, tunnel, alias, frames.SURVEY, options, comes_back=True)
 
     async def _serve(self, offer: ChannelOffer) -> None:
-        """Ask the members of this cloud what a neighbour asks."""
+        """Serve a neighbour's survey."""
         rule, alias = offer.rule, offer.bundle.alias
         now = asyncio.get_running_loop().time()
         neighbour = self._core.lines.neighbours.get(alias)
@@ -104,7 +104,7 @@ class Surveys:
             raise
 
     async def _ask(self, channel: Channel, offer: ChannelOffer, headers: Headers, meter: Meter) -> None:
-        """Take the question, and send back what is said."""
+        """Ask the local members the neighbour's question, and send the answers back."""
         alias = offer.bundle.alias
         try:
             question = await self._question_of(channel, offer, meter)
@@ -147,10 +147,10 @@ class Surveys:
 
 
 class Room:
-    """The memory of what waits for the line, of the surveys of one neighbour.
+    """The memory for queued replies to one neighbour's surveys.
 
     Attributes:
-        used_bytes: How much is taken. Invariant: at most ``REPLIES_BYTES_MAX`` and the largest reply of each survey.
+        used_bytes: The memory in use. Invariant: at most ``REPLIES_BYTES_MAX`` and the largest reply of each survey.
     """
 
     def __init__(self) -> None:
@@ -158,12 +158,12 @@ class Room:
 
 
 class Taker(SurveyTaker):
-    """Takes what becomes of a survey of a neighbour, until its task sends it.
+    """Queues the events of a neighbour's survey for the sending task.
 
     Args:
-        room: Its memory.
-        pseudonym_of: Returns what the neighbour calls a node.
-        count_drop: Counts replies that find no memory.
+        room: The memory of the neighbour's surveys.
+        pseudonym_of: Returns a node's pseudonym for the neighbour.
+        count_drop: Counts replies dropped for lack of memory.
     """
 
     def __init__(self, room: Room, pseudonym_of: Callable[[str], bytes], count_drop: Callable[[str], object]) -> None:
@@ -188,13 +188,13 @@ class Taker(SurveyTaker):
             self.end(event.error)
 
     def end(self, error: IrisError | None) -> None:
-        """Nothing more comes, or nobody was asked."""
+        """End the survey, with the error if no member was asked."""
         outcome = b"" if error is None else hide_members(error, lambda node_id: self._pseudonym_of(node_id).hex())
         self._put(Ended(encode_outcome(outcome)))
         self._is_over = True
 
     async def take(self) -> Said | None:
-        """Return the next thing that was said; None after the last."""
+        """Return the next message; None after the last."""
         while not self._said:
             if self._is_over:
                 return None
@@ -206,7 +206,7 @@ class Taker(SurveyTaker):
         return said
 
     def close(self) -> None:
-        """Take no more, and give back all memory."""
+        """Stop queueing, and give back all memory."""
         self._is_over = True
         self._said.clear()
         self._give_back(self._held_bytes)

@@ -1,6 +1,6 @@
 """Tunnels through a gateway, in both directions (docs/design.md 15.82).
 
-*Out*: the tunnel of a node continues as a channel. *In*: a channel continues as a tunnel to a member of this cloud.
+*Out*: a node's tunnel continues as a channel. *In*: a neighbour's channel continues as a tunnel to a local member.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Tunnels:
 
     Args:
         node: The node of the gateway.
-        core: What is said to other clouds.
-        streams: Brings them here.
-        pseudonym_of: Returns what a neighbour calls a node.
+        core: The federation core.
+        streams: The gateway's streams, which pass on tunnels and offers.
+        pseudonym_of: Returns a node's pseudonym for a neighbour.
     """
 
     def __init__(self, node: Node, core: FederationCore, streams: Streams, pseudonym_of: Callable[[str, str], str]) -> None:
@@ -49,12 +49,12 @@ class Tunnels:
         streams.far[frames.TUNNEL] = self._serve
 
     async def _pass_on(self, tunnel: Tunnel, alias: str) -> None:
-        """Continue a tunnel of a node."""
+        """Continue a node's tunnel as a channel."""
         options = bytes((WAITS if tunnel._core.headers.get(WAITS_HEADER) else 0,))
         await pass_on(self._streams, self._core, tunnel, alias, frames.TUNNEL, options)
 
     async def _serve(self, offer: ChannelOffer) -> None:
-        """Continue a channel of a neighbour."""
+        """Continue a neighbour's channel as a tunnel."""
         rule, alias = offer.rule, offer.bundle.alias
         neighbour = self._core.lines.neighbours.get(alias)
         limits = None if neighbour is None else neighbour.export_limits.get(rule.number)
