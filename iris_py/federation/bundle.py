@@ -288,6 +288,7 @@ class Bundle:
         self._last_channel = 0
         self._parts: list[bytes] = []  # small messages for connection 0
         self._parts_bytes = 0
+        self._bulk: dict[Link, None] = {}  # connections but 0 with large messages queued
         self._asked: dict[Link, int] = {}  # received bytes of each connection but 0 at the last request for a sign
         self._asked_at = now
         self._large_replies: dict[Link, deque[int]] = {}  # may be lost with their connection
@@ -337,8 +338,10 @@ class Bundle:
 
     @property
     def queued_bytes(self) -> int:
-        """The bytes queued for sending."""
-        return self._parts_bytes + sum(link.queued_bytes for link in self.links if link is not None)
+        """The bytes of messages queued for sending, on the connections that have such messages."""
+        self._bulk = {link: None for link in self._bulk if link.is_open and link.queued_bytes}
+        main = 0 if self.main is None else self.main.queued_bytes
+        return self._parts_bytes + main + sum(link.queued_bytes for link in self._bulk)
 
     def load(self) -> float:
         """Return the estimated wait of a new request, for comparison: requests under way times the round trip."""
@@ -440,10 +443,14 @@ class Bundle:
         size = sum(map(len, parts))
         if size > SMALL_BYTES:
             link = self._bulk_link()
-            if link is not None:
-                link.send_body(LINE_GROUP, parts, size, is_ordered=False)
-                self._touch(link, now)
-            return link if link is not self.links[0] else None
+            if link is None:
+                return None
+            link.send_body(LINE_GROUP, parts, size, is_ordered=False)
+            self._touch(link, now)
+            if link is self.links[0]:
+                return None
+            self._bulk[link] = None
+            return link
         if self._parts_bytes + size > SMALL_BYTES:
             self.flush(now)
         self._parts += parts

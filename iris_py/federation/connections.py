@@ -211,13 +211,16 @@ class Lines:
         self._pairs: dict[bytes, tuple[CloudKey, bytes]] = {}
         self._purposes: dict[str, deque[_Purpose]] = {}  # running dials by address
         self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
+        self._dial_deadlines: DeadlineTable[Neighbour] = DeadlineTable()
         self._retries: DeadlineTable[tuple[Bundle, int]] = DeadlineTable()
         self._tries: dict[tuple[Bundle, int], int] = {}
 
     # -- the driver
 
-    def note_keys(self) -> None:
-        """Handle a possible change of the neighbours' keys."""
+    def note_settings(self) -> None:
+        """Handle a possible change of the neighbours, of their keys or of their addresses."""
+        for neighbour in self.neighbours.values():
+            self._note_dials(neighbour)
         self._pairs = pairs_of([self._key], [key for each in self.neighbours.values() for key in each.settings.keys])
 
     def accepted(self, host: str, now: float) -> Link | None:
@@ -290,10 +293,11 @@ class Lines:
             self.handle_link(link, now)
         for bundle, index in self._retries.expired(now):
             self._dial_further(bundle, index)
-        for neighbour in () if self.is_draining else self.neighbours.values():
+        for neighbour in () if self.is_draining else self._dial_deadlines.expired(now):
             for slot in neighbour.dials.due(now):
                 key = neighbour.settings.keys[slot.failures % len(neighbour.settings.keys)]
                 self._dial(_Purpose(neighbour, slot.address, self._entropy(BUNDLE_ID_BYTES), 0, slot, None, key))
+            self._note_dials(neighbour)
         self.has_new_deadline = True
 
     def deadline(self) -> float | None:
@@ -301,7 +305,7 @@ class Lines:
         self.has_new_deadline = False
         times = [self._link_deadlines.deadline(), self._retries.deadline()]
         if not self.is_draining:
-            times += [neighbour.dials.deadline() for neighbour in self.neighbours.values()]
+            times.append(self._dial_deadlines.deadline())
         return min((time for time in times if time is not None), default=None)
 
     # -- accounts
@@ -334,6 +338,7 @@ class Lines:
     def drop_neighbour(self, neighbour: Neighbour, reason: str, now: float) -> None:
         """End all connections to a removed neighbour."""
         self.neighbours.pop(neighbour.alias, None)
+        self._dial_deadlines.cancel(neighbour)
         self.drop_links(neighbour, frozenset(), reason, now)
 
     def drop_links(self, neighbour: Neighbour, keys: frozenset[bytes], reason: str, now: float) -> None:
@@ -545,6 +550,14 @@ class Lines:
 
     # -- dials
 
+    def _note_dials(self, neighbour: Neighbour) -> None:
+        deadline = neighbour.dials.deadline()
+        if deadline is None or self.neighbours.get(neighbour.alias) is not neighbour:
+            self._dial_deadlines.cancel(neighbour)
+        else:
+            self._dial_deadlines.set(neighbour, deadline)
+        self.has_new_deadline = True
+
     def _dial(self, purpose: _Purpose) -> None:
         self._purposes.setdefault(purpose.address, deque()).append(purpose)
         self.dials.append(DialRequested(purpose.address, None))
@@ -578,6 +591,7 @@ class Lines:
         if bundle is None:
             assert purpose.slot is not None
             purpose.neighbour.dials.failed(purpose.slot, reason, now)
+            self._note_dials(purpose.neighbour)
             return
         if bundle.is_closed:
             self._tries.pop((bundle, purpose.index), None)
@@ -591,7 +605,7 @@ class Lines:
         purpose, line.purpose = line.purpose, None
         if purpose is not None and purpose.slot is not None:
             purpose.neighbour.dials.failed(purpose.slot, "", now, is_duplicate=True)
-            self.has_new_deadline = True
+            self._note_dials(purpose.neighbour)
 
 
 def _uncounted(link: Link, line: Line) -> tuple[int, int]:

@@ -468,7 +468,7 @@ class FederationCore:
             else:
                 neighbour.change(cloud, bundles, now)
                 self.lines.drop_links(neighbour, frozenset(cloud.keys), "its key is not accepted any more", now)
-        self.lines.note_keys()
+        self.lines.note_settings()
         self._imports = {
             (alias, number): settings.import_table(alias, kind) for alias in settings.clouds for number, kind in KINDS.items()
         }

@@ -83,6 +83,7 @@ class Openings:
         self._openings: dict[tuple[Bundle, int], Opening] = {}
         self._offers: dict[tuple[Bundle, int], ChannelOffer] = {}
         self._tables: dict[Channels, tuple[Link, Bundle]] = {}
+        self._in_use: dict[Channels, None] = {}  # those with channels: plain requests cost nothing for the others
         self._deadlines: DeadlineTable[Opening] = DeadlineTable()
         self.touched: dict[Link, None] = {}
 
@@ -138,6 +139,7 @@ class Openings:
             return None
         number = bundle.next_channel()
         decoded = decode_headers(headers) or NO_HEADERS
+        self._in_use[channels] = None
         end = channels.open(number, rule=(False, rule), window_bytes=window_bytes, headers=decoded)
         opening = self._openings[bundle, number] = Opening(token, bundle, number, channels, end, name)
         self._deadlines.set(opening, deadline)
@@ -167,6 +169,7 @@ class Openings:
         if not window_bytes:
             self._answer(bundle, asked.channel, encode_outcome(Overloaded(offer.name)), now)
             return None
+        self._in_use[channels] = None
         end = channels.open(
             asked.channel | FAR_SIDE,
             rule=(True, offer.rule.number),
@@ -227,6 +230,7 @@ class Openings:
     def connection_closed(self, bundle: Bundle, channels: Channels, reason: str) -> None:
         """Fail the channels and openings of a connection that has ended."""
         self._tables.pop(channels, None)
+        self._in_use.pop(channels, None)
         for opening in [each for each in self._openings.values() if each.channels is channels]:
             self._forget(opening)
             self._events.append(ChannelRefused(opening.token, encode_outcome(MemberLost(opening.name, ""))))
@@ -256,25 +260,28 @@ class Openings:
     @property
     def has_output(self) -> bool:
         """Whether :meth:`fill` has anything to send."""
-        return bool(self.touched) or any(channels.has_work for channels in self._tables)
+        return bool(self.touched) or any(channels.has_work for channels in self._in_use)
 
     @property
     def has_events(self) -> bool:
         """Whether :meth:`events_received` has events to return."""
-        return bool(self._events) or any(channels.has_changed for channels in self._tables)
+        return bool(self._events) or any(channels.has_changed for channels in self._in_use)
 
     def events_received(self) -> list[FederationEvent]:
         """Take the events so far, in order."""
         events, self._events = self._events, []
-        for channels in self._tables:
+        for channels in list(self._in_use):
             events += [ChannelChanged(end) for end in channels.changed()]
+            if not channels:
+                del self._in_use[channels]
         return events
 
     def fill(self, now: float) -> dict[Link, None]:
         """Fill the connections with chunks up to their limits; return the links with something to write."""
         touched, self.touched = self.touched, {}
-        for channels, (link, bundle) in self._tables.items():
+        for channels in self._in_use:
             if channels.fill(now):
+                link, bundle = self._tables[channels]
                 if link.is_quiet:
                     link.wake(now)
                 bundle.health.expect(now)
@@ -283,7 +290,7 @@ class Openings:
 
     def is_ready_for(self, link: Link) -> bool:
         """Tell whether :meth:`fill` has chunks for a connection."""
-        return any(its is link and channels.is_ready for channels, (its, _bundle) in self._tables.items())
+        return any(channels.is_ready and self._tables[channels][0] is link for channels in self._in_use)
 
     # --
 
