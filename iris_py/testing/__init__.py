@@ -1,15 +1,15 @@
-"""Test programs that use Iris, and Iris itself: real nodes, or cores alone, on a simulated network under a virtual clock.
+"""Test programs that use Iris, and Iris itself: real nodes, or cores alone, on a simulated network with a virtual clock.
 
-* :class:`VirtualNetwork`: nodes as an application holds them, and faults. Start here; docs/testing.md has examples.
-* :class:`VirtualFederation`: several clouds of such nodes, joined by gateways over long lines.
-* ``iris_py.testing.fixtures``: the same, and networks on real sockets that do not meet, as fixtures of pytest.
+* :class:`VirtualNetwork`: nodes as applications use them, and faults. Start here; docs/testing.md has examples.
+* :class:`VirtualFederation`: several clouds of such nodes, joined by gateways over long-distance lines.
+* ``iris_py.testing.fixtures``: both as pytest fixtures, and isolated networks on real sockets.
 * :func:`run` and :class:`VirtualLoop`: an event loop whose clock jumps instead of waiting.
 
-What Iris itself is tested with has more handles, and changes more easily:
+The tools for testing Iris itself offer more control, and change more often:
 
 * :class:`NodeSimulation`: the same nodes, with their hosts, and a hash of every byte on the wire.
-* :class:`MemoryNetwork`: the network that they run on; any node takes it in place of sockets.
-* :class:`OverlaySimulation`: overlays without nodes around them, in larger numbers, with :class:`Faults`.
+* :class:`MemoryNetwork`: the simulated network below; any node accepts it in place of sockets.
+* :class:`OverlaySimulation`: larger networks of overlays without nodes, with :class:`Faults`.
 """
 
 from iris_py.testing.clock import ClockError, DeadlockError, LimitError, VirtualLoop, run

@@ -1,14 +1,13 @@
-"""An asyncio event loop in virtual time: no sleep takes time, and every run takes the same steps.
+"""An asyncio event loop in virtual time: sleeping takes no real time, and every run takes the same steps.
 
-Theory of operation. An event loop turns: it runs what is ready, then asks the operating system to wait for input or for its
-next timer. This loop has no input. Where another would wait it sets its own clock to the next timer, exactly, so an hour
-passes at once and a deadline that was computed from :meth:`VirtualLoop.time` compares equal to the time at which it fires.
-Where there is no timer either, another loop would sleep for ever; this one raises :class:`DeadlockError` and names the line in
-which each task waits.
+Theory of operation. An event loop turns: it runs ready callbacks, then asks the operating system to wait for input or the next
+timer. A virtual loop has no input. Instead of waiting, it sets its clock exactly to the next timer: an hour passes at once, and
+a deadline computed from :meth:`VirtualLoop.time` equals the time at which the timer fires. Without any timer, another loop
+would sleep for ever; a virtual loop raises :class:`DeadlockError`, which names the waiting line of each task.
 
-It leans on four private hooks of CPython's ``BaseEventLoop``, the same from 3.11 on: ``_selector.select(timeout)`` and
-``_process_events`` are called once per turn, ``_scheduled`` is the heap of timers, and timers earlier than
-``time() + _clock_resolution`` fire. ``tests/unit/iris_py/testing/test_clock.py`` holds them down.
+The loop relies on four private hooks of CPython's ``BaseEventLoop``, unchanged since 3.11: ``_selector.select(timeout)`` and
+``_process_events`` are called once per turn, ``_scheduled`` is the heap of timers, and timers earlier than ``time() +
+_clock_resolution`` fire. ``tests/unit/iris_py/testing/test_clock.py`` checks these.
 """
 
 from __future__ import annotations
@@ -28,41 +27,41 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
-#: Turns of the loop while its clock stands still. The busiest simulations need some thousands; a task that spins on
-#: ``sleep(0)`` would otherwise hang the test.
+#: Turns of the loop at one instant. Too small: the busiest simulations, with some thousands, fail; too large: a task that spins
+#: on ``sleep(0)`` hangs the test.
 TURNS_PER_INSTANT_MAX = 1_000_000
 
-#: Virtual seconds for the ``finally`` blocks of the tasks which are cancelled at the end of :func:`run`.
+#: Virtual seconds for the ``finally`` blocks of tasks cancelled at the end of :func:`run`.
 CLEANUP_S = 3_600.0
 
-#: Virtual seconds that :func:`run` allows unless it is told otherwise: whatever a test waits for, it is not an hour.
+#: The default limit of :func:`run` in virtual seconds: no test should need an hour.
 LIMIT_S = 3_600.0
 
 
 class ClockError(RuntimeError):
-    """The virtual clock cannot go on."""
+    """The virtual clock cannot advance."""
 
 
 class DeadlockError(ClockError):
-    """Every task waits for another one: nothing is ready and no timer is set."""
+    """Every task waits for another: nothing is ready and no timer is set."""
 
 
 class LimitError(ClockError):
-    """The main task has not finished within the virtual time, or the number of turns, that it was given."""
+    """The main task has not finished within its virtual time or number of turns."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An event loop whose clock jumps to the next timer instead of waiting for it.
+    """An event loop whose clock jumps to the next timer instead of waiting.
 
-    There are no sockets, signals, pipes or subprocesses, and no other threads: ``run_in_executor`` runs the function inline,
-    at once, before it returns its finished future.
+    The loop has no sockets, signals, pipes, subprocesses or other threads: ``run_in_executor`` runs the function inline, before
+    it returns the finished future.
     """
 
     def __init__(self, *, start_s: float = 0.0) -> None:
         """Create the loop.
 
         Args:
-            start_s: What its clock shows first.
+            start_s: The initial time of the clock.
         """
         super().__init__()
         self._now = start_s
@@ -79,17 +78,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now
 
     def set_limit(self, when_s: float) -> None:
-        """Raise :class:`LimitError` out of the loop instead of moving its clock past a time."""
+        """Make the loop raise :class:`LimitError` instead of moving its clock past a time."""
         self._limit = when_s
         self._turns = 0
 
     def call_soon_threadsafe(
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Schedule a callback; from the thread of the loop only.
+        """Schedule a callback, only from the thread of the loop.
 
         Raises:
-            RuntimeError: Another thread called. When it does so is not in the hands of the virtual clock.
+            RuntimeError: Another thread called: the virtual clock cannot control its timing.
         """
         owner: int | None = getattr(self, "_thread_id", None)
         if owner is not None and owner != threading.get_ident():
@@ -115,11 +114,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return _Task(self._tasks_made, coro, loop=self, **options)
 
     def _turn(self, timeout: float | None) -> None:
-        """Pass the time that the loop would have waited for: none, until the next timer, or for ever."""
+        """Advance the clock in place of waiting: not at all, to the next timer, or for ever."""
         if timeout is None:
             raise DeadlockError(f"deadlock at {self._now} s: nothing is ready and no timer is set{describe_tasks(self)}")
         if timeout > 0:
-            # Not now + timeout: the difference was rounded, and the timer would be missed by a hair.
+            # Not now + timeout: the difference was rounded, and the clock would miss the timer by a hair.
             when = self._scheduled[0].when()
             if when > self._limit:
                 raise LimitError(f"still running at the limit of {self._limit} s (next timer: {when} s){describe_tasks(self)}")
@@ -132,21 +131,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _set_clock(self, now: float) -> None:
         self._now = now
         self._turns = 0
-        # The loop fires what is earlier than now + resolution. One unit in the last place makes this "now, and nothing
-        # later"; a constant would fire early at small times, and vanish in the sum (never firing) at large ones.
+        # The loop fires timers earlier than now + resolution. One unit in the last place means "now, and nothing later"; a
+        # constant would fire early at small times, and vanish in the sum (never firing) at large ones.
         self._clock_resolution = math.ulp(now)
 
     def _process_events(self, event_list: list[Any]) -> None:
         """Do nothing: there is no input."""
 
     def _write_to_self(self) -> None:
-        """Do nothing: nobody sleeps who could be woken."""
+        """Do nothing: the loop never sleeps."""
 
 
 class _Task(asyncio.Task[Any]):
-    """A task which sets order by age and not by memory address.
+    """A task that sets order by age, not by memory address.
 
-    asyncio itself iterates sets of tasks: ``TaskGroup`` when it cancels, ``asyncio.wait`` and the end of ``asyncio.run``.
+    asyncio iterates over sets of tasks in ``TaskGroup`` cancellation, in ``asyncio.wait`` and at the end of ``asyncio.run``.
     """
 
     def __init__(
@@ -163,13 +162,13 @@ class _Task(asyncio.Task[Any]):
 
 
 class _Selector:
-    """The selector of the loop, which jumps in time in place of waiting."""
+    """The loop's selector, which advances the clock instead of waiting."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Let the time pass and return no events."""
+        """Advance the clock and return no events."""
         self._loop._turn(timeout)
         return []
 
@@ -179,11 +178,11 @@ def run(main: Coroutine[Any, Any, _T], *, limit_s: float = LIMIT_S) -> _T:
 
     Args:
         main: The coroutine.
-        limit_s: The virtual time that it may take, in seconds.
+        limit_s: The limit in virtual seconds.
 
     Raises:
-        DeadlockError: It waits for something that cannot happen any more.
-        LimitError: It has not finished in time.
+        DeadlockError: The coroutine waits for an event that can no longer happen.
+        LimitError: The coroutine has not finished in time.
     """
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         loop = runner.get_loop()

@@ -1,7 +1,8 @@
-"""Several clouds on one simulated network, with gateways between them, for tests of what crosses.
+"""Several clouds on one simulated network, joined by gateways, for tests of federation.
 
-Nodes and gateways are whole and unchanged; only the wire and the clock are simulated. Each cloud is a site with a secret of its
-own, so its nodes neither hear nor know those of the others. A link says which cloud dials which, and how long the way is::
+Nodes and gateways are complete and unchanged; only the wire and the clock are simulated. Each cloud is a site with its own
+secret, so nodes of different clouds neither discover nor reach each other. A link names the dialling and the dialled cloud, and
+the latency between them::
 
     async with VirtualFederation(
         seed=1,
@@ -15,7 +16,7 @@ own, so its nodes neither hear nor know those of the others. A link says which c
         assert await caller.request("databases@eu", b"SELECT 1") == b"1"
         federation.cut("us", "eu")
 
-It needs the virtual loop: run the test by :func:`iris_py.testing.run`. docs/testing.md has more.
+The federation needs the virtual loop: run the test with :func:`iris_py.testing.run`. docs/testing.md has more.
 """
 
 from __future__ import annotations
@@ -44,42 +45,42 @@ if TYPE_CHECKING:
     from iris_py.net.network import Network
     from iris_py.testing.sites import Tap, Verdict
 
-#: Of every gateway: each has a host of its own.
+#: The port of every gateway; each has its own host.
 GATEWAY_PORT: Final = 7450
 
-#: For how long (virtual seconds) a gateway drains that is closed to be started anew.
+#: The drain timeout (virtual seconds) of a gateway closed for a restart.
 CLOSE_TIMEOUT_S: Final = 30.0
 
-#: How many hosts a cloud may have, so that each cloud has addresses of its own: 10.1.0.0, 10.2.0.0 and so on.
+#: Hosts of a cloud at most, so that each cloud has its own addresses: 10.1.0.0, 10.2.0.0 and so on.
 _HOSTS_PER_CLOUD: Final = 1 << 16
 
-#: One rule of a cloud, with the keys of its settings: ``{"cluster": "databases", "allow": ["request"]}``.
+#: A rule of a cloud, with the keys of its settings: ``{"cluster": "databases", "allow": ["request"]}``.
 Rule = dict[str, Any]
 
 
 @dataclass(eq=False, slots=True)
 class Post:
-    """One place for a gateway in a cloud: it keeps its host through deaths and restarts."""
+    """The place of a gateway in a cloud, which keeps its host through crashes and restarts."""
 
     node: Node
-    """The node that the gateway uses, or used."""
+    """The present or last node of the gateway."""
     gateway: Gateway | None = None
     former: list[Gateway] = field(default_factory=list)
-    """Those that were here before."""
+    """Earlier gateways at the place."""
 
 
 class Cloud:
-    """One cloud of a federation: its nodes, its key and its rules.
+    """One cloud of a federation: its nodes, key and rules.
 
     Attributes:
-        name: Its name, by which its neighbours call it, too.
-        key: Its identity.
-        simulation: Its nodes, those of the gateways included.
-        posts: Places for gateways.
-        neighbours: Each neighbour, with whether this cloud dials it.
-        exports: Rules, see :class:`VirtualFederation`.
-        imports: Likewise.
-        settings: Further settings, likewise.
+        name: The name of the cloud, also used by its neighbours.
+        key: The key of the cloud.
+        simulation: The nodes, including those of the gateways.
+        posts: The places of gateways.
+        neighbours: For each neighbour, whether this cloud dials the neighbour.
+        exports: Export rules, see :class:`VirtualFederation`.
+        imports: Import rules, see :class:`VirtualFederation`.
+        settings: Further settings, see :class:`VirtualFederation`.
     """
 
     def __init__(self, name: str, number: int, seed: int, network: MemoryNetwork) -> None:
@@ -96,16 +97,16 @@ class Cloud:
         self.gateways_started = 0
 
     def addresses(self) -> list[str]:
-        """Return the addresses of its gateways."""
+        """Return the addresses of the gateways."""
         return [f"{self.simulation.host_of(post.node)}:{GATEWAY_PORT}" for post in self.posts]
 
 
 class VirtualFederation:
-    """Clouds on a network in memory, under the virtual clock, with faults at will. Use it with ``async with``.
+    """Clouds on a simulated network with a virtual clock and injected faults. Use with ``async with``.
 
     Attributes:
         network: The network, for lines with jitter or a bandwidth (:meth:`~iris_py.testing.MemoryNetwork.lay_line`; its sites
-            are the clouds) and for faults that this class has no word for.
+            are the clouds) and for further faults.
     """
 
     def __init__(
@@ -121,20 +122,21 @@ class VirtualFederation:
         settings: Mapping[str, Mapping[str, Mapping[str, object]]] | None = None,
         captures: bool = False,
     ) -> None:
-        """Describe a federation; entering it starts everything.
+        """Describe a federation; entering the context starts all nodes and gateways.
 
         Args:
-            seed: Decides what is left to chance.
-            clouds: The number of nodes of each cloud, gateways not counted.
-            links: The cloud that dials, the cloud that is dialled, and the latency of the line between them: one way, in
-                seconds. Clouds without a link can reach each other, and know nothing of each other.
-            gateways: How many each cloud has.
-            both_dial: Whether the second cloud of each link dials the first one, too.
-            exports: Rules of each cloud, with the keys of its settings. Without ``to`` they are for all neighbours.
-            imports: Likewise; without ``from`` they are from all neighbours.
+            seed: The seed of all random choices.
+            clouds: The number of nodes of each cloud, without gateways.
+            links: The dialling cloud, the dialled cloud, and the one-way latency between them in seconds. Clouds without a link
+                can reach each other, but know nothing of each other.
+            gateways: The number of gateways, of every cloud or by cloud.
+            both_dial: Whether the second cloud of each link dials the first, too.
+            exports: The export rules of each cloud, with the keys of its settings. Without ``to``, a rule is for all
+                neighbours.
+            imports: The import rules of each cloud. Without ``from``, a rule is from all neighbours.
             settings: Further settings of each cloud by table: ``{"us": {"gateway": {"bundles": 1}, "cloud.eu": {...}}}``. They
-                go before what the links say.
-            captures: Whether taps keep what they hear.
+                override the settings derived from links.
+            captures: Whether taps keep the captured bytes.
         """
         self.network: MemoryNetwork = MemoryNetwork(seed)
         self._trace = Trace()
@@ -175,33 +177,33 @@ class VirtualFederation:
     # -- who is there
 
     def members(self, cloud: str) -> tuple[Node, ...]:
-        """Return the nodes of a cloud that were neither killed nor closed, the oldest first; without those of its gateways."""
+        """Return the running nodes of a cloud, without those of gateways, the oldest first."""
         found = self._cloud(cloud)
         own = {post.node.id for post in found.posts}
         return tuple(node for node in found.simulation.nodes if node.id not in own and node._closing is None)
 
     def gateways(self, cloud: str) -> tuple[Gateway, ...]:
-        """Return the gateways of a cloud that were neither killed nor closed, in the order of their addresses."""
+        """Return the running gateways of a cloud, in the order of their addresses."""
         return tuple(post.gateway for post in self._cloud(cloud).posts if post.gateway is not None)
 
     def gateway_nodes(self, cloud: str) -> tuple[Node, ...]:
-        """Return the nodes that the gateways of a cloud use, in the same order."""
+        """Return the nodes of a cloud's running gateways, in the order of :meth:`gateways`."""
         return tuple(post.node for post in self._cloud(cloud).posts if post.gateway is not None)
 
     async def start_node(self, cloud: str, *, zone: str = "") -> Node:
-        """Start one more node of a cloud.
+        """Start one more node in a cloud.
 
         Args:
             cloud: The cloud.
-            zone: Where the node says it is.
+            zone: The zone of the node.
         """
         return await self._cloud(cloud).simulation.start_node(zone=zone)
 
     def kill(self, victim: Node | Gateway) -> None:
-        """End a node, or a gateway with its node, as a crash of the process does: in the middle of everything.
+        """End a node, or a gateway with its node, as a crash of the process would: at once, without cleanup.
 
         Raises:
-            ValueError: The gateway has ended already.
+            ValueError: The gateway has already ended.
         """
         cloud, post = self._find(victim)
         if post is not None and victim in post.former:
@@ -212,10 +214,10 @@ class VirtualFederation:
         cloud.simulation.kill(node)  # type: ignore[arg-type]
 
     async def restart_gateway(self, gateway: Gateway) -> Gateway:
-        """Start a gateway on the host of another one: one that was killed, or one that is closed for it as by SIGTERM.
+        """Start a gateway on the host of another one, either killed before or closed now as by SIGTERM.
 
-        Its identity and its settings are those of the cloud, everything else is new. It is returned when it has started, and is
-        perhaps not joined to its neighbours yet.
+        The new gateway has the cloud's key and settings, and no state of the old one. Its links to neighbours may still be
+        opening when the call returns.
         """
         cloud, post = self._find(gateway)
         assert post is not None
@@ -227,46 +229,46 @@ class VirtualFederation:
     # -- faults
 
     def cut(self, a: str, b: str) -> None:
-        """Let nothing pass between two clouds, until :meth:`heal`. Nothing breaks by itself: connections hold what is sent."""
+        """Block traffic between two clouds until :meth:`heal`. Connections do not break: they hold the bytes sent."""
         self.network.cut(self._cloud(a).name, self._cloud(b).name)
 
     def stall(self, source: str, target: str) -> None:
-        """Let nothing pass from one cloud to another, until :meth:`heal`; the other direction still works."""
+        """Block traffic from one cloud to another until :meth:`heal`; the other direction still works."""
         self.network.stall_line(self._cloud(source).name, self._cloud(target).name)
 
     def half_open(self, source: str, target: str) -> None:
-        """Swallow what one cloud sends to another over the connections that there are now, as a NAT that forgot them does.
+        """Drop bytes that one cloud sends to another over existing connections, as a NAT does after forgetting them.
 
-        Nobody is told, new connections work, and :meth:`heal` does not undo it.
+        Neither end is notified, new connections work, and :meth:`heal` does not restore the old ones.
         """
         self.network.half_open_line(self._cloud(source).name, self._cloud(target).name)
 
     def firewall(self, source: str, target: str, verdict: Verdict = "hang") -> None:
-        """Decide what becomes of dials from one cloud to another: "hang", "refuse" or "pass". :meth:`heal` leaves it."""
+        """Set the fate of dials from one cloud to another: "hang", "refuse" or "pass". Not changed by :meth:`heal`."""
         self.network.firewall(self._cloud(source).name, self._cloud(target).name, verdict)
 
     def partition(self, here: Iterable[Node | Gateway], there: Iterable[Node | Gateway]) -> None:
-        """Cut nodes and gateways off from others, within a cloud or across, until :meth:`heal`.
+        """Cut nodes and gateways off from others, within a cloud or across clouds, until :meth:`heal`.
 
-        A gateway that is cut off from its cloud is not cut off from other clouds.
+        A gateway cut off from its cloud still reaches other clouds.
         """
         self.network.partition([self.host_of(each) for each in here], [self.host_of(each) for each in there])
 
     def isolate(self, lonely: Node | Gateway) -> None:
-        """Cut a node or a gateway off from all that are there, until :meth:`heal`: as when its host stands still."""
+        """Cut a node or gateway off from all others until :meth:`heal`, as if its host stood still."""
         own = self.host_of(lonely)
         self.network.partition([own], [host for host in self._hosts() if host != own])
 
     def reset(self, victim: Node | Gateway) -> None:
-        """Break every connection of a node or a gateway, which lives on."""
+        """Break every connection of a node or gateway, which lives on."""
         self.network.reset(self.host_of(victim))
 
     def heal(self, a: str | None = None, b: str | None = None) -> None:
-        """Undo cuts, stalls and partitions. What was held back arrives then.
+        """Undo cuts, stalls and partitions. Held bytes arrive then.
 
         Args:
-            a: A cloud, to heal only what is between it and another one; None for everything.
-            b: That other one.
+            a: A cloud, to heal only its traffic with another cloud; None for everything.
+            b: The other cloud.
         """
         if a is None or b is None:
             self.network.heal()
@@ -276,12 +278,12 @@ class VirtualFederation:
     # -- settings
 
     def change_rules(self, cloud: str, *, exports: Iterable[Rule] | None = None, imports: Iterable[Rule] | None = None) -> None:
-        """Replace rules of a cloud, for gateways that start from now on; :meth:`reload` is for those that run, too.
+        """Replace rules of a cloud for gateways that start later; :meth:`reload` also changes running gateways.
 
         Args:
             cloud: The cloud.
-            exports: All its exports; None to leave them.
-            imports: All its imports, likewise.
+            exports: All export rules; None for no change.
+            imports: All import rules; None for no change.
         """
         found = self._cloud(cloud)
         if exports is not None:
@@ -290,12 +292,12 @@ class VirtualFederation:
             found.imports = [{"from": list(found.neighbours)} | rule for rule in imports]
 
     async def reload(self, cloud: str, *, exports: Iterable[Rule] | None = None, imports: Iterable[Rule] | None = None) -> None:
-        """Replace rules of a cloud, and let its gateways load them, one after the other.
+        """Replace rules of a cloud, and reload its gateways, one after the other.
 
         Args:
             cloud: The cloud.
-            exports: All its exports; None to leave them.
-            imports: All its imports, likewise.
+            exports: All export rules; None for no change.
+            imports: All import rules; None for no change.
         """
         self.change_rules(cloud, exports=exports, imports=imports)
         for number, post in enumerate(self._cloud(cloud).posts):
@@ -303,11 +305,11 @@ class VirtualFederation:
                 await post.gateway.reload(parse_settings(self.settings_text(cloud, number), f"{cloud}.toml"))
 
     def settings_text(self, cloud: str, gateway: int = 0) -> str:
-        """Return the settings of a gateway as its file has them.
+        """Return the settings of a gateway as the text of a file.
 
         Args:
             cloud: The cloud.
-            gateway: The number of the gateway there, from 0.
+            gateway: The index of the gateway, from 0.
         """
         found = self._cloud(cloud)
         tables: dict[str, dict[str, object]] = {"gateway": {"name": cloud, "identity_file": f"{cloud}.identity"}}
@@ -328,16 +330,16 @@ class VirtualFederation:
     # -- what is the case
 
     def host_of(self, node: Node | Gateway) -> str:
-        """Return the name of the host that a node or gateway runs, or ran, on."""
+        """Return the name of the present or last host of a node or gateway."""
         cloud, post = self._find(node)
         return cloud.simulation.host_of(node if post is None else post.node)  # type: ignore[arg-type]
 
     def tap(self, a: str, b: str) -> Tap:
-        """Return the tap on the line between two clouds, joined or not: how many bytes crossed and, if captured, which."""
+        """Return the tap between two clouds, linked or not, with the number of bytes sent and the captured bytes."""
         return self._taps[frozenset((a, b))]
 
     def line_bytes(self, source: str, target: str) -> int:
-        """Return how many bytes one cloud has sent to another so far."""
+        """Return the number of bytes sent from one cloud to another so far."""
         return self.tap(source, target).line_bytes(source)
 
     @property
@@ -346,14 +348,14 @@ class VirtualFederation:
         return asyncio.get_running_loop().time()
 
     async def advance(self, seconds: float) -> None:
-        """Let virtual time pass, and everything happen that happens in it."""
+        """Advance the virtual time, while everything else runs."""
         await asyncio.sleep(seconds)
 
     async def until(self, condition: Callable[[], object], *, timeout: float = UNTIL_LIMIT_S) -> None:
-        """Let time pass until something is the case; it is looked at every 5 virtual milliseconds.
+        """Advance the virtual time until a condition holds, checked every 5 virtual milliseconds.
 
         Raises:
-            TimeoutError: It was not the case within so many virtual seconds.
+            TimeoutError: The condition did not hold within ``timeout`` virtual seconds.
         """
         deadline = self.now + timeout
         while not condition():
@@ -362,11 +364,11 @@ class VirtualFederation:
             await asyncio.sleep(LOOK_INTERVAL_S)
 
     def note(self, what: object) -> None:
-        """Add something that happened in a scenario to :meth:`digest`."""
+        """Add an event of the scenario to :meth:`digest`."""
         self._trace.note(what)
 
     def digest(self) -> str:
-        """Return a hash of every byte that was put on the wire so far, with its time: two runs of a seed have the same."""
+        """Return a hash of every byte sent so far, with its time; equal for all runs with the same seed."""
         return self._trace.digest()
 
     # -- life and death
@@ -383,7 +385,7 @@ class VirtualFederation:
         return [cloud.simulation.host_of(node) for cloud in self._clouds.values() for node in cloud.simulation.nodes]
 
     def _find(self, what: Node | Gateway) -> tuple[Cloud, Post | None]:
-        """Return the cloud of a node or gateway, alive or dead, and its post if it is a gateway or the node of one."""
+        """Return the cloud of a node or gateway, running or ended, and the post of a gateway or a gateway's node."""
         for cloud, post in self._all_posts():
             if what is post.node or what is post.gateway or what in post.former:
                 return cloud, post
@@ -413,7 +415,7 @@ class VirtualFederation:
             post.gateway = None
 
     async def _close_gateway(self, post: Post, timeout: float) -> None:
-        """End a gateway, if there is one, and its node as its process does."""
+        """Close a post's gateway, if running, and its node."""
         if post.gateway is not None:
             post.former.append(post.gateway)
             gateway, post.gateway = post.gateway, None
@@ -426,20 +428,20 @@ class VirtualFederation:
 
 
 async def start_gateway(node: Node, text: str, path: str, key: CloudKey, network: Network, chance: str) -> Gateway:
-    """Start a gateway with the text of its settings.
+    """Start a gateway from the text of its settings.
 
     Args:
-        node: The node that it uses.
-        text: Its settings.
-        path: The name of their file, for errors.
-        key: The identity of its cloud.
-        network: The host that it runs on.
-        chance: The seed of what is left to chance.
+        node: The gateway's node.
+        text: The settings.
+        path: The file name for errors.
+        key: The key of the cloud.
+        network: The host of the gateway.
+        chance: The seed of all random choices.
     """
     rng, entropy = Random(f"{chance} choices"), Random(f"{chance} entropy").randbytes
     return await start_real_gateway(node, parse_settings(text, path), key, network, rng=rng, entropy=entropy)
 
 
 def _toml(values: Mapping[str, object]) -> list[str]:
-    """Return the lines of a table of TOML. Texts, numbers, truth and lists of them look there as they do in JSON."""
+    """Return the lines of a TOML table. Strings, numbers, booleans and lists are written as in JSON."""
     return [f"{key} = {json.dumps(value)}" for key, value in values.items()]

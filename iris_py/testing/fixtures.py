@@ -1,6 +1,6 @@
-"""Fixtures for pytest. Ask for them in your ``conftest.py``: ``pytest_plugins = ["iris_py.testing.fixtures"]``.
+"""Fixtures for pytest. Enable them in your ``conftest.py``: ``pytest_plugins = ["iris_py.testing.fixtures"]``.
 
-They are no plugin that loads itself: every run of pytest wherever Iris is installed would import Iris then, used or not.
+The module is not an automatic plugin: otherwise every run of pytest would import Iris wherever Iris is installed.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ Result = TypeVar("Result")
 
 
 class VirtualRunner:
-    """Runs tests in networks of their own under the virtual clock: the fixture ``iris_network``."""
+    """Runs tests in separate networks with a virtual clock: the fixture ``iris_network``."""
 
     def run(
         self, main: Callable[[VirtualNetwork], Coroutine[Any, Any, Result]], *, seed: int = 0, limit_s: float = LIMIT_S
     ) -> Result:
-        """Run an async function that takes a :class:`~iris_py.testing.VirtualNetwork`; return what it returns.
+        """Run an async function that takes a :class:`~iris_py.testing.VirtualNetwork`; return its result.
 
         Args:
             main: The function.
-            seed: Decides what is left to chance. Another one is another course of events.
-            limit_s: The virtual time, in seconds, that it may take.
+            seed: The seed of all random choices. Another seed gives another course of events.
+            limit_s: The limit in virtual seconds.
 
         Raises:
-            DeadlockError: It waits for something that cannot happen any more.
-            LimitError: It has not finished in time.
+            DeadlockError: The function waits for an event that can no longer happen.
+            LimitError: The function has not finished in time.
         """
         return run_in_network(main, seed=seed, limit_s=limit_s)
 
 
 @pytest.fixture
 def iris_network() -> VirtualRunner:
-    """Networks in memory under the virtual clock: ``iris_network.run(main)``, where ``main`` takes the network."""
+    """Simulated networks with a virtual clock: ``iris_network.run(main)``, where ``main`` takes the network."""
     return VirtualRunner()
 
 
 @pytest.fixture
 def iris_isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An Iris network of this test alone, on real sockets of this machine.
+    """An Iris network for one test alone, on real sockets of the local machine.
 
-    Whatever is connected without configuration during the test meets what the test and its child processes connect, and nothing
-    else: not the user's network, not that of a test which runs at the same time. It sets ``XDG_CONFIG_HOME`` and
-    ``XDG_STATE_HOME``, where the secret of the network is made, and unsets every ``IRIS_*``.
+    During the test, nodes connected without configuration reach only nodes of the test and its child processes: not the user's
+    network, nor the network of a concurrent test. The fixture sets ``XDG_CONFIG_HOME`` and ``XDG_STATE_HOME``, where the
+    network's secret is created, and unsets all ``IRIS_*`` variables.
 
     Returns:
-        The directory that holds both.
+        The parent directory of both.
     """
     for name in list(os.environ):
         if name.startswith("IRIS_"):
@@ -72,8 +72,8 @@ def iris_isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def iris_node(iris_isolated: Path) -> Iterator[iris_py.sync.Node]:
-    """A node of :mod:`iris_py.sync` in the network of ``iris_isolated``, closed when the test is over."""
-    import iris_py.sync  # it starts no thread before it is used, but fork handlers are set
+    """A node of :mod:`iris_py.sync` in the network of ``iris_isolated``, closed after the test."""
+    import iris_py.sync  # here, because the import sets fork handlers; a thread starts only at first use
 
     with iris_py.sync.connect() as node:
         yield node

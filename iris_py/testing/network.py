@@ -1,13 +1,13 @@
-"""A simulated network: hosts, streams and datagrams in memory, with the faults that a test asks for.
+"""A simulated network: hosts, streams and datagrams in memory, with injected faults.
 
-Two runs with one seed are alike to the byte when they run on a :class:`iris_py.testing.clock.VirtualLoop`::
+Two runs with the same seed are equal to the byte on a :class:`iris_py.testing.clock.VirtualLoop`::
 
     network = MemoryNetwork(seed=7)
     alice, bob = network.host("10.0.0.1"), network.host("10.0.0.2")
 
-Each host implements :class:`iris_py.net.network.Network`. Its name is its address. It has a loopback interface, which others
-do not reach, and all hosts of a site are on one link, so datagrams by multicast reach every host there. Unless they are placed,
-all hosts are of one site::
+Each host implements :class:`iris_py.net.network.Network`. The name of a host is its address. A host has a private loopback
+interface. All hosts of a site share one network segment, where multicast datagrams reach every host. By default, all hosts are
+in one site::
 
     network.place("10.0.0.1", "eu")
     network.place("10.0.0.2", "us")
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
 
     from iris_py.net.network import Address, AnyProtocol
 
-#: One way, drawn for each pair of hosts: from a switch to a campus.
+#: The range of one-way latencies, drawn for each pair of hosts: from a switch to a campus.
 LATENCY_S_MIN = 0.0002
 LATENCY_S_MAX = 0.002
 LATENCY_LOOPBACK_S = 0.00005
 
-#: After this a dial to a host that is cut off fails: Linux gives up a SYN after about as long.
+#: The timeout of a dial to an unreachable host: Linux gives up a SYN after about as long.
 DIAL_TIMEOUT_S = 130.0
 
-#: After this a dial to an address without a host fails: nobody has answered three ARP requests.
+#: The timeout of a dial to an address without a host: three ARP requests without an answer.
 NO_HOST_TIMEOUT_S = 3.0
 
-#: The largest delay of a datagram that is chosen to come out of order.
+#: The largest delay of a reordered datagram.
 REORDERING_S_MAX = 0.05
 
 #: The least time between two datagrams on one path.
 DATAGRAM_GAP_S = 1e-6
 
-#: Where the ports begin that the system chooses; Linux has the same.
+#: The first ephemeral port, as on Linux.
 PORT_EPHEMERAL_MIN = 32_768
 
 LOOPBACK = "127.0.0.1"
@@ -60,18 +60,18 @@ WILDCARD_NAMES = (WILDCARD, "", "::")
 
 
 class Trace:
-    """A hash of what happens: two runs of one seed have the same."""
+    """A hash of all events, equal for all runs with the same seed."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
 
     def record(self, record: Record) -> None:
-        """Add what was put on the wire, with its time; give this to :attr:`MemoryNetwork.record`."""
+        """Add a record with its time; assign this method to :attr:`MemoryNetwork.record`."""
         self._hash.update(f"{record.time_s!r} {record.source} {record.target} {record.connection}\n".encode())
         self._hash.update(record.data)
 
     def note(self, what: object) -> None:
-        """Add something else that happened now."""
+        """Add another event at the present time."""
         self._hash.update(f"{asyncio.get_running_loop().time()!r} {what!r}\n".encode())
 
     def digest(self) -> str:
@@ -80,25 +80,25 @@ class Trace:
 
 
 class MemoryNetwork:
-    """Hosts that reach each other, until a test decides otherwise."""
+    """Simulated hosts that reach each other until a test injects a fault."""
 
     def __init__(self, seed: int | str, *, bandwidth_bytes_s: float | None = None) -> None:
         """Create a network without hosts.
 
         Args:
-            seed: Decides latencies, where streams are cut, and the fate of datagrams.
-            bandwidth_bytes_s: Of each connection in each direction, within a site; None for no limit.
+            seed: The seed of latencies, of segment boundaries in streams, and of the fate of datagrams.
+            bandwidth_bytes_s: The bandwidth of each connection and direction within a site; None for no limit.
         """
         self.record: Callable[[Record], None] | None = None
-        """Is told everything that is put on the wire."""
+        """Called with a record of all bytes put on the wire."""
         self.has_multicast = True
-        """Whether multicast works in datagram sockets that are opened from now on."""
+        """Whether multicast works in datagram sockets opened from now on."""
         self.datagram_loss: float = 0.0
-        """The share of datagrams that get lost."""
+        """The share of lost datagrams."""
         self.datagram_duplication: float = 0.0
-        """The share of datagrams that arrive twice."""
+        """The share of duplicated datagrams."""
         self.datagram_reordering: float = 0.0
-        """The share of datagrams that are late, by up to ``REORDERING_S_MAX``."""
+        """The share of datagrams delayed by up to ``REORDERING_S_MAX``."""
         self._seed = seed
         self._bandwidth_bytes_s = bandwidth_bytes_s
         self._datagram_rng = Random(f"{seed} datagrams")
@@ -109,7 +109,7 @@ class MemoryNetwork:
         self._sites = Sites(seed)
 
     def host(self, name: str) -> MemoryHost:
-        """Return the host of a name or address; a new one on first use, and after :meth:`kill`."""
+        """Return the host with a name or address; a new one on first use, and after :meth:`kill`."""
         if name in LOOPBACK_NAMES or name in WILDCARD_NAMES:
             raise ValueError(f"{name!r} is an address of every host: give it a name or address of its own")
         if name not in self._hosts:
@@ -117,7 +117,7 @@ class MemoryNetwork:
         return self._hosts[name]
 
     def partition(self, hosts_a: Iterable[str], hosts_b: Iterable[str]) -> None:
-        """Cut every host of one side off from every host of the other, until :meth:`heal`.
+        """Cut two sets of hosts off from each other until :meth:`heal`.
 
         Streams between them hold their bytes, dials hang, datagrams vanish.
         """
@@ -128,14 +128,15 @@ class MemoryNetwork:
                 self.stall(b, a)
 
     def stall(self, source: str, target: str) -> None:
-        """Cut one direction, until :meth:`heal`: a black hole, for the other direction still works."""
+        """Block one direction between two hosts until :meth:`heal`; the other direction still works."""
         if source != target:
             self._path(source, target).blocked = True
 
     def half_open(self, source: str, target: str) -> None:
-        """Swallow what one host sends to another over the connections that there are now, even their end.
+        """Drop bytes that one host sends to another over existing connections, including the end of the stream.
 
-        As when a firewall forgets them. New connections work, and so do datagrams. It is not undone by :meth:`heal`.
+        The fault resembles a firewall that forgot the connections. New connections and datagrams work. :meth:`heal` does not
+        restore the old connections.
         """
         if source != target:
             path = self._path(source, target)
@@ -143,21 +144,21 @@ class MemoryNetwork:
                 transport.cut(path)
 
     def heal(self) -> None:
-        """Undo every :meth:`partition`, :meth:`stall` and :meth:`cut`. What was held arrives after the usual latency."""
+        """Undo every :meth:`partition`, :meth:`stall` and :meth:`cut`. Held bytes arrive after the usual latency."""
         self._sites.blocked.clear()
         for path in list(self._paths.values()):
             path.unblock()
 
     def reset(self, name: str) -> None:
-        """Break every connection of a host, at both ends, with ``ConnectionResetError``. Its listeners stay."""
+        """Break every connection of a host, at both ends, with ``ConnectionResetError``. Listeners stay."""
         self.host(name)._break_streams(is_mute=False)
 
     def kill(self, name: str) -> None:
-        """End whatever runs on a host, as a crash of the process does.
+        """End all programs on a host, as a crash of the process would.
 
-        Its connections break at the peers with ``ConnectionResetError``, dials to it are refused. Its own protocols hear
-        nothing more, a ``receive`` of its datagram sockets that is under way never returns, and whatever its code asks of the
-        network from now on fails. A node started again gets a new host: call :meth:`host`.
+        Connections break at the peers with ``ConnectionResetError``, and dials to the host are refused. The host's own
+        protocols hear nothing more, a pending ``receive`` of a datagram socket never returns, and later network calls of its
+        code fail. A restarted node gets a new host: call :meth:`host`.
         """
         self.host(name)._die()
         self._hosts[name] = MemoryHost(self, name)
@@ -165,10 +166,10 @@ class MemoryNetwork:
     # -- sites
 
     def place(self, name: str, site: str) -> None:
-        """Let a host belong to a site, before :meth:`host` makes it.
+        """Assign a host to a site, before :meth:`host` creates the host.
 
         Raises:
-            ValueError: It is there already.
+            ValueError: The host exists already.
         """
         if name in self._hosts:
             raise ValueError(f"{name} is there already: place it first")
@@ -184,15 +185,15 @@ class MemoryNetwork:
         bandwidth_bytes_s: float | None = None,
         window_bytes: int | None = None,
     ) -> None:
-        """Say what lies between two sites, or change it; what is under way keeps its time.
+        """Add or change the line between two sites; traffic under way keeps its time.
 
         Args:
             a: A site.
-            b: Another one.
-            latency_s: One way, in seconds.
-            jitter_s: How much longer a packet may take, in seconds. Streams stay in order.
-            bandwidth_bytes_s: Of everything that goes one way, together; None for no limit. Packets wait in one queue.
-            window_bytes: Of one connection, under way or unread; None for as much as TCP finds by itself, 4 MiB at most.
+            b: Another site.
+            latency_s: The one-way latency in seconds.
+            jitter_s: The largest extra delay of a packet, in seconds. Streams stay in order.
+            bandwidth_bytes_s: The total bandwidth of each direction; None for no limit. Packets wait in one queue.
+            window_bytes: The window of a connection, in flight or unread; None for TCP's automatic size, 4 MiB at most.
         """
         if a == b:
             raise ValueError(f"a line joins two sites, and {a!r} is one")
@@ -203,12 +204,12 @@ class MemoryNetwork:
             path.line = self._sites.line(source, target)
 
     def cut(self, a: str, b: str) -> None:
-        """Let nothing pass between two sites, until :meth:`heal` or :meth:`mend`; for hosts that come later, too."""
+        """Block traffic between two sites until :meth:`heal` or :meth:`mend`, also for hosts added later."""
         self.stall_line(a, b)
         self.stall_line(b, a)
 
     def stall_line(self, source: str, target: str) -> None:
-        """Let nothing pass from one site to another, until :meth:`heal` or :meth:`mend`; the other direction still works."""
+        """Block traffic from one site to another until :meth:`heal` or :meth:`mend`; the other direction still works."""
         if source != target:
             self._sites.blocked.add((source, target))
             for path in self._paths_between(source, target):
@@ -222,35 +223,35 @@ class MemoryNetwork:
                 path.unblock()
 
     def half_open_line(self, source: str, target: str) -> None:
-        """Swallow what one site sends to another over the connections that there are now, as :meth:`half_open` does."""
+        """Drop bytes from one site to another over existing connections, as :meth:`half_open` does."""
         for pair in list(self._paths):
             if self._sites.direction(*pair) == (source, target):
                 self.half_open(*pair)
 
     def firewall(self, source: str, target: str, verdict: Verdict) -> None:
-        """Decide what becomes of dials from one site to another; :meth:`heal` leaves it as it is.
+        """Set the fate of dials from one site to another; not changed by :meth:`heal`.
 
-        Connections that there are live on, and dials the other way work. Datagrams pass.
+        Existing connections live on, dials in the other direction work, and datagrams pass.
 
         Args:
-            source: The site that dials.
-            target: The site that is dialled.
-            verdict: "hang": nobody hears of them, and they go on when this changes. "refuse": they fail. "pass".
+            source: The dialling site.
+            target: The dialled site.
+            verdict: "hang": dials get no answer, and continue after another verdict. "refuse": dials fail. "pass".
         """
         self._sites.set_firewall(source, target, verdict)
 
     def tap(self, a: str, b: str, *, keeps: bool = True) -> Tap:
-        """Listen to everything that is put on the wire between two sites from now on.
+        """Capture all bytes put on the wire between two sites from now on.
 
         Args:
             a: A site.
-            b: Another one.
-            keeps: Whether to keep what is heard. Otherwise it is counted only.
+            b: Another site.
+            keeps: Whether to keep the bytes; otherwise the tap only counts.
         """
         return self._sites.tap(a, b, keeps=keeps)
 
     def site_of(self, name: str) -> str:
-        """Return the site of a host; "" is that of all that were not placed."""
+        """Return the site of a host; "" for hosts without a site."""
         return self._sites.site_of(name)
 
     def _paths_between(self, source: str, target: str) -> list[Path]:
@@ -272,7 +273,7 @@ class MemoryNetwork:
         return self._paths[key]
 
     def _choose_port(self, name: str) -> int:
-        """Return a port of a host that was never used: not even by what was killed there."""
+        """Return an unused port of a host, also not used before a kill."""
         port = self._ports.get(name, PORT_EPHEMERAL_MIN)
         self._ports[name] = port + 1
         return port
@@ -280,7 +281,7 @@ class MemoryNetwork:
     def _connect(
         self, here: MemoryHost, listener: MemoryListener, our_address: Address, their_address: Address
     ) -> MemoryTransport:
-        """Connect a host to a listener and return its end, still silent; the other end hears of it after the latency."""
+        """Connect a host to a listener and return its end, still silent; the other end learns of it after the latency."""
         number = self._connections_made
         self._connections_made += 1
         rng = Random(f"{self._seed} connection {number}")
@@ -292,7 +293,7 @@ class MemoryNetwork:
         theirs = MemoryTransport(outgoing, incoming, rng, their_address, our_address)
         here._own(2 * number, ours)
         there._own(2 * number + 1, theirs)
-        # First on the wire, ahead of what the protocol sends: the acceptance.
+        # First on the wire, ahead of the protocol's bytes: the acceptance.
         outgoing.signal(partial(listener._accept, theirs))
         return ours
 
@@ -309,7 +310,7 @@ class MemoryNetwork:
             tap.hear(self.site_of(source[0]), record)
 
     def _send_datagram(self, data: bytes, source: Address, sender: MemoryHost, receiver: MemoryDatagrams) -> None:
-        """Let a datagram travel, or let chance dispose of it."""
+        """Deliver, delay, duplicate or lose a datagram, by chance."""
         rng = self._datagram_rng
         path = self._path(sender.name, receiver._host.name)
         if path.blocked or rng.random() < self.datagram_loss:
@@ -324,7 +325,7 @@ class MemoryNetwork:
 
 
 class MemoryListener:
-    """A simulated door for streams."""
+    """A simulated listener for streams."""
 
     def __init__(self, host: MemoryHost, address: Address, factory: Callable[[], asyncio.BufferedProtocol]) -> None:
         self._host = host
@@ -333,11 +334,11 @@ class MemoryListener:
 
     @property
     def address(self) -> Address:
-        """The address listened on."""
+        """The listening address."""
         return self._address
 
     def close(self) -> None:
-        """Accept no more streams; those already accepted live on. May be called again."""
+        """Stop accepting streams; accepted ones live on. Harmless if repeated."""
         if self._host._listeners.get(self._address) is self:
             del self._host._listeners[self._address]
 
@@ -346,7 +347,7 @@ class MemoryListener:
         return []
 
     def _accept(self, transport: MemoryTransport) -> None:
-        """Take the last step of a handshake; who closed meanwhile refuses it."""
+        """Complete a handshake, or refuse if the listener has closed meanwhile."""
         if self._host._listeners.get(self._address) is self:
             transport.start(self._factory())
         else:
@@ -368,7 +369,7 @@ class MemoryHost:
         self._datagrams: dict[Address, MemoryDatagrams] = {}
 
     async def listen(self, factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int) -> MemoryListener:
-        """Accept streams at an address, as :meth:`iris_py.net.network.Network.listen` says."""
+        """Accept streams at an address, as :meth:`iris_py.net.network.Network.listen` specifies."""
         address = self._bind(host, port, self._listeners)
         listener = MemoryListener(self, address, factory)
         self._listeners[address] = listener
@@ -377,7 +378,7 @@ class MemoryHost:
     async def dial(
         self, factory: Callable[[], AnyProtocol], host: str, port: int, *, own: Collection[Address] = ()
     ) -> AnyProtocol:
-        """Return the protocol of a new stream, as :meth:`iris_py.net.network.Network.dial` says."""
+        """Return the protocol of a new stream, as :meth:`iris_py.net.network.Network.dial` specifies."""
         self._check_alive()
         host = _normalize(host)
         host = LOOPBACK if host == WILDCARD else host
@@ -407,7 +408,7 @@ class MemoryHost:
         return protocol
 
     async def _knock(self, path: Path, target: str) -> bool:
-        """Return whether a dial gets as far as a host; not before it is heard there."""
+        """Return whether a dial is admitted, after its travel to the host."""
         while True:
             await path.travel()
             firewall = self._network._sites.firewall(self.name, target)
@@ -418,7 +419,7 @@ class MemoryHost:
     async def open_datagrams(
         self, host: str, port: int, *, multicast: bool = True, group: str = "", group_port: int = BEACON_PORT
     ) -> MemoryDatagrams:
-        """Open a socket for datagrams, as :meth:`iris_py.net.network.Network.open_datagrams` says."""
+        """Open a datagram socket, as :meth:`iris_py.net.network.Network.open_datagrams` specifies."""
         address = self._bind(host, port, self._datagrams)
         has_multicast = multicast and self._network.has_multicast and ":" not in host
         datagrams = MemoryDatagrams(
@@ -428,7 +429,7 @@ class MemoryHost:
         return datagrams
 
     def _bind(self, host: str, port: int, used: Iterable[Address]) -> Address:
-        """Return the address for a new socket, beside those that sockets of its kind use."""
+        """Return the address of a new socket, without a conflict with sockets of the same kind."""
         self._check_alive()
         bound = _normalize(host)
         if bound not in (self.name, LOOPBACK, WILDCARD):
@@ -450,7 +451,7 @@ class MemoryHost:
         return self._datagrams.get((host, port)) or self._datagrams.get((WILDCARD, port))
 
     def _own(self, key: int, transport: MemoryTransport) -> None:
-        """Keep a transport for the faults of this host, until it ends."""
+        """Keep a transport for the faults of the host, until the transport ends."""
         self._transports[key] = transport
         transport.on_end = partial(self._transports.pop, key, None)
 
@@ -480,11 +481,11 @@ class MemoryDatagrams(ReceivedDatagrams):
 
     @property
     def address(self) -> Address:
-        """Where this socket alone is reached."""
+        """The socket's own address."""
         return self._address
 
     def send(self, data: bytes, destination: Address | None) -> None:
-        """Send a datagram, or count it as dropped. Never raises and never blocks."""
+        """Send a datagram, or count a drop. Never raises and never blocks."""
         if not self._is_sendable(data):
             return
         if destination is not None:
@@ -495,7 +496,7 @@ class MemoryDatagrams(ReceivedDatagrams):
             self._dropped[UNREACHABLE] += 1
 
     def close(self) -> None:
-        """Stop sending and receiving. May be called again."""
+        """Stop sending and receiving. Harmless if repeated."""
         self._die()
         self._changed.set()
 
@@ -505,7 +506,7 @@ class MemoryDatagrams(ReceivedDatagrams):
 
     @property
     def _interface(self) -> str:
-        """The interface that the group is reached through."""
+        """The interface for the multicast group."""
         return LOOPBACK if self._address[0] == LOOPBACK else self._host.name
 
     def _send_to(self, data: bytes, destination: Address) -> None:
@@ -525,7 +526,7 @@ class MemoryDatagrams(ReceivedDatagrams):
             self._network._send_datagram(data, source, self._host, receiver)
 
     def _send_to_group(self, data: bytes, group: Address) -> None:
-        """Send to every member of the group that the interface reaches: on this host, or on all of its site."""
+        """Send to every member of the group behind the interface: on the host, or in the whole site."""
         is_loopback = self._interface == LOOPBACK
         source = (self._interface, self._address[1])
         self._network._tell(source, group, None, data)
@@ -541,12 +542,12 @@ class MemoryDatagrams(ReceivedDatagrams):
             self._receive_data(data, source)
 
     def _die(self) -> None:
-        """Close without waking whoever waits for a datagram."""
+        """Close without waking a pending receive."""
         self._closed = True
         if self._host._datagrams.get(self._address) is self:
             del self._host._datagrams[self._address]
 
 
 def _normalize(host: str) -> str:
-    """Return the one spelling of an address that every host has."""
+    """Return the canonical spelling of an address."""
     return LOOPBACK if host in LOOPBACK_NAMES else WILDCARD if host in WILDCARD_NAMES else host

@@ -1,8 +1,8 @@
-"""Complete nodes on a simulated network, under the virtual clock.
+"""Complete nodes on a simulated network with a virtual clock.
 
-The nodes are the ones that applications hold, from the public interface down to encrypted streams; only the wire and the clock
-are simulated, so an hour takes as long as its messages do. Everything random comes from one seed, and a failure is found again
-by its seed::
+The nodes are complete, from the public interface to the encrypted streams; only the wire and the clock are simulated, so an
+hour of virtual time costs only the work of its messages. One seed determines all random choices, so a failure can be reproduced
+from its seed::
 
     async def scenario() -> None:
         async with NodeSimulation(seed=7) as simulation:
@@ -14,7 +14,7 @@ by its seed::
 
     iris_py.testing.run(scenario(), limit_s=60)
 
-No files are touched, and nothing is global: simulations may follow each other or run in processes side by side.
+Simulations touch no files and no global state: they may follow each other or run in parallel processes.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
     from iris_py.observe.queries import Observe
     from iris_py.tracing import TracingSetting
 
-#: How often :meth:`NodeSimulation.until` looks, in virtual seconds: below every latency that matters, so little is missed.
+#: The polling interval of :meth:`NodeSimulation.until`, in virtual seconds: below every relevant latency.
 LOOK_INTERVAL_S: Final = 0.005
 
-#: Virtual seconds that :meth:`NodeSimulation.until` waits unless it is told otherwise.
+#: The default limit of :meth:`NodeSimulation.until`, in virtual seconds.
 UNTIL_LIMIT_S: Final = 60.0
 
-#: How many neighbours a node has on each side.
+#: The number of ring neighbours of a node on each side.
 LEAF_HALF: Final = PastryConfig().leaf_half
 
 
 class NodeSimulation:
-    """Start, kill and separate nodes, each on a host of its own.
+    """Starts, kills and separates nodes, each on its own host.
 
-    Create it in a coroutine that runs on a :class:`~iris_py.testing.clock.VirtualLoop`; with ``async with`` every node that
-    is left in the end is closed.
+    Create the simulation in a coroutine on a :class:`~iris_py.testing.clock.VirtualLoop`; ``async with`` closes all remaining
+    nodes at the end.
 
     Attributes:
-        network: The network, for faults that this class has no word for.
-        nodes: The nodes that were started and neither killed nor closed by :meth:`close`, the oldest first.
+        network: The network, for further faults.
+        nodes: The started nodes, without those killed or closed by :meth:`close`, the oldest first.
     """
 
     def __init__(
@@ -71,13 +71,14 @@ class NodeSimulation:
         """Create a network without nodes.
 
         Args:
-            seed: Decides everything that is left to chance: keys, choices, latencies, losses.
-            bandwidth_bytes_s: Of each connection in each direction; None for no limit.
+            seed: The seed of all random choices: keys, decisions, latencies, losses.
+            bandwidth_bytes_s: The bandwidth of each connection and direction; None for no limit.
             name: The name of the Iris network.
-            network: A network that other simulations share; what is put on its wire is then not in :meth:`digest`. None for one
-                of its own.
-            site: The site that its hosts belong to.
-            first_host: The number of its first host, counted from 10.0.0.0: simulations on one network need hosts of their own.
+            network: A network shared with other simulations, whose traffic is then not in :meth:`digest`. None for a separate
+                one.
+            site: The site of the simulation's hosts.
+            first_host: The number of the first host, counted from 10.0.0.0: simulations on a shared network need separate
+                hosts.
         """
         self._trace = Trace()
         if network is None:
@@ -116,15 +117,15 @@ class NodeSimulation:
         advertise: Sequence[str] = (),
         observe: Observe = "all",
     ) -> Node:
-        """Start a node; returns it when it has found the others, as :func:`iris_py.connect` does.
+        """Start a node; return the node after discovery, as :func:`iris_py.connect` does.
 
         Args:
-            seeds: Nodes whose addresses it is given.
-            beacons: Whether it sends and hears beacons.
-            on_host_of: A node, alive or dead, whose host it shares or takes over. None for a host of its own.
-            zone: Where it says it is.
-            name: What it calls itself; by default nothing, so that a run does not depend on the machine.
-            keyring: Other secrets than those of the simulation.
+            seeds: Nodes whose addresses serve as seeds.
+            beacons: Whether the node sends and receives beacons.
+            on_host_of: A node, running or dead, whose host the node shares or takes over. None for a separate host.
+            zone: The zone of the node.
+            name: The label of the node; empty by default, so that a run does not depend on the machine.
+            keyring: Other secrets than the simulation's.
             tracing: As for :func:`iris_py.connect`.
             max_message_bytes: As for :func:`iris_py.connect`.
             advertise: As for :func:`iris_py.connect`.
@@ -132,7 +133,7 @@ class NodeSimulation:
 
         Raises:
             ConfigurationError: A setting is wrong.
-            HandshakeError: Somebody answers at every seed, and none of them holds this secret.
+            HandshakeError: All seeds answer, and none holds the secret.
         """
         number = self._started
         self._started += 1
@@ -161,10 +162,10 @@ class NodeSimulation:
         return list(await asyncio.gather(*starts))
 
     def kill(self, node: Node) -> None:
-        """End a node as a crash of its process, or its host, does: in the middle of everything, and without a word.
+        """End a node as a crash of its process or host would: at once, without cleanup or farewell.
 
-        Whoever has a link to it sees it break; its own tasks are cancelled, and calls of it raise ``NodeClosed``. Other nodes
-        on its host die with it.
+        Peers see their links break; the node's own tasks are cancelled, and calls on the node raise ``NodeClosed``. Other nodes
+        on the host die, too.
         """
         host = self.host_of(node)
         self.network.kill(host)
@@ -173,22 +174,22 @@ class NodeSimulation:
             other._abort()
 
     async def close(self) -> None:
-        """Close every node that is left, all at once: one after the other, each would be mourned and replaced by those left."""
+        """Close all remaining nodes at once: one after the other, each death would be detected and repaired by the rest."""
         nodes, self.nodes = self.nodes, []
         await asyncio.gather(*(node.close(timeout=0.0) for node in nodes))
 
     # -- faults
 
     def partition(self, nodes: Iterable[Node], others: Iterable[Node]) -> None:
-        """Cut every node of one side off from every node of the other, until :meth:`heal`."""
+        """Cut two sets of nodes off from each other until :meth:`heal`."""
         self.network.partition(map(self.host_of, nodes), map(self.host_of, others))
 
     def stall(self, source: Node, target: Node) -> None:
-        """Swallow what one node sends to another, until :meth:`heal`: a black hole, for the way back still works."""
+        """Block traffic from one node to another until :meth:`heal`; the other direction still works."""
         self.network.stall(self.host_of(source), self.host_of(target))
 
     def half_open(self, source: Node, target: Node) -> None:
-        """Swallow what one node sends to another over the connections that there are now, for good; new ones work."""
+        """Drop bytes from one node to another over existing connections, permanently; new connections work."""
         self.network.half_open(self.host_of(source), self.host_of(target))
 
     def reset(self, node: Node) -> None:
@@ -196,11 +197,11 @@ class NodeSimulation:
         self.network.reset(self.host_of(node))
 
     def heal(self) -> None:
-        """Undo every :meth:`partition` and :meth:`stall`. What was held back arrives then."""
+        """Undo every :meth:`partition` and :meth:`stall`. Held bytes arrive then."""
         self.network.heal()
 
     def _place(self, number: int) -> str:
-        """Return the name of a new host, in the site of this simulation."""
+        """Return the name of a new host, in the site of the simulation."""
         number += self._first_host
         host = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
         self.network.place(host, self._site)
@@ -209,17 +210,17 @@ class NodeSimulation:
     # -- what is the case
 
     def knows(self, node: object) -> bool:
-        """Tell whether something is a node that was started here."""
+        """Tell whether an object is a node started here."""
         return isinstance(node, Node) and node.id in self._hosts
 
     def host_of(self, node: Node) -> str:
-        """Return the name of the host that a node runs, or ran, on."""
+        """Return the name of a node's present or last host."""
         return self._hosts[node.id]
 
     def is_converged(self) -> bool:
-        """Tell whether the nodes that are left are one ring: each has exactly those for neighbours that are next to it.
+        """Tell whether the remaining nodes form one ring, where every node has exactly its nearest nodes as neighbours.
 
-        Of up to 17 nodes, everybody knows everybody then.
+        In a ring of up to 17 nodes, every node then knows all others.
         """
         order = sorted(self.nodes, key=lambda node: node.id)
         for index, node in enumerate(order):
@@ -229,14 +230,14 @@ class NodeSimulation:
         return True
 
     async def until(self, condition: Callable[[], object], *, limit_s: float = UNTIL_LIMIT_S) -> None:
-        """Wait until something is the case.
+        """Wait until a condition holds.
 
         Args:
-            condition: Looked at every ``LOOK_INTERVAL_S``.
-            limit_s: The virtual time that it may take.
+            condition: The condition, checked every ``LOOK_INTERVAL_S``.
+            limit_s: The limit in virtual seconds.
 
         Raises:
-            TimeoutError: It took longer.
+            TimeoutError: The condition did not hold in time.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit_s
@@ -246,9 +247,9 @@ class NodeSimulation:
             await asyncio.sleep(LOOK_INTERVAL_S)
 
     def note(self, what: object) -> None:
-        """Add something that happened in a scenario to :meth:`digest`."""
+        """Add an event of the scenario to :meth:`digest`."""
         self._trace.note(what)
 
     def digest(self) -> str:
-        """Return a hash of every byte that was put on the wire so far, with its time: two runs of a seed have the same."""
+        """Return a hash of every byte sent so far, with its time; equal for all runs with the same seed."""
         return self._trace.digest()

@@ -1,7 +1,7 @@
-"""Many networks through many faults: ``python -m iris_py.testing.soak``, or one of them again with ``--seed``.
+"""Runs many networks through many faults: ``python -m iris_py.testing.soak``, or repeats one with ``--seed``.
 
-Each seed draws a schedule (`iris_py/testing/cores/overlay_faults.py`): how many faults, of which kinds, how bad the network is.
-A seed that fails names the command that shows it again.
+Each seed determines a schedule (`iris_py/testing/cores/overlay_faults.py`): the number and kinds of faults, and the quality of
+the network. A failure prints the command to reproduce it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 SCHEDULES: Final = 500
 NODES: Final = 50
-#: Simulations at once: each wants a processor of its own, and leaves the others to who else is here.
+#: Simulations at once: each needs its own processor, and other users of the machine need some, too.
 PROCESSES_MAX: Final = 2
 
-#: Failures that are told in full. Too small: a second kind of failure hides behind the first; too large: pages of one defect.
+#: Failures shown in full. Too small: a second kind of failure hides behind the first; too large: pages of one defect.
 FAILURES_SHOWN_MAX: Final = 20
-#: How the process ends after Ctrl-C, as shells expect it. What was run until then is shown.
+#: The exit status after Ctrl-C, by shell convention. Results up to then are shown.
 INTERRUPTED: Final = 130
 
 
@@ -54,12 +54,12 @@ def draw_run(seed: int, nodes: int = NODES, duration_s: float | None = None) -> 
     """Draw a schedule.
 
     Args:
-        seed: Decides everything.
-        nodes: How many there are.
-        duration_s: When the last fault is over, in virtual seconds; None lets the seed decide.
+        seed: The seed of everything.
+        nodes: The number of nodes.
+        duration_s: The end of the last fault, in virtual seconds; None lets the seed decide.
 
     Returns:
-        Its run. What it raises where something that is promised does not hold says when, and how to see it again.
+        The run. Its errors about broken promises name the time and the command to reproduce them.
     """
     run = Run(FaultSchedule.draw(seed, nodes, duration_s))
     run.simulation.hint = f"; again: python -m iris_py.testing.soak --seed {seed} --nodes {nodes}"
@@ -69,9 +69,9 @@ def draw_run(seed: int, nodes: int = NODES, duration_s: float | None = None) -> 
 
 
 def run_seed(seed: int, nodes: int = NODES, duration_s: float | None = None) -> Outcome:
-    """Live through the schedule of a seed; a broken promise becomes a text, and so does a programming error."""
+    """Run the schedule of a seed; a broken promise or a programming error becomes the error text."""
     start = time.perf_counter()
-    # The collector looks through everything again and again for cycles that are few: a sixth of the time.
+    # The garbage collector's scans for rare cycles would cost a sixth of the time.
     gc.disable()
     try:
         report, error = draw_run(seed, nodes, duration_s).run(), ""
@@ -86,7 +86,7 @@ def run_seed(seed: int, nodes: int = NODES, duration_s: float | None = None) -> 
 
 
 def run_soak(seeds: Iterable[int], nodes: int = NODES, duration_s: float | None = None, console: Console | None = None) -> int:
-    """Live through many schedules, and show how it goes and what became of them; return how many failed."""
+    """Run many schedules, and show progress and results; return the number of failures."""
     console = console if console is not None else Console()
     wanted = [(seed, nodes, duration_s) for seed in seeds]
     outcomes: list[Outcome] = []
@@ -109,11 +109,11 @@ def run_soak(seeds: Iterable[int], nodes: int = NODES, duration_s: float | None 
 
 
 def line_of(outcome: Outcome, *, is_shown: bool = True) -> str:
-    """Return one line, with Rich's markup, that says how a seed ended.
+    """Return one line, in Rich's markup, with the result of a seed.
 
     Args:
         outcome: The result of the seed.
-        is_shown: Whether a failure is told in full, which may take several lines.
+        is_shown: Whether to show a failure in full, possibly on several lines.
     """
     report = outcome.report
     if report is None:
@@ -127,7 +127,7 @@ def line_of(outcome: Outcome, *, is_shown: bool = True) -> str:
 
 
 def summary(outcomes: Sequence[Outcome]) -> Table:
-    """Return a table of what was run, and the figures of what held."""
+    """Return a table of all runs, with figures of the successful ones."""
     reports = [outcome.report for outcome in outcomes if outcome.report is not None]
     table = Table(title="Soak", show_header=False)
     table.add_column()
@@ -170,7 +170,7 @@ def _run(arguments: tuple[int, int, float | None]) -> Outcome:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from a command line; return how a program ends."""
+    """Run from a command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m iris_py.testing.soak", description="Networks of overlays through faults.")
     parser.add_argument("--seed", type=int, help="run this one schedule alone")
     parser.add_argument("--first", type=int, default=0, help="the first seed of many")

@@ -1,12 +1,13 @@
-"""Simulated TCP: ordered streams of bytes between two transports, at the mercy of a seed.
+"""Simulated TCP: ordered byte streams between two transports, with random timing from a seed.
 
-Theory of operation. A connection is two :class:`MemoryTransport` objects and, between them, one :class:`Pipe` each way. What
-is written waits in the pipe until the window has room, is cut at places drawn from the seed, and then is in flight: it
-arrives in order after the latency of the :class:`Path`, unless that is blocked, which holds it. Signals (end of stream,
-reset, the last step of a handshake) fly behind the bytes before them. The window opens again as the reader takes bytes.
+Theory of operation. A connection is two :class:`MemoryTransport` objects with one :class:`Pipe` in each direction. Written
+bytes wait in the pipe until the window has room, are cut at random places, and are then in flight: they arrive in order after
+the latency of the :class:`Path`, unless a blocked path holds them. Signals (end of stream, reset, the last step of a handshake)
+arrive behind earlier bytes. The window opens again as the reader consumes bytes.
 
-Where kernels differ, or an application gets away with mistakes most of the time, this one is harsh: who closes with unread
-bytes resets the connection, a reset discards what was not read yet, and after an abort the seed decides what the peer sees.
+The simulation is harsh where kernels differ, or where an application's mistakes rarely show: closing with unread bytes resets
+the connection, a reset discards unread bytes, and after an abort the seed decides between a reset and an end of stream at the
+peer.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ if TYPE_CHECKING:
 
     from iris_py.net.network import Address
 
-#: Bytes of one direction in flight or unread: what the buffers of two kernels hold together, roughly.
+#: The window in bytes, in flight or unread: roughly the buffers of two kernels together.
 WINDOW_BYTES = 256 * 1024
 
-#: The largest piece in which bytes travel, so a large write arrives in several.
+#: The largest segment; a large write arrives in several.
 SEGMENT_BYTES_MAX = 64 * 1024
 
-#: How often a piece is cut so short that it ends inside a header of any protocol, and how short.
+#: The share and size of tiny segments, which end inside a header of any protocol.
 TINY_SEGMENTS_SHARE = 0.25
 TINY_SEGMENT_BYTES_MAX = 16
 
-#: The largest pause between two pieces. Half of them get one: so some arrive alone, and some join those before.
+#: The largest pause between two segments. Half of the segments get a pause: so some arrive alone, and some join earlier ones.
 GAP_S_MAX = 0.0001
 
-#: The same over a line between sites: what Linux lets one connection grow to unless it is told otherwise (tcp_wmem), and what
-#: it holds beyond twice what the line itself holds.
+#: The largest window over a line between sites, as Linux's default for one connection (tcp_wmem), and the bytes held beyond
+#: twice the line's capacity.
 LINE_WINDOW_BYTES_MAX = 4 * 1024 * 1024
 LINE_UNSENT_BYTES = 128 * 1024
 
@@ -48,23 +49,23 @@ HIGH_WATER_BYTES = 64 * 1024
 
 @dataclass(eq=False, slots=True)
 class Line:
-    """One direction of what joins two sites: all connections and datagrams that go there share it."""
+    """One direction of the line between two sites, shared by all connections and datagrams."""
 
     rng: Random
-    """Decides the jitter."""
+    """The randomness of the jitter."""
     latency_s: float = 0.0
     jitter_s: float = 0.0
-    """How much longer than the latency a packet takes, at most."""
+    """The largest extra delay of a packet."""
     bandwidth_bytes_s: float | None = None
-    """Of everything together; None for no limit. Packets go in the order in which they were sent."""
+    """The total bandwidth; None for no limit. Packets leave in the order of sending."""
     window_bytes_set: int | None = None
-    """The window of each connection; None for what :attr:`window_bytes` says."""
+    """The fixed window of each connection; None for the automatic :attr:`window_bytes`."""
     free_s: float = 0.0
-    """When everything that was sent has left."""
+    """The time when all queued packets have left."""
 
     @property
     def window_bytes(self) -> int:
-        """Bytes of one connection in flight or unread: unless it is set, as much as TCP finds by itself."""
+        """The window of one connection in bytes, in flight or unread: the fixed size, or TCP's automatic size."""
         if self.window_bytes_set is not None:
             return self.window_bytes_set
         if self.bandwidth_bytes_s is None:
@@ -72,20 +73,20 @@ class Line:
         return min(LINE_WINDOW_BYTES_MAX, int(4 * self.latency_s * self.bandwidth_bytes_s) + LINE_UNSENT_BYTES)
 
     def send(self, time_s: float, size: int) -> float:
-        """Return when something leaves that is sent at a time."""
+        """Return the departure time of a packet sent at a time."""
         if self.bandwidth_bytes_s is None:
             return time_s
         self.free_s = max(time_s, self.free_s) + size / self.bandwidth_bytes_s
         return self.free_s
 
     def delay_s(self) -> float:
-        """Return how long the next packet travels."""
+        """Return the travel time of the next packet."""
         return self.latency_s + (self.rng.uniform(0.0, self.jitter_s) if self.jitter_s else 0.0)
 
 
 @dataclass(eq=False, slots=True)
 class Path:
-    """The way from one host to another; the way back is another path."""
+    """One direction between two hosts."""
 
     latency_s: float
     bandwidth_bytes_s: float | None
@@ -93,33 +94,33 @@ class Path:
     held: list[Callable[[], object]] = field(default_factory=list)
     """Functions to call when the path opens again."""
     last_datagram_s: float = 0.0
-    """When the last datagram arrives. Timers of one instant fire in any order, so no two datagrams share one."""
+    """The arrival time of the last datagram. Timers of one instant fire in any order, so datagrams never share an instant."""
     line: Line | None = None
-    """Between sites: decides in place of latency and bandwidth."""
+    """The line between sites, which replaces latency and bandwidth."""
 
     @property
     def window_bytes(self) -> int:
-        """Bytes of one connection in flight or unread."""
+        """The window of one connection in bytes, in flight or unread."""
         return WINDOW_BYTES if self.line is None else self.line.window_bytes
 
     def delay_s(self) -> float:
-        """Return how long the next packet travels once it has left."""
+        """Return the travel time of the next packet after departure."""
         return self.latency_s if self.line is None else self.line.delay_s()
 
     def arrival_s(self, size: int) -> float:
-        """Return when a packet arrives that is sent now."""
+        """Return the arrival time of a packet sent now."""
         now = asyncio.get_running_loop().time()
         return now + self.latency_s if self.line is None else self.line.send(now, size) + self.line.delay_s()
 
     def unblock(self) -> None:
-        """Let through what was held."""
+        """Unblock the path and release held traffic."""
         self.blocked = False
         held, self.held = self.held, []
         for callback in held:
             callback()
 
     async def travel(self) -> None:
-        """Return once a packet has made its way, which takes for ever while the path is blocked."""
+        """Return after the travel time of a packet; wait while the path is blocked."""
         await self._fly()
         while self.blocked:
             opened = asyncio.Event()
@@ -141,10 +142,10 @@ class Pipe:
         """Create a pipe between two transports that are set afterwards.
 
         Args:
-            path: Where the bytes go.
-            way_back: Where their acknowledgements go.
-            rng: Decides where to cut.
-            record: Is told each piece that is put on the wire.
+            path: The path of the bytes.
+            way_back: The path of the acknowledgements.
+            rng: The randomness of segments.
+            record: Called with each segment put on the wire.
         """
         self.writer: MemoryTransport
         self.reader: MemoryTransport
@@ -154,7 +155,7 @@ class Pipe:
         self._record = record
         self._loop = asyncio.get_running_loop()
         self._unsent = bytearray()
-        self._window_used = 0  # invariant: 0 <= window used <= the window, unless a test has made that smaller meanwhile
+        self._window_used = 0  # invariant: 0 <= window used <= the window, unless a test has shrunk the window
         self._flight: deque[tuple[float, bytes | Callable[[], None]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._is_held = False
@@ -163,24 +164,24 @@ class Pipe:
 
     @property
     def unsent_bytes(self) -> int:
-        """How many bytes wait for the window."""
+        """The bytes waiting for the window."""
         return len(self._unsent)
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Queue bytes, and send what the window lets through."""
+        """Queue bytes, and send as many as the window allows."""
         self._unsent += data
         self._push()
 
     def signal(self, action: Callable[[], None]) -> None:
-        """Do something at the other end, after everything that is in flight has arrived."""
+        """Call a function at the other end, after all bytes in flight have arrived."""
         self._launch(action, 0)
 
     def discard(self) -> None:
-        """Forget what was not sent."""
+        """Discard unsent bytes."""
         self._unsent.clear()
 
     def acknowledge(self, size: int) -> None:
-        """Open the window: the reader has taken bytes. Between sites the writer hears of it later."""
+        """Open the window after the reader has consumed bytes; between sites, after the latency."""
         if self._way_back.line is None:
             self._open_window(size)
         else:
@@ -194,7 +195,7 @@ class Pipe:
         self._push()
 
     def cut(self, path: Path) -> None:
-        """Let nothing more through wherever this connection uses a path, for good; others that use it go on."""
+        """Permanently block a path for this connection only."""
         dead = Path(path.latency_s, path.bandwidth_bytes_s, blocked=True, line=path.line)
         if self._path is path:
             self._path = dead
@@ -244,19 +245,19 @@ class Pipe:
             if isinstance(item, bytes):
                 self.reader.receive_data(item)
             else:
-                self.reader.deliver()  # what arrived in this instant, before it
+                self.reader.deliver()  # earlier arrivals of this instant first
                 item()
         self.reader.deliver()
         self._arm(now)
 
     def _release(self) -> None:
-        """Send again what was held: it arrives one latency after the path has opened."""
+        """Send held items again: they arrive one latency after the path has opened."""
         self._is_held = False
         self._arm(self._loop.time() + self._path.delay_s())
 
 
 class MemoryTransport(asyncio.Transport):
-    """One end of a simulated connection; behaves as the transports of asyncio's sockets do."""
+    """One end of a simulated connection; behaves like asyncio's socket transports."""
 
     def __init__(self, incoming: Pipe, outgoing: Pipe, rng: Random, sockname: Address, peername: Address) -> None:
         """Create an end that is silent until :meth:`start`."""
@@ -280,58 +281,58 @@ class MemoryTransport(asyncio.Transport):
         self._is_ended = False  # the simulated socket is gone; connection_lost has been scheduled
         self._is_mute = False
 
-    # What the simulated network does to it.
+    # Called by the simulated network.
 
     def start(self, protocol: asyncio.BufferedProtocol) -> None:
-        """Begin: ``connection_made`` is called in the next turn of the loop, and reading starts after it."""
+        """Begin: ``connection_made`` is called in the next turn of the loop, and reading starts afterwards."""
         self._protocol = protocol
         self._loop.call_soon(self._connection_made)
 
     def cut(self, path: Path) -> None:
-        """Let this connection be dead where it uses a path, and nobody hear of it."""
+        """Permanently block a path for this connection, without notifying either end."""
         self._incoming.cut(path)
         self._outgoing.cut(path)
 
     def receive_data(self, data: bytes) -> None:
-        """Take bytes off the wire, to be delivered by :meth:`deliver`."""
+        """Take bytes off the wire, for :meth:`deliver`."""
         if self._is_ended:
             self._outgoing.signal(self._outgoing.reader.receive_reset)
         else:
             self._unread += data
 
     def receive_eof(self) -> None:
-        """Take note of the peer's end of stream."""
-        if not self._is_eof_received:  # one who ends a stream and then closes says so twice
+        """Handle the peer's end of stream."""
+        if not self._is_eof_received:  # a peer that ends its stream and then closes signals twice
             self._is_eof_received = self._is_eof_unread = True
             self.deliver()
 
     def receive_reset(self) -> None:
-        """Break, for the peer does not know this connection any more."""
+        """Break, because the peer no longer knows the connection."""
         self._end(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
 
     def reset(self, *, is_mute: bool = False) -> None:
-        """Break at both ends; a mute one does not tell its own protocol."""
+        """Break at both ends; a mute end does not notify its own protocol."""
         self._is_mute = self._is_mute or is_mute
         if not self._is_ended:
             self._outgoing.signal(self._outgoing.reader.receive_reset)
             self.receive_reset()
 
     def sent(self) -> None:
-        """React on bytes that left the buffer."""
+        """Handle bytes that left the buffer."""
         if self._is_writing_paused and self.get_write_buffer_size() <= self._low:
             self._is_writing_paused = False
             self._call(lambda protocol: protocol.resume_writing())
         self._maybe_finish()
 
     def deliver(self) -> None:
-        """Hand the protocol what has arrived, as long as it wants to read."""
+        """Pass arrived bytes to the protocol while the protocol reads."""
         while self._unread and self._can_read():
             self._call(self._fill_buffer, is_fatal=True)
         if self._is_eof_unread and not self._unread and self._can_read():
             self._is_eof_unread = False
             self._call(self._hand_over_eof, is_fatal=True)
 
-    # What its protocol does with it.
+    # Called by the protocol.
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         """Return the protocol."""
@@ -339,11 +340,11 @@ class MemoryTransport(asyncio.Transport):
         return self._protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Replace the protocol; the new one must be buffered too."""
+        """Replace the protocol; the new one must be buffered, too."""
         self._protocol = protocol
 
     def is_closing(self) -> bool:
-        """Return whether it is closed, or about to be."""
+        """Return whether the transport is closing or closed."""
         return self._is_closing
 
     def is_reading(self) -> bool:
@@ -361,7 +362,7 @@ class MemoryTransport(asyncio.Transport):
             self._loop.call_soon(self.deliver)
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Send bytes; after the connection has closed they are dropped, as on a socket."""
+        """Send bytes; on a closed connection they are dropped, as on a socket."""
         if self._is_eof_written:
             raise RuntimeError("Cannot call write() after write_eof()")
         if self._is_closing or not data:
@@ -370,7 +371,7 @@ class MemoryTransport(asyncio.Transport):
         self._maybe_pause()
 
     def write_eof(self) -> None:
-        """End our direction once everything is sent."""
+        """End the outgoing direction after the last byte."""
         if self._is_closing or self._is_eof_written:
             return
         self._is_eof_written = True
@@ -381,20 +382,20 @@ class MemoryTransport(asyncio.Transport):
         return True
 
     def close(self) -> None:
-        """Close once everything is sent."""
+        """Close after the last byte."""
         if not self._is_closing:
             self._is_closing = True
             self._maybe_finish()
 
     def abort(self) -> None:
-        """Close at once. Whether the peer sees an end of stream or a reset is up to the seed, as it is up to a kernel."""
+        """Close at once. The seed decides between an end of stream and a reset at the peer, as kernels differ."""
         if not self._is_ended:
             self._is_closing = True
             self._leave(is_reset=bool(self._unread) or self._rng.random() < 0.5)
             self._end(None)
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes wait to be sent."""
+        """Return the number of bytes waiting to be sent."""
         return self._outgoing.unsent_bytes
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
@@ -402,7 +403,7 @@ class MemoryTransport(asyncio.Transport):
         return self._low, self._high
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the watermarks; their defaults are asyncio's."""
+        """Set the watermarks, with asyncio's defaults."""
         if high is None:
             high = HIGH_WATER_BYTES if low is None else 4 * low
         if low is None:
@@ -443,7 +444,7 @@ class MemoryTransport(asyncio.Transport):
             self._call(lambda protocol: protocol.pause_writing())
 
     def _maybe_finish(self) -> None:
-        """Say goodbye if that is wanted and nothing is left to send."""
+        """Complete a requested end once all bytes are sent."""
         if self._is_ended or self._outgoing.unsent_bytes:
             return
         if self._is_closing:
@@ -453,12 +454,12 @@ class MemoryTransport(asyncio.Transport):
             self._leave(is_reset=False)
 
     def _leave(self, *, is_reset: bool) -> None:
-        """Tell the peer that nothing follows."""
+        """Signal the end of the stream, or a reset, to the peer."""
         peer = self._outgoing.reader
         self._outgoing.signal(peer.receive_reset if is_reset else peer.receive_eof)
 
     def _end(self, exc: Exception | None) -> None:
-        """Let the simulated socket go and schedule ``connection_lost``."""
+        """Close the simulated socket and schedule ``connection_lost``."""
         if self._is_ended:
             return
         self._is_closing = self._is_ended = True
@@ -472,7 +473,7 @@ class MemoryTransport(asyncio.Transport):
         self._call(lambda protocol: protocol.connection_lost(exc))
 
     def _call(self, action: Callable[[asyncio.BaseProtocol], object], *, is_fatal: bool = False) -> None:
-        """Call the protocol. What it raises goes where asyncio sends it: to the exception handler of the loop."""
+        """Call the protocol. Exceptions go to the loop's exception handler, as in asyncio."""
         if self._is_mute or self._protocol is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""The tasks of an event loop for an error: each with the line of the program in which it waits."""
+"""Descriptions of an event loop's tasks for errors, with the line of the program where each task waits."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = ["TASKS_NAMED_MAX", "describe_tasks"]
 
-#: Tasks that an error names; more would not help to read it.
+#: Tasks named in an error; more would not help the reader.
 TASKS_NAMED_MAX: Final = 20
 
 #: The folders of Iris.
 _IRIS: Final = tuple(f"{os.path.dirname(str(module.__file__))}{os.sep}" for module in (errors, iris_overlay, iris_security))
-#: The folders of packages that are installed, and of Python.
+#: The folders of installed packages, and of Python.
 _INSTALLED: Final = tuple({path + os.sep for key, path in sysconfig.get_paths().items() if key.endswith("lib")})
 
 
 def describe_tasks(loop: asyncio.AbstractEventLoop) -> str:
-    """Return one line for each task that waits: first the tasks that are in code of the program, then those in Iris alone.
+    """Return one line for each waiting task: first tasks in the program's code, then tasks in Iris alone.
 
-    A task waits in a chain of functions, each of which awaits the next one. The line is the last one of the program in that
-    chain, wherever the task began: in a handler, for example, which a task of Iris runs.
+    A task waits in a chain of functions, where every function awaits the next. The reported line is the program's last one in
+    the chain, wherever the task began: in a handler run by a task of Iris, for example.
     """
     of_program, others = [], []
     for task in asyncio.all_tasks(loop):
@@ -47,7 +47,7 @@ def describe_tasks(loop: asyncio.AbstractEventLoop) -> str:
 
 
 def _frames_of(task: asyncio.Task[Any]) -> Iterator[FrameType]:
-    """Yield the frames of a task that waits, the outermost first."""
+    """Yield the frames of a waiting task, the outermost first."""
     waiting: Any = task.get_coro()
     while waiting is not None:
         frame, waiting = _step(waiting)
@@ -56,7 +56,7 @@ def _frames_of(task: asyncio.Task[Any]) -> Iterator[FrameType]:
 
 
 def _step(waiting: Any) -> tuple[FrameType | None, Any]:  # noqa: ANN401 - whatever can be awaited
-    """Return the frame of a coroutine or generator, and what it awaits."""
+    """Return the frame of a coroutine or generator, and the object it awaits."""
     for frame, awaited in (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await")):
         if hasattr(waiting, frame):
             return getattr(waiting, frame), getattr(waiting, awaited)

@@ -1,7 +1,7 @@
-"""A network for tests of programs that use Iris: real nodes, a wire in memory, a clock that jumps.
+"""A network for tests of programs that use Iris: real nodes, a simulated wire, a clock that jumps.
 
-The nodes are those of :func:`iris_py.connect`, whole and unchanged. What a program does with them is tested within
-milliseconds, whatever it waits for, and every run of one seed takes the same steps::
+The nodes are complete and unchanged, as from :func:`iris_py.connect`. Tests finish within milliseconds of real time, however
+long the program waits, and every run with the same seed takes the same steps::
 
     async def main() -> None:
         async with iris_py.testing.VirtualNetwork() as network:
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
 
 
 class VirtualNetwork:
-    """Nodes on a network in memory, under the virtual clock, with faults at will. Use it with ``async with``.
+    """Nodes on a simulated network with a virtual clock and injected faults. Use with ``async with``.
 
-    It needs the virtual loop: run the test by :func:`iris_py.testing.run`, or by the fixture ``iris_network``. When it ends,
-    every node that is left is closed.
+    The network needs the virtual loop: run the test with :func:`iris_py.testing.run`, or with the fixture ``iris_network``. The
+    end of the context closes all remaining nodes.
     """
 
     def __init__(self, *, seed: int = 0, bandwidth_bytes_s: float | None = None) -> None:
         """Create a network without nodes.
 
         Args:
-            seed: Decides what is left to chance: ids, choices, latencies between 0.2 and 2 ms, losses.
-            bandwidth_bytes_s: Of each connection in each direction; None for no limit.
+            seed: The seed of all random choices: ids, decisions, latencies between 0.2 and 2 ms, losses.
+            bandwidth_bytes_s: The bandwidth of each connection and direction; None for no limit.
         """
         self._simulation = NodeSimulation(seed, bandwidth_bytes_s=bandwidth_bytes_s, name="virtual")
 
@@ -68,7 +68,7 @@ class VirtualNetwork:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that were neither killed nor closed, the oldest first."""
+        """The running nodes, the oldest first."""
         return tuple(node for node in self._simulation.nodes if node._closing is None)
 
     def connect(
@@ -81,18 +81,19 @@ class VirtualNetwork:
         keyring: Keyring | None = None,
         tracing: TracingSetting = None,
     ) -> Opening[Node]:
-        """Start a node on a host of its own. Use with ``await`` or ``async with``, as :func:`iris_py.connect`.
+        """Start a node on its own host. Use with ``await`` or ``async with``, as :func:`iris_py.connect`.
 
         Args:
-            zone: Where it says it is.
-            name: What it calls itself; by default nothing.
-            seeds: Nodes whose addresses it is given.
-            discovery: Whether it sends and hears beacons. Without them it needs seeds, and reaches no farther than they do.
-            keyring: Other secrets than those that the nodes share: for an outsider, or for clusters with a secret of their own.
-            tracing: Whether to make spans of OpenTelemetry, or the provider of tracers to make them with.
+            zone: The zone of the node.
+            name: The label of the node; empty by default.
+            seeds: Nodes whose addresses serve as seeds.
+            discovery: Whether the node sends and receives beacons. Without beacons the node needs seeds, and finds only the
+                nodes known to them.
+            keyring: Other secrets than the shared ones: for an outsider, or for clusters with their own secret.
+            tracing: Whether to create OpenTelemetry spans, or the tracer provider for them.
 
         Raises:
-            HandshakeError: Somebody answers at every seed, and none of them holds its secret.
+            HandshakeError: All seeds answer, and none holds the node's secret.
         """
         return Opening(
             self._simulation.start_node(seeds=seeds, beacons=discovery, zone=zone, name=name, keyring=keyring, tracing=tracing)
@@ -103,40 +104,40 @@ class VirtualNetwork:
         return await self._simulation.start_nodes(count)
 
     def kill(self, node: Node) -> None:
-        """End a node as a crash of its process does: in the middle of everything, and without a word.
+        """End a node as a crash of its process would: at once, without cleanup or farewell.
 
-        Its links break at once; what waits in calls of it raises :exc:`~iris_py.NodeClosed`. For a host that vanishes, so that
-        nothing breaks, :meth:`isolate` it first.
+        Its links break at once, and pending calls on the node raise :exc:`~iris_py.NodeClosed`. For a host that vanishes
+        without breaking links, call :meth:`isolate` first.
         """
         self._simulation.kill(node)
 
     # -- faults
 
     def partition(self, nodes: Iterable[Node], others: Iterable[Node]) -> None:
-        """Cut every node of one side off from every node of the other, until :meth:`heal`.
+        """Cut two sets of nodes off from each other until :meth:`heal`.
 
-        Nothing breaks: connections hold what is sent, as on a real network, until somebody gives them up.
+        Connections do not break: they hold the bytes sent, as on a real network, until a timeout closes them.
         """
         self._simulation.partition(list(nodes), list(others))
 
     def isolate(self, node: Node) -> None:
-        """Cut a node off from all others that are there, until :meth:`heal`: its host stands still, or its cable was pulled."""
+        """Cut a node off from all others until :meth:`heal`, as if its host stood still or its cable was pulled."""
         self._simulation.partition([node], [other for other in self.nodes if other is not node])
 
     def stall(self, source: Node, target: Node) -> None:
-        """Swallow what one node sends to another, until :meth:`heal`; the way back still works."""
+        """Block traffic from one node to another until :meth:`heal`; the other direction still works."""
         self._simulation.stall(source, target)
 
     def half_open(self, source: Node, target: Node) -> None:
-        """Swallow what one node sends to another over the connections that there are now, as a firewall that forgot them does.
+        """Drop bytes that one node sends to another over existing connections, as a firewall does after forgetting them.
 
-        Neither node is told, new connections work, and :meth:`heal` does not undo it. For the other way, call it the other
-        way round.
+        Neither node is notified, new connections work, and :meth:`heal` does not restore the old ones. For both directions,
+        call the method twice.
         """
         self._simulation.half_open(source, target)
 
     def heal(self) -> None:
-        """Undo every :meth:`partition`, :meth:`isolate` and :meth:`stall`. What was held back arrives then."""
+        """Undo every :meth:`partition`, :meth:`isolate` and :meth:`stall`. Held bytes arrive then."""
         self._simulation.heal()
 
     def reset(self, node: Node) -> None:
@@ -144,15 +145,15 @@ class VirtualNetwork:
         self._simulation.reset(node)
 
     def loss(self, share: float) -> None:
-        """Lose datagrams from now on: beacons, and the pings by which nodes watch each other.
+        """Lose datagrams from now on: beacons, and the pings of the failure detector.
 
-        Connections lose nothing, for the system would send it again.
+        Connections lose nothing, because TCP retransmits.
 
         Args:
-            share: Of all datagrams; 0 for none.
+            share: The share of lost datagrams; 0 for none.
 
         Raises:
-            ConfigurationError: It is not between 0 and 1.
+            ConfigurationError: The share is not between 0 and 1.
         """
         if not 0 <= share <= 1:
             raise ConfigurationError(f"loss={share!r} must be a share, from 0 to 1.")
@@ -166,14 +167,14 @@ class VirtualNetwork:
         return asyncio.get_running_loop().time()
 
     async def advance(self, seconds: float) -> None:
-        """Let virtual time pass, and everything happen that happens in it. To wait for anything else does so as well."""
+        """Advance the virtual time, while everything else runs; any other await advances the time as well."""
         await asyncio.sleep(seconds)
 
     async def until(self, condition: Callable[[], object], *, timeout: float = UNTIL_LIMIT_S) -> None:
-        """Let time pass until something is the case; it is looked at every 5 virtual milliseconds.
+        """Advance the virtual time until a condition holds, checked every 5 virtual milliseconds.
 
         Raises:
-            TimeoutError: It was not the case within so many virtual seconds.
+            TimeoutError: The condition did not hold within ``timeout`` virtual seconds.
         """
         await self._simulation.until(condition, limit_s=timeout)
 
@@ -181,16 +182,16 @@ class VirtualNetwork:
 def run_in_network(
     main: Callable[[VirtualNetwork], Coroutine[Any, Any, Result]], *, seed: int = 0, limit_s: float = LIMIT_S
 ) -> Result:
-    """Run a test on a virtual loop, in a network of its own.
+    """Run a test on a virtual loop, in its own network.
 
     Args:
-        main: Is given the network.
-        seed: Decides what is left to chance.
-        limit_s: The virtual time that it may take.
+        main: The async function to call with the network.
+        seed: The seed of all random choices.
+        limit_s: The limit in virtual seconds.
 
     Raises:
-        DeadlockError: It waits for something that cannot happen any more.
-        LimitError: It has not finished in time.
+        DeadlockError: The function waits for an event that can no longer happen.
+        LimitError: The function has not finished in time.
     """
 
     async def within() -> Result:

@@ -1,7 +1,7 @@
-"""A simulation of the groups layer alone, over a perfect ring: everybody knows at once what the ring is.
+"""A simulation of the groups layer alone, over a perfect ring: every node knows every change of the ring at once.
 
-Sent messages arrive in order per pair of nodes, routed ones in any order. What is under way to a node that crashes is lost;
-what is routed to one is lost or reaches its heir. Deaths are noticed by neighbours in the ring and by those who keep a link.
+Direct messages arrive in order per pair of nodes, routed ones in any order. A crash loses direct messages under way to the
+node; routed ones are lost or reach the node's successor. Neighbours in the ring, and nodes with a link, detect deaths.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
 LEAF_HALF = 8
 
-#: When simulated time begins (seconds since 1970), and how wrong the clocks of nodes are at most: nothing may depend on it.
+#: The start of simulated time (seconds since 1970), and the largest error of a node's clock: nothing may depend on either.
 EPOCH_UNIX_S = 1_700_000_000.0
 CLOCKS_DIFFER_S = 60.0
 RING_SIZE = 1 << (8 * ID_BYTES)
 
 
 def position(key: bytes) -> int:
-    """Return where a key is on the ring."""
+    """Return the position of a key on the ring."""
     return int.from_bytes(key, "big")
 
 
 def distance(a: int, b: int) -> int:
-    """Return the shorter way round the ring."""
+    """Return the shorter distance between two positions on the ring."""
     way = (a - b) % RING_SIZE
     return min(way, RING_SIZE - way)
 
 
 class PerfectRing:
-    """Hold who is in a ring: the truth that every node of it knows."""
+    """The true ring, known to all its nodes."""
 
     def __init__(self) -> None:
         self.positions: list[int] = []
@@ -64,14 +64,14 @@ class PerfectRing:
         del self.infos[position(node)]
 
     def root(self, key: bytes) -> NodeInfo:
-        """Return the nearest node; on a tie that with the smaller position."""
+        """Return the nearest node; on a tie, the node with the smaller position."""
         target, count = position(key), len(self.positions)
         index = bisect_left(self.positions, target)
         near = [self.positions[(index + step) % count] for step in (-1, 0)]
         return self.infos[min(near, key=lambda other: (distance(other, target), other))]
 
     def leaves(self, node: NodeId) -> list[NodeInfo]:
-        """Return the neighbours of a node."""
+        """Return the leaf set of a node."""
         count = len(self.positions)
         index = bisect_left(self.positions, position(node))
         steps = range(-min(LEAF_HALF, (count - 1) // 2), min(LEAF_HALF, count // 2) + 1)
@@ -79,7 +79,7 @@ class PerfectRing:
 
 
 class NodeRing:
-    """Show a node its ring."""
+    """A node's view of its ring."""
 
     def __init__(self, node: SimulatedNode) -> None:
         self._node = node
@@ -97,11 +97,11 @@ class NodeRing:
 
 
 class SimulatedNode:
-    """Hold a node and what happened to it."""
+    """A node and its history."""
 
     def __init__(self, simulation: GroupSimulation, info: NodeInfo, side: int) -> None:
         self.info = info
-        # Who it can reach, and what it believes about that.
+        # The side of the partition, and the ring that the node believes in.
         self.side = side
         self.ring_id = side
         self.simulation = simulation
@@ -124,16 +124,16 @@ class SimulatedNode:
 
     @property
     def ring(self) -> PerfectRing:
-        """Return the ring that the node is in."""
+        """Return the ring of the node."""
         return self.simulation.rings[self.ring_id]
 
     def members_of_ring(self) -> set[NodeId]:
-        """Return who is in the ring of this node."""
+        """Return the nodes in the ring of this node."""
         return self.simulation.in_ring[self.ring_id]
 
 
 class GroupSimulation:
-    """Run nodes in virtual time."""
+    """Runs nodes in virtual time."""
 
     def __init__(
         self,
@@ -146,10 +146,10 @@ class GroupSimulation:
         """Create an empty network.
 
         Args:
-            seed: Everything random follows from it.
+            seed: The seed of all random choices.
             config: The constants of all nodes.
-            latency_s: How long a hop takes.
-            detection_s: How long the ring takes to notice a crash.
+            latency_s: The range of a hop's latency.
+            detection_s: The range of the delay before the ring detects a crash.
         """
         self.rng = random.Random(seed)
         self._clocks = random.Random(seed)
@@ -170,7 +170,7 @@ class GroupSimulation:
     # Faults and starts
 
     def start_node(self, *, side: int = 0) -> SimulatedNode:
-        """Start a node: its neighbours hand over, then it is active."""
+        """Start a node: its neighbours hand over, then the node becomes active."""
         info = NodeInfo(NodeId(self.rng.randbytes(ID_BYTES)), (f"node-{len(self.nodes)}:1",))
         node = self.nodes[info.id] = SimulatedNode(self, info, side)
         wrong_s = self._clocks.uniform(-CLOCKS_DIFFER_S, CLOCKS_DIFFER_S)
@@ -195,28 +195,28 @@ class GroupSimulation:
             self._activate(node)
 
     def crash(self, node: SimulatedNode) -> None:
-        """Kill a node; its neighbours notice a little later."""
+        """Kill a node; its neighbours detect the crash a little later."""
         self.disturbed_at = self.now
         node.is_live = node.is_active = False
         if not node.is_stalled:
             self._at(self.now + self.rng.uniform(*self._detection_s), lambda: self._notice(node))
 
     def stall(self, node: SimulatedNode, duration_s: float) -> None:
-        """Stop the process of a node for a while: 3 s later it is taken for dead."""
+        """Suspend the process of a node for a while; after 3 s it is considered dead."""
         self.disturbed_at = self.now
         node.is_stalled = True
         self._at(self.now + 3.0, lambda: self._notice(node) if node.is_stalled or not node.is_live else None)
         self._at(self.now + duration_s, lambda: self._resume(node))
 
     def split(self) -> None:
-        """Cut the network into two halves at random."""
+        """Cut the network into two random parts."""
         self.disturbed_at = self.now
         for node in self.nodes.values():
             node.side = int(self.rng.random() < 0.5)
         self._at(self.now + self.rng.uniform(*self._detection_s), self._arrange)
 
     def heal(self) -> None:
-        """Make the network one again: both rings become one at once."""
+        """End the partition: both rings merge at once."""
         self.disturbed_at = self.now
         for node in self.nodes.values():
             node.side = 0
@@ -225,7 +225,7 @@ class GroupSimulation:
     # Time
 
     def run_for(self, duration_s: float, check: Callable[[], None] | None = None, every_s: float = 0.25) -> None:
-        """Let time pass, with a check now and then."""
+        """Advance the time, with a periodic check."""
         end = self.now + duration_s
         next_check = self.now + every_s
         while True:
@@ -259,21 +259,21 @@ class GroupSimulation:
         self._input(node, GroupLayer.watch_group, group)
 
     def cast(self, node: SimulatedNode, group: GroupId, payload: bytes) -> None:
-        """Cast to a group."""
+        """Multicast to a group."""
         self._input(node, GroupLayer.cast, group, payload)
 
     # Queries
 
     def live_nodes(self, side: int | None = None) -> list[SimulatedNode]:
-        """Return the nodes that run."""
+        """Return the live nodes."""
         return [node for node in self.nodes.values() if node.is_live and side in (None, node.ring_id)]
 
     def directories(self, group: GroupId, side: int = 0) -> list[SimulatedNode]:
-        """Return the nodes of a side that take themselves for the root of a group."""
+        """Return the nodes of a side that act as root of a group."""
         return [node for node in self.live_nodes(side) if not node.is_stalled and node.layer.directory_of(group) is not None]
 
     def fingerprint(self) -> list[tuple[float, str]]:
-        """Return everything that happened, for comparisons."""
+        """Return all events, for comparisons of runs."""
         return [(time, repr(event)) for node in self.nodes.values() for time, event in node.log]
 
     # Inside
@@ -286,7 +286,7 @@ class GroupSimulation:
         return self.rng.uniform(*self._latency_s)
 
     def _input(self, node: SimulatedNode, method: Callable[..., None], *arguments: object) -> None:
-        """Give a node an input, a method of its layer, and apply what it puts out."""
+        """Call a method of a node's layer, and apply its outputs."""
         if not node.is_live:
             return
         if node.is_stalled:
@@ -296,7 +296,7 @@ class GroupSimulation:
         self.apply(node)
 
     def apply(self, node: SimulatedNode) -> None:
-        """Carry out what a node put out."""
+        """Apply the outputs of a node."""
         for output in node.layer.outputs_to_send():
             self._apply_output(node, output)
         for event in node.layer.events_received():
@@ -355,7 +355,7 @@ class GroupSimulation:
             return
         root = self.nodes[source.ring.root(key).id]
         if not root.is_live or root.is_stalled or root.side != source.side:
-            # The hop before notices, and tries again until the ring is repaired; or it died with the hop.
+            # The previous hop notices, and retries until the ring is repaired; or the message died with the hop.
             if attempts < 100 and self.rng.random() < 0.99:
                 self._at(self.now + 0.1, lambda: self._route(source, key, payload, attempts + 1))
         elif not root.is_active:
@@ -392,7 +392,7 @@ class GroupSimulation:
             self._input(node, GroupLayer.leaves_changed, [], [])
 
     def _notice(self, node: SimulatedNode) -> None:
-        """Take a dead node out of its ring, and tell those who have to do with it."""
+        """Remove a dead node from its ring, and notify the nodes concerned."""
         if node.info.id not in node.members_of_ring():
             return
         before = self._leaf_sets(node.ring_id, position(node.info.id))
@@ -407,7 +407,7 @@ class GroupSimulation:
         self._tell_leaves(before)
 
     def _arrange(self) -> None:
-        """Put every node into the ring of its side, and tell all of them."""
+        """Put every node into the ring of its side, and notify all of them."""
         members = [node for node in self.nodes.values() if node.info.id in node.members_of_ring()]
         before = {node.info.id: node.ring.leaves(node.info.id) for node in members}
         for node in members:
@@ -426,7 +426,7 @@ class GroupSimulation:
         self._tell_leaves(before)
 
     def _leaf_sets(self, side: int, where: int) -> dict[NodeId, list[NodeInfo]]:
-        """Return the leaf sets of those around a position."""
+        """Return the leaf sets of the nodes around a position."""
         ring = self.rings[side]
         count = len(ring.positions)
         index = bisect_left(ring.positions, where)

@@ -1,6 +1,6 @@
-"""A network of overlays under a virtual clock: a heap of events, no sockets, no event loop.
+"""A network of overlays with a virtual clock: a heap of events, no sockets, no event loop.
 
-Everything random comes from one seed, so that a failure is found again by its seed::
+One seed determines all random choices, so a failure can be reproduced from its seed::
 
     simulation = OverlaySimulation(seed=7)
     nodes = [simulation.start_node() for _ in range(50)]
@@ -8,8 +8,9 @@ Everything random comes from one seed, so that a failure is found again by its s
     simulation.join_group(nodes[1], group)
     simulation.run_until(simulation.is_converged, limit_s=5.0)
 
-The simulation does what the owner of an overlay does: it dials, closes links that nobody uses, breaks those to the dead. The
-network is `overlay_wires`; what has to hold, and is checked all the time, `overlay_checks`; faults by chance `overlay_faults`.
+The simulation acts as the owner of every overlay: it dials, closes released links, and breaks links to dead nodes.
+`overlay_wires` simulates the network, `overlay_checks` checks the promises all the time, and `overlay_faults` draws random
+faults.
 """
 
 from __future__ import annotations
@@ -34,29 +35,29 @@ if TYPE_CHECKING:
 
 CHECK_INTERVAL_S: Final = 0.25
 
-# How long after each fault what is promised may take longer: see overlay_checks.
+# The extra time for all promises after each kind of fault: see overlay_checks.
 AFTER_HEAL_S: Final = 30.0
 AFTER_PARTITION_S: Final = 15.0
 AFTER_STOP_S: Final = 5.0
 AFTER_STALL_S: Final = 5.0
 AFTER_CRASHES_S: Final = 10.0
 
-#: For how long a node that stood still remembers it, at least if nobody answers it.
+#: How long a resumed node remembers its standstill, at least without answers from others.
 STOPS_S: Final = 10.0
 
 CRASHES_S: Final = 5.0
-#: More crashes than this within CRASHES_S may take the root of a group and all its copies together.
+#: More crashes than this within CRASHES_S may take the root of a group together with all its copies.
 CRASHES_MAX: Final = 2
 
 
 class OverlaySimulation:
-    """Run overlays against each other. Nodes have indices; the node at an index may stop to exist and start again.
+    """Runs overlays against each other. Nodes have indices; a node can end, and another start at the same index.
 
     Attributes:
         nodes: The last node at each index.
-        checks: What has to hold; it raises AssertionError while time passes.
-        hint: What an error says besides when it happened: how to see it again.
-        packets_received: Packets that came through the ring.
+        checks: The checks, which raise AssertionError as time advances.
+        hint: Text appended to errors, with the way to reproduce them.
+        packets_received: The number of packets received through the ring.
     """
 
     def __init__(
@@ -84,12 +85,12 @@ class OverlaySimulation:
 
     @property
     def steps(self) -> int:
-        """Return how much happened."""
+        """Return the number of events so far."""
         return self._heap.steps
 
     @property
     def faults(self) -> Faults:
-        """Return how bad the network is."""
+        """Return the permanent faults of the network."""
         return self._wires.faults
 
     @faults.setter
@@ -109,7 +110,7 @@ class OverlaySimulation:
     # Nodes
 
     def address_of(self, index: int) -> str:
-        """Return where the node of an index listens."""
+        """Return the listening address of the node at an index."""
         return f"{Wires.host_of(index)}:{PORT}"
 
     def start_node(
@@ -128,38 +129,38 @@ class OverlaySimulation:
         return index
 
     def live_nodes(self) -> list[SimulatedNode]:
-        """Return the nodes that exist, leaving ones and those that stand still included."""
+        """Return the live nodes, including leaving and suspended ones."""
         return [node for node in self.nodes.values() if node.is_alive]
 
     def crash(self, index: int) -> None:
-        """Kill a process: its links end, and dials to it are refused."""
+        """Kill a process: its links end, and dials to the node are refused."""
         self._end(self.nodes[index], Item.BREAK)
 
     def fail(self, index: int) -> None:
-        """Cut the power of a host: nobody is told, and dials to it are not answered."""
+        """Cut the power of a host: links do not end visibly, and dials get no answer."""
         self._wires.down[index] = None
         self._end(self.nodes[index], None)
 
     def stop(self, index: int) -> None:
-        """Let a process stand still. What is sent to it waits."""
+        """Suspend a process. Its input waits."""
         node = self.nodes[index]
         node.is_stopped = True
         self._wires.stop(node)
         self.checks.disturb(0.0)
 
     def resume(self, index: int) -> None:
-        """Let a process that stands still go on: it reads what waited, and its timers are late."""
+        """Resume a suspended process, which reads its waiting input and runs its timers late."""
         node = self.nodes[index]
         if not node.is_stopped:
             return
-        # Who stood still doubts itself, and the more so the more often: all of its time-outs grow (detector.py of the overlay).
+        # A resumed node doubts itself, more after each standstill: all its timeouts grow (detector.py of the overlay).
         node.resumed_at = [when for when in node.resumed_at if self.now - when < STOPS_S] + [self.now]
         self.checks.disturb(AFTER_STOP_S * len(node.resumed_at))
         node.is_stopped = False
         if not node.is_alive:
             return
         self._wires.resume(node)
-        # Some event loops run late timers first, some look at sockets first.
+        # Some event loops run late timers first, others read sockets first.
         is_timer_first = self._rng.random() < 0.5
         if is_timer_first:
             self._time_out(node)
@@ -171,7 +172,7 @@ class OverlaySimulation:
             self._time_out(node)
 
     def leave(self, index: int) -> None:
-        """Let a node leave the network and stop."""
+        """Make a node leave the network and stop."""
         node = self.nodes[index]
         if node.is_leaving:
             return
@@ -185,7 +186,7 @@ class OverlaySimulation:
     # Groups
 
     def join_group(self, index: int, group: GroupId, attributes: bytes = b"") -> None:
-        """Let a node join a group."""
+        """Make a node join a group."""
         node = self.nodes[index]
         if node.is_leaving:
             return
@@ -195,7 +196,7 @@ class OverlaySimulation:
         self._command(node, node.overlay.join_group, group, attributes)
 
     def leave_group(self, index: int, group: GroupId) -> None:
-        """Let a node leave a group."""
+        """Make a node leave a group."""
         node = self.nodes[index]
         node.groups.pop(group, None)
         node.joined.pop(group, None)
@@ -203,27 +204,27 @@ class OverlaySimulation:
         self._command(node, node.overlay.leave_group, group)
 
     def watch_group(self, index: int, group: GroupId) -> None:
-        """Let a node watch a group."""
+        """Make a node watch a group."""
         node = self.nodes[index]
         node.watched.setdefault(group, self.now)
         self._command(node, node.overlay.watch_group, group)
 
     def unwatch_group(self, index: int, group: GroupId) -> None:
-        """Let a node watch a group no more."""
+        """Make a node stop watching a group."""
         node = self.nodes[index]
         node.watched.pop(group, None)
         node.views.pop(group, None)
         self._command(node, node.overlay.unwatch_group, group)
 
     def cast(self, index: int, group: GroupId) -> None:
-        """Let a node cast to a group. The checks follow what becomes of it."""
+        """Multicast from a node to a group; the checks follow the delivery."""
         node = self.nodes[index]
         self._casts += 1
         self.checks.note_cast(node, group, self._casts)
         self._command(node, node.overlay.cast, group, self._casts.to_bytes(8, "big"))
 
     def connect(self, index: int, info: NodeInfo, use_s: float = 0.0) -> None:
-        """Let the application of a node get a link to another one, and use it for a while."""
+        """Connect a node to another on behalf of its application, and use the link for a while."""
         node = self.nodes[index]
         node.used[info.id] = self.now + use_s
         if info.id not in node.links:
@@ -231,18 +232,18 @@ class OverlaySimulation:
         self._command(node, node.overlay.connect, info)
 
     def send(self, index: int, info: NodeInfo, payload: bytes) -> None:
-        """Let a node send through the ring."""
+        """Send a packet from a node through the ring."""
         node = self.nodes[index]
         self._command(node, node.overlay.send, info, payload)
 
     def send_raw(self, sender: int, receiver: int, data: bytes) -> None:
-        """Send any bytes through the link of two nodes, as a faulty node might."""
+        """Send arbitrary bytes over the link of two nodes, as a faulty node might."""
         self._wires.send(self.nodes[sender], self.nodes[receiver].id, data)
 
     # The network
 
     def partition(self, sides: Sequence[Sequence[int]]) -> None:
-        """Let no byte pass between these sets of indices; those in none of them are one more set."""
+        """Cut sets of indices off from each other; the remaining nodes form one more set."""
         self.checks.disturb(AFTER_PARTITION_S)
         self._wires.partition(sides)
 
@@ -253,12 +254,12 @@ class OverlaySimulation:
             self.checks.disturb(AFTER_HEAL_S)
 
     def cut(self, index: int, *, mute: bool = False, deaf: bool = False) -> None:
-        """Let nothing that a host sends arrive, nothing arrive at it, or both; with neither all is well again."""
+        """Block all traffic from a host, to a host, or both; with neither, restore the host."""
         self.checks.disturb(AFTER_PARTITION_S)
         self._wires.cut(self.nodes[index], mute=mute, deaf=deaf)
 
     def reset_link(self, first: int, second: int) -> bool:
-        """Reset the link between two nodes; return whether there is one."""
+        """Reset the link between two nodes; return whether they have one."""
         link = self._link(first, second)
         if link is not None:
             self.checks.disturb(0.0)
@@ -266,7 +267,7 @@ class OverlaySimulation:
         return link is not None
 
     def stall_link(self, first: int, second: int, duration_s: float) -> bool:
-        """Let nothing pass the link between two nodes for a while; return whether there is one."""
+        """Block the link between two nodes for a while; return whether they have one."""
         link = self._link(first, second)
         if link is not None:
             self.checks.disturb(duration_s + AFTER_STALL_S)
@@ -276,11 +277,11 @@ class OverlaySimulation:
     # Time
 
     def run_for(self, duration_s: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self._heap.run_to(self.now + duration_s)
 
     def run_until(self, predicate: Callable[[], bool], limit_s: float, step_s: float = 0.01) -> float:
-        """Let time pass until something is true, asked at every step; return how long it took."""
+        """Advance the time until a predicate holds, checked at every step; return the elapsed time."""
         start = self.now
         while not predicate():
             if self.now - start > limit_s:
@@ -289,20 +290,20 @@ class OverlaySimulation:
         return self.now - start
 
     def trace_hash(self) -> str:
-        """Return a hash of everything that happened so far, in order."""
+        """Return a hash of all events so far, in order."""
         return self._trace.hexdigest()
 
     def is_converged(self) -> bool:
-        """Return whether there is one ring on each side of a partition, and directories and views equal the truth."""
+        """Return whether each side of a partition has one ring, with correct directories and views."""
         return not self.checks.problems()
 
     def size_errors(self, name: str, limit: int) -> list[str]:
-        """Find tables of a name with more entries than a limit."""
+        """Return the nodes whose table of a name exceeds a limit."""
         sizes = [(node.index, node.overlay.table_sizes()[name]) for node in self.live_nodes()]
         return [f"{index} has {size} {name}" for index, size in sizes if size > limit]
 
     def error(self, text: str) -> AssertionError:
-        """Return an error that says how to see it again."""
+        """Return an error with the way to reproduce the failure."""
         place = f"seed {self._seed}, {self.now:.3f} s, step {self.steps}"
         return AssertionError(f"{place}: {text}{self.hint}")
 
@@ -328,7 +329,7 @@ class OverlaySimulation:
     def _command(
         self, node: SimulatedNode, command: Callable[..., None], *arguments: object, is_now_first: bool = False
     ) -> None:
-        """Let the application say something; what it says while its process stands still, it says later."""
+        """Run a command of the application; after the standstill, if the process is suspended."""
         if node.is_alive:
             self._post(node, self._run_command, node, command, arguments, is_now_first)
 
@@ -350,9 +351,9 @@ class OverlaySimulation:
                 action(*arguments)
 
     def _drive(self, node: SimulatedNode) -> None:
-        """Apply the outputs of a node, in the order that the overlay asks for, until nothing moves."""
+        """Apply the outputs of a node in the order required by the overlay, until none are left."""
         if node.is_driven:
-            return  # An event made the owner break a link: what comes of it has its turn.
+            return  # An event made the owner break a link: the outer call handles the consequences.
         node.is_driven = True
         overlay, wires, trace = node.overlay, self._wires, self._trace
         while True:

@@ -1,8 +1,8 @@
-"""Checks of what has to hold in a simulated network of overlays, while time passes.
+"""Checks of the overlay's promises in a simulated network, while time advances.
 
-Each check compares what nodes believe with the truth, and names what is wrong. Most of that is right again in a moment: what is
-promised is how long it takes. So a problem fails the simulation when it is older than its bound; and since some faults take
-longer to mend than others, each fault says for how long the bounds do not run yet (`Checks.disturb`).
+Each check compares the state of nodes with the truth, and names the differences. Most differences disappear soon; the promise
+is a bound on their age. A problem older than its bound fails the simulation. Some faults take longer to repair than others, so
+each fault suspends the bounds for a while (`Checks.disturb`).
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
     from iris_overlay.config import OverlayConfig
     from iris_py.testing.cores.overlay_wires import Faults, SimulatedNode, Wires
 
-#: How long a dead node, or one that left, may stay in a view: 3 s are promised, the rest is the way to the watchers.
+#: How long a dead or departed node may stay in a view: the promised 3 s, and the delivery to the watchers.
 DEAD_VIEW_S: Final = 3.5
 
-#: How long a member may be missing in a view or directory: as long as it takes to notice that the root of its group died.
+#: How long a member may be missing in a view or directory: as long as detecting the death of the group's root.
 MISSING_S: Final = 3.5
 
-#: How long two nodes may both serve as the root of a group.
+#: How long two nodes may both act as root of a group.
 ROOTS_S: Final = 3.5
 
-#: How long a leaf set may differ from the nearest nodes: a repair asks again after seconds.
+#: How long a leaf set may differ from the nearest nodes: a repair repeats its question after seconds.
 LEAVES_S: Final = 10.0
 
 #: How long a node may be in no ring.
 JOIN_S: Final = 15.0
 
-#: How long it takes until there is a link, or none can be had: all addresses, and the way round.
+#: How long connecting may take, with success or failure: over all addresses, and through other nodes.
 CONNECT_S: Final = 12.0
 
-#: How long a cast may be under way, through an inner node that dies: detection and repetition.
+#: How long a multicast may take through an inner node that dies: detection and repetition.
 CAST_S: Final = 8.0
 
 VIEW_MAX: Final = group_messages.VIEW_MAX
 
-#: Leaf set and table of a node together.
+#: The largest leaf set and table of a node together.
 STATE_MAX: Final = 150
 
-#: What is wrong, at which node, and details. It is the same problem as long as all three are equal.
+#: The kind of fault, the node, and details. Equal problems are the same problem.
 Problem: TypeAlias = tuple[str, int, str]
 
 
@@ -65,7 +65,7 @@ class _Cast:
 
 
 class Simulation(Protocol):
-    """The simulation, as far as the checks look at it."""
+    """The simulation, as used by the checks."""
 
     @property
     def now(self) -> float:
@@ -77,26 +77,26 @@ class Simulation(Protocol):
 
     @property
     def faults(self) -> Faults:
-        """How bad the network is."""
+        """The permanent faults of the network."""
 
     @property
     def wires(self) -> Wires:
-        """The wires that connect the nodes."""
+        """The wires between the nodes."""
 
     def live_nodes(self) -> list[SimulatedNode]:
-        """Return the nodes that run."""
+        """Return the live nodes."""
 
     def error(self, text: str) -> AssertionError:
-        """Return an error that says when it happened and how to see it again."""
+        """Return an error with its time and the way to reproduce the failure."""
 
 
 class Checks:
-    """Find out whether what is promised holds.
+    """Checks the promises of the overlay.
 
     Attributes:
-        casts_judged: Casts that had to be complete, and were.
-        casts_received: Deliveries of casts.
-        longest: How long problems of each kind lasted at most while they were measured.
+        casts_judged: Multicasts that had to be complete, and were.
+        casts_received: Deliveries of multicasts.
+        longest: The greatest age of a problem, by kind, outside of disturbances.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -115,24 +115,24 @@ class Checks:
     # What happens
 
     def disturb(self, duration_s: float) -> None:
-        """Note a fault, and for how long after it everything may take longer."""
+        """Note a fault, and the time for which it suspends the bounds."""
         now = self._simulation.now
         self._disturbed_at = max(self._disturbed_at, now + duration_s)
         self._strict_from = max(self._strict_from, now + duration_s)
 
     def note_death(self, node: SimulatedNode) -> None:
-        """Note that a node is no more."""
+        """Note the death of a node."""
         self._died_at[node.id] = self._simulation.now
 
     def note_cast(self, node: SimulatedNode, group: GroupId, number: int) -> None:
-        """Note a cast, and who was a member then."""
+        """Note a multicast, and the members at its start."""
         now = self._simulation.now
         if not node.is_running or not node.overlay.is_active() or node.is_leaving or now <= self._disturbed_at:
             return
-        # Who has just started alone, for example, is in a ring of its own, and cannot know the others yet.
+        # A node that has just started alone, for example, is in its own ring, and cannot know the others yet.
         ring = _ring_of(node, self._simulation.live_nodes())
         if not {other.id for other in _nearest(node, ring)} <= {info.id for info in node.overlay.leaves()}:
-            return  # It is just entering the ring of the others, who know it already.
+            return  # The node is about to enter the ring of others, which already know it.
         members = {
             other.id: other
             for other in ring
@@ -141,10 +141,10 @@ class Checks:
         self._casts[number] = _Cast(number, group, node.id, now, members, {})
 
     def note_received(self, node: SimulatedNode, event: events.Cast) -> None:
-        """Note a delivery of a cast: each source's in order, each once.
+        """Note a delivery of a multicast: once, and in order for each source.
 
         Raises:
-            AssertionError: It is not.
+            AssertionError: The delivery is repeated or out of order.
         """
         number = int.from_bytes(event.payload, "big")
         key = (event.group, event.source)
@@ -160,10 +160,10 @@ class Checks:
             cast.receivers[node.id] = None
 
     def check_told(self, node: SimulatedNode, group: GroupId, asked_at: float) -> None:
-        """Verify that everybody who watches the group knows whether a node is a member, if a command completed in time.
+        """Check that all watchers of a group know about a completed command of a member, if completed in time.
 
         Raises:
-            AssertionError: Somebody does not.
+            AssertionError: A watcher does not know.
         """
         now = self._simulation.now
         is_late = now - asked_at >= self._simulation.config.groups.told_timeout_s - 1e-6
@@ -176,9 +176,9 @@ class Checks:
         rings: list[Problem] = []
         _find_in_ring(sorted(nodes, key=lambda other: other.id), rings)
         if rings:
-            return  # Somebody is about to enter the ring: who is in another one cannot know.
+            return  # A node is about to enter the ring: nodes in another ring cannot know.
         self.joins_judged += 1
-        # Who has just come from another ring may still be told by the root there; `MISSING_S` bounds for how long.
+        # The old root may still notify a node that has just changed rings; `MISSING_S` bounds for how long.
         known = set(_root_of(group, sorted(nodes, key=lambda other: other.id)).overlay.watchers_of(group))
         for other in nodes:
             if other.id not in known:
@@ -195,7 +195,7 @@ class Checks:
     # What is so
 
     def run(self) -> None:
-        """Look for problems, and raise AssertionError if one is too old."""
+        """Find problems, and raise AssertionError for one beyond its bound."""
         now = self._simulation.now
         is_slow = now >= self._next_slow
         if is_slow:
@@ -216,7 +216,7 @@ class Checks:
         self._judge_casts()
 
     def problems(self) -> list[str]:
-        """Return everything that is not as it will be, however young."""
+        """Return all present problems, regardless of age."""
         return [_show(problem) for problem in self._find(is_slow=True)]
 
     def _find(self, *, is_slow: bool) -> list[Problem]:
@@ -282,7 +282,7 @@ class Checks:
             found += [("dead", root.index, f"as root has {other.hex()[:8]} in {name}") for other in sorted(ids - allowed)]
 
     def _bound(self, kind: str) -> float:
-        """Return how long a problem may last. Where dials fail without a word, what needs links takes a dial longer."""
+        """Return the bound of a problem. Where dials fail silently, problems that need links get the time of one dial more."""
         faults = self._simulation.faults
         return _BOUNDS[kind] + (faults.dial_timeout_s if faults.dial_failed and kind in _NEED_LINKS else 0.0)
 
@@ -291,7 +291,7 @@ class Checks:
         return any(now - when < 2 * DEAD_VIEW_S for when in self._died_at.values())
 
     def _judge_casts(self) -> None:
-        """Verify that all who were members throughout received what was cast."""
+        """Check that all permanent members received each multicast."""
         simulation = self._simulation
         now = simulation.now
         for number, cast in list(self._casts.items()):
@@ -321,7 +321,7 @@ class Checks:
 
 
 def _find_in_ring(active: list[SimulatedNode], found: list[Problem]) -> None:
-    """Find leaf sets that are not the nearest on either side. The nodes are in the order of their ids."""
+    """Find leaf sets that differ from the nearest nodes. Expects nodes in the order of their ids."""
     for place, node in enumerate(active):
         if node.is_leaving:
             continue
@@ -334,20 +334,20 @@ def _find_in_ring(active: list[SimulatedNode], found: list[Problem]) -> None:
 
 
 def _nearest_at(place: int, ring: list[SimulatedNode]) -> list[SimulatedNode]:
-    """Return whom a node should have as leaves. The nodes are in the order of their ids."""
+    """Return the correct leaf set of a node. Expects nodes in the order of their ids."""
     count, half = len(ring), 8
     steps = range(1, count) if count <= 2 * half + 1 else [step for step in range(-half, half + 1) if step]
     return [ring[(place + step) % count] for step in steps]
 
 
 def _nearest(node: SimulatedNode, ring: list[SimulatedNode]) -> list[SimulatedNode]:
-    """Return whom a node should have as leaves in a ring."""
+    """Return the correct leaf set of a node in a ring."""
     ordered = sorted(ring, key=lambda other: other.id)
     return _nearest_at(ordered.index(node), ordered)
 
 
 def _ring_of(node: SimulatedNode, nodes: list[SimulatedNode]) -> list[SimulatedNode]:
-    """Return the nodes of the ring of a node: those that it is connected with by leaves that have each other."""
+    """Return the nodes in the ring of a node: all nodes reachable over mutual leaves."""
     leaves = {other.id: {info.id for info in other.overlay.leaves()} for other in nodes}
     found, waiting = {node.id}, [node.id]
     while waiting:

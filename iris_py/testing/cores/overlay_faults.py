@@ -1,7 +1,7 @@
-"""Schedules of faults, drawn from a seed, and the simulation that lives through them.
+"""Schedules of faults, drawn from a seed, and the simulation that runs them.
 
-A schedule is drawn in advance, with all its random choices, so that a part of it can be left out and the rest happens as
-before: that is how a failure is made small enough to be understood.
+All random choices of a schedule are drawn in advance, so that leaving out some faults does not change the rest: a failure can
+be reduced to a few faults.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from iris_py.testing.cores.overlay_wires import SimulatedNode
 
 GROUPS: Final = tuple(GroupId(name.encode().ljust(ID_BYTES)) for name in ("all", "half", "some", "few", "two", "topic"))
-#: How many of the nodes are members at the start: the first group has a tree and samples if the nodes are more than 32.
+#: The share of members among the nodes at the start: with more than 32 nodes, the first group has a tree and samples.
 SHARES: Final = (1.0, 0.5, 0.25, 0.1, 0.04, 0.3)
 
-#: How long after the last fault everything has to be as it should be.
+#: The time after the last fault until all promises must hold.
 CONVERGED_S: Final = 30.0
 
-#: For how long it has to stay so.
+#: How long the promises must then keep holding.
 QUIET_S: Final = 10.0
 
 KINDS: Final = (
@@ -41,7 +41,7 @@ WEIGHTS: Final = {"start": 3.0, "cast": 4.0, "join_group": 2.0, "leave_group": 2
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that is done to the network, or by it, at a time in seconds. What the numbers say depends on the kind."""
+    """A fault or command at a time in seconds. The meaning of the numbers depends on the kind."""
 
     when: float
     kind: str
@@ -51,17 +51,17 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class FaultSchedule:
-    """The faults of one network, in the order of their times.
+    """The faults of one network, in order of time.
 
     Attributes:
-        seed: Where it was drawn from.
-        nodes: How many nodes there are.
-        network: What is wrong all the time.
-        beacons: Whether multicast works; if not, there are seeds.
-        start_s: Over which time the nodes start.
-        hidden: The share of the nodes that cannot be dialled.
-        duration_s: When the last fault is over.
-        steps: The faults, by time.
+        seed: The seed of the schedule.
+        nodes: The number of nodes.
+        network: The permanent faults.
+        beacons: Whether multicast works; if not, nodes use seeds.
+        start_s: The period in which the nodes start.
+        hidden: The share of nodes that cannot be dialled.
+        duration_s: The end of the last fault.
+        steps: The faults, in order of time.
     """
 
     seed: int
@@ -77,7 +77,7 @@ class FaultSchedule:
     def draw(cls, seed: int, nodes: int = 50, duration_s: float | None = None) -> FaultSchedule:
         """Draw a schedule."""
         rng = random.Random(seed)
-        # Which faults happen at all is drawn too: a run with all of them hides what each alone would find.
+        # The kinds of faults are drawn, too: a run with all kinds hides problems of each alone.
         kinds = [kind for kind in KINDS if rng.random() < 0.6] or ["cast"]
         network = Faults(
             latency_s=rng.choice([(0.0002, 0.002), (0.001, 0.03), (0.01, 0.1)]),
@@ -92,7 +92,7 @@ class FaultSchedule:
         start_s = rng.choice([0.0, 0.0, 3.0, 15.0])
         hidden = rng.choice([0.0, 0.0, 0.0, 0.15])
         weights = [WEIGHTS.get(kind, 1.0) for kind in kinds]
-        pause_s = rng.choice([0.1, 0.5, 2.0, 8.0])  # Some networks are in turmoil, in others each fault is mended first.
+        pause_s = rng.choice([0.1, 0.5, 2.0, 8.0])  # Some networks are in turmoil, in others each fault is repaired first.
         steps: list[Fault] = []
         when = rng.choice([0.0, 20.0])
         while (when := when + rng.expovariate(1.0 / pause_s)) < duration_s:
@@ -103,32 +103,32 @@ class FaultSchedule:
 
 @dataclass(slots=True)
 class Report:
-    """The result of a schedule that broke no promise."""
+    """The result of a schedule without broken promises."""
 
     seed: int
     nodes: int
     virtual_s: float = 0.0
     steps: int = 0
     faults: dict[str, int] = field(default_factory=dict)
-    converged_s: float = 0.0  # How long it took after the last fault.
-    messages_per_node_s: float = 0.0  # At the end, when it is quiet.
+    converged_s: float = 0.0  # The time to converge after the last fault.
+    messages_per_node_s: float = 0.0  # At the end, while quiet.
     datagrams_per_node_s: float = 0.0
     links_per_node: float = 0.0
     dials: int = 0
-    casts: int = 0  # Those that had to be complete, and were.
+    casts: int = 0  # Multicasts that had to be complete, and were.
     joins: int = 0
     packets: tuple[int, int] = (0, 0)  # Sent through the ring, and received.
     tables: dict[str, int] = field(default_factory=dict)  # The largest size of each table of any node at the end.
-    longest: dict[str, float] = field(default_factory=dict)  # How long each kind of problem lasted at most.
+    longest: dict[str, float] = field(default_factory=dict)  # The greatest age of each kind of problem.
     trace: str = ""
 
 
 class Run:
-    """Live through a schedule.
+    """Runs a schedule.
 
     Args:
-        schedule: What happens.
-        is_checked: Whether to raise when a promise is broken.
+        schedule: The schedule.
+        is_checked: Whether to raise an error for a broken promise.
     """
 
     def __init__(self, schedule: FaultSchedule, *, is_checked: bool = True) -> None:
@@ -142,17 +142,17 @@ class Run:
         self._packets = 0
 
     def run(self) -> Report:
-        """Do everything, and see that the network recovers.
+        """Run all faults, and check that the network recovers.
 
         Raises:
-            AssertionError: Something that is promised does not hold.
+            AssertionError: A promise does not hold.
         """
         for _ in self.run_stepwise():
             pass
         return self.report
 
     def run_stepwise(self) -> Iterator[Fault | None]:
-        """Do the same, and stop before each fault, and with None when there are no more."""
+        """Run all faults, yielding before each fault, and None after the last."""
         self._start_all()
         for fault in self.schedule.steps:
             self._run_to(fault.when)
@@ -206,18 +206,18 @@ class Run:
         self._undo.sort(key=lambda item: item[0])
 
     def _apply(self, fault: Fault) -> bool:
-        """Do what a fault says; return whether there was anything to do it to."""
+        """Apply a fault; return whether the fault had a target."""
         return _FAULTS[fault.kind](self, fault)
 
     def _pick(self, number: int) -> SimulatedNode | None:
-        """Choose a node that lives, stands not still, and is not about to leave."""
+        """Choose a running node that is not leaving."""
         nodes = [node for node in self.simulation.nodes.values() if node.is_running and not node.is_leaving]
         return nodes[number % len(nodes)] if nodes else None
 
     def _end_node(self, fault: Fault) -> bool:
         node = self._pick(fault.numbers[0])
         staying = sum(not other.is_leaving for other in self.simulation.live_nodes())
-        # Somebody has to be left, and a seed that newcomers can dial.
+        # Keep some nodes, and a seed for newcomers to dial.
         if node is None or staying <= max(1, self.schedule.nodes // 3) or (node.index == 0 and self._seeds):
             return False
         getattr(self.simulation, fault.kind)(node.index)
@@ -230,7 +230,7 @@ class Run:
         return bool(gone)
 
     def _finds_others(self, node: SimulatedNode) -> bool:
-        """Tell whether a node could find the others if it were started: cut off from all seeds it could not."""
+        """Tell whether a node could find others after a start: a node without any reachable seed could not."""
         simulation = self.simulation
         seeds = [simulation.nodes[index] for index in range(len(self._seeds)) if index != node.index]
         return not seeds or any(seed.is_alive and simulation.wires.is_connected(node, seed) for seed in seeds)
@@ -299,7 +299,7 @@ class Run:
         return True
 
     def _reach(self, fault: Fault) -> bool:
-        """Let an application use a member of a view, as requests do."""
+        """Make an application use a member of a view, as requests do."""
         node = self._pick(fault.numbers[0])
         known: Sequence[NodeInfo] = (
             []
@@ -317,7 +317,7 @@ class Run:
         return True
 
     def _finish(self) -> None:
-        """End all faults, and see that everything becomes right, and stays so."""
+        """End all faults, and check that all promises hold, and keep holding."""
         for _, undo in self._undo:
             undo()
         self._undo.clear()

@@ -1,9 +1,9 @@
-"""Simulated wires between simulated nodes: links that stall, reset and are cut, dials, and datagrams that get lost.
+"""Simulated wires between simulated nodes: links that stall, reset and are cut, dials, and lossy datagrams.
 
-A link is an ordered stream of messages each way. While it holds nothing is lost; what is under way when it is reset is. Across
-a partition, and while it stalls, nothing arrives, and neither end notices: idle links do not ping. All of it arrives later,
-for TCP sends it again. When one end has ended, the other one hears of it in order, after everything that was sent before; who
-sends to an end that is gone is told so.
+A link is an ordered stream of messages in each direction. A healthy link loses nothing; a reset loses the messages under way.
+Across a partition, and during a stall, nothing arrives, and neither end notices, because idle links do not ping. Held messages
+arrive later, as TCP would retransmit them. The end of one side reaches the other in order, behind earlier messages; a sender to
+an ended side is notified.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_overlay.overlay import Overlay
 
-#: More steps are a loop.
+#: More steps indicate an endless loop.
 STEPS_MAX: Final = 50_000_000
 
-#: Datagrams that wait for a process that stands still: a socket buffer of Linux holds about as many small ones.
+#: Datagrams that wait for a suspended process: a socket buffer of Linux holds about as many small ones.
 BACKLOG_DATAGRAMS_MAX: Final = 256
 
-#: How long after the end of a partition TCP sends what waited, at most.
+#: The longest delay of TCP's retransmission after the end of a partition.
 RESENT_S: Final = 1.0
 
-#: How much longer a link may be silent before its ends give it up: the keep-alive time-out of real ones, less up to an interval
-#: that has passed already (`iris_py/link/config.py`).
+#: The silence after which both ends give a link up: the keep-alive timeout of real links, less up to an elapsed interval
+#: (`iris_py/link/config.py`).
 SILENCE_S: Final = (1.5, 2.25)
 
 PORT: Final = 7000
@@ -40,33 +40,33 @@ PORT: Final = 7000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """Say how bad the network is all the time. Probabilities are below 1."""
+    """The permanent faults of the network. Probabilities are below 1."""
 
-    latency_s: tuple[float, float] = (0.0002, 0.002)  # The one-way time of a pair is drawn from this range, once.
-    dial_failed: float = 0.0  # How many dials fail, unrefused, though somebody listens.
-    dial_timeout_s: float = 3.0  # When a dial fails that nobody answers.
+    latency_s: tuple[float, float] = (0.0002, 0.002)  # The range of one-way latencies, drawn once per pair.
+    dial_failed: float = 0.0  # The share of dials that fail without a refusal, despite a listener.
+    dial_timeout_s: float = 3.0  # The timeout of an unanswered dial.
     datagram_lost: float = 0.0
     datagram_repeated: float = 0.0
-    datagram_delay_s_max: float = 0.0  # Extra delay of each datagram; more than the time between two reorders them.
+    datagram_delay_s_max: float = 0.0  # The extra delay of a datagram; more than the gap between two reorders them.
     break_delay_s: tuple[float, float] = (
         0.0,
         0.2,
-    )  # When the peers of a crashed process, and the ends of a reset link, notice.
+    )  # The delay until peers of a crashed process, and ends of a reset link, notice.
 
 
 class Reach(enum.Enum):
-    """Tell who can dial a node."""
+    """The reachability of a node."""
 
     OPEN = enum.auto()
-    """Everybody."""
+    """Any node can dial."""
     HIDDEN = enum.auto()
-    """Nobody: it has no address to tell."""
+    """No node can dial: the node has no address."""
     WALLED = enum.auto()
-    """Nobody: dials to its addresses, and datagrams that answer none of its own, disappear."""
+    """No node can dial: dials, and datagrams other than answers, disappear."""
 
 
 class End(enum.Enum):
-    """Tell the state of one end of a link."""
+    """The state of one end of a link."""
 
     OPENING = enum.auto()
     OPEN = enum.auto()
@@ -87,21 +87,21 @@ class SimulatedNode:
     is_stopped: bool = False
     is_leaving: bool = False
     is_driven: bool = False  # Whether its outputs are being applied.
-    backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = field(default_factory=list)  # What came while it stood still.
-    resumed_at: list[float] = field(default_factory=list)  # When it went on after it had stood still, lately.
+    backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = field(default_factory=list)  # Input during a standstill.
+    resumed_at: list[float] = field(default_factory=list)  # Recent ends of standstills.
     links: dict[NodeId, SimulatedLink] = field(default_factory=dict)
-    used: dict[NodeId, float] = field(default_factory=dict)  # Until when the application uses the link to a node.
-    connecting: dict[NodeId, float] = field(default_factory=dict)  # Since when the application waits for a link.
-    groups: dict[GroupId, bytes] = field(default_factory=dict)  # What the application joined, with the attributes.
-    joined: dict[GroupId, float] = field(default_factory=dict)  # The memberships that are complete, and since when.
-    left: dict[GroupId, float] = field(default_factory=dict)  # Those that were left, and when that was complete.
+    used: dict[NodeId, float] = field(default_factory=dict)  # The end of the application's use of a link.
+    connecting: dict[NodeId, float] = field(default_factory=dict)  # The start of the application's wait for a link.
+    groups: dict[GroupId, bytes] = field(default_factory=dict)  # The application's groups, with attributes.
+    joined: dict[GroupId, float] = field(default_factory=dict)  # The completed memberships, with their times.
+    left: dict[GroupId, float] = field(default_factory=dict)  # The left groups, with the times of completion.
     watched: dict[GroupId, float] = field(default_factory=dict)
     views: dict[GroupId, events.ViewChanged] = field(default_factory=dict)
-    commands: dict[GroupId, list[float]] = field(default_factory=dict)  # The times of those under way.
-    received: dict[tuple[GroupId, NodeId], int] = field(default_factory=dict)  # The last cast of each source.
-    log: list[tuple[float, events.Event]] = field(default_factory=list)  # All events but casts, with their time.
+    commands: dict[GroupId, list[float]] = field(default_factory=dict)  # The times of pending commands.
+    received: dict[tuple[GroupId, NodeId], int] = field(default_factory=dict)  # The last multicast of each source.
+    log: list[tuple[float, events.Event]] = field(default_factory=list)  # All events but multicasts, with their times.
     wake: float | None = None
-    source_hosts: dict[str, None] = field(default_factory=dict)  # To whom it sent datagrams: they may answer through a wall.
+    source_hosts: dict[str, None] = field(default_factory=dict)  # Targets of datagrams, which may answer through a wall.
     messages: int = 0
     datagrams: int = 0
 
@@ -112,16 +112,16 @@ class SimulatedNode:
 
     @property
     def is_running(self) -> bool:
-        """Return whether it lives and does not stand still."""
+        """Return whether the node is alive and not suspended."""
         return self.is_alive and not self.is_stopped
 
     def times_of(self, kind: type[events.Event]) -> list[float]:
-        """Return when events of a kind happened."""
+        """Return the times of events of a kind."""
         return [when for when, event in self.log if isinstance(event, kind)]
 
 
 class Item(enum.Enum):
-    """Tell what travels on a link."""
+    """The items that travel on a link."""
 
     OPEN = enum.auto()
     DATA = enum.auto()
@@ -130,7 +130,7 @@ class Item(enum.Enum):
 
 
 class SimulatedLink:
-    """A stream of messages each way between two nodes; of each pair the first belongs to the one that dialled."""
+    """A message stream in each direction between two nodes; in each pair, the first element is the initiator's."""
 
     __slots__ = ("ends", "is_given_up", "ready_at", "signs", "stalled_until", "states", "waiting", "was_reset")
 
@@ -141,16 +141,16 @@ class SimulatedLink:
         self.waiting: tuple[list[tuple[Item, Any]], list[tuple[Item, Any]]] = ([], [])
         self.stalled_until = 0.0
         self.was_reset = False
-        self.signs = 0  # how often a silence has ended
+        self.signs = 0  # the number of ended silences
         self.is_given_up = False
 
     def end_of(self, node: SimulatedNode) -> int:
-        """Return the number of the end that is at a node."""
+        """Return the number of a node's end."""
         return 0 if node is self.ends[0] else 1
 
 
 class Heap:
-    """Events to come, and a clock that jumps from one to the next."""
+    """Future events, and a clock that jumps from one to the next."""
 
     def __init__(self) -> None:
         self.now, self.steps = 0.0, 0
@@ -158,12 +158,12 @@ class Heap:
         self._sequence = 0
 
     def schedule(self, when: float, action: Callable[..., None], *arguments: Any) -> None:  # noqa: ANN401
-        """Let something happen."""
+        """Schedule a call."""
         self._sequence += 1
         heappush(self._heap, (when, self._sequence, action, arguments))
 
     def run_to(self, end: float) -> None:
-        """Let everything happen up to a time."""
+        """Run all events up to a time."""
         heap = self._heap
         while heap and heap[0][0] <= end:
             self.steps += 1
@@ -181,13 +181,13 @@ class _Dial:
 
 
 class Wires:
-    """Carry what overlays send.
+    """Carries the messages and datagrams of overlays.
 
     Args:
-        heap: Time.
-        rng: For everything that is left to chance.
-        faults: How bad the network is.
-        post: Lets a node that lives handle something, at once or when it stands still no more.
+        heap: The clock and the future events.
+        rng: The randomness of all choices.
+        faults: The permanent faults.
+        post: Makes a live node handle an input, at once or after its standstill.
         drive: Applies the outputs of a node.
     """
 
@@ -201,10 +201,10 @@ class Wires:
     ) -> None:
         self.faults = faults
         self.hosts: dict[int, SimulatedNode] = {}
-        self.down: dict[int, None] = {}  # Hosts without power: nobody refuses there.
+        self.down: dict[int, None] = {}  # Hosts without power, where no dial is refused.
         self.sides: dict[int, int] = {}
-        self.mute: dict[int, None] = {}  # Hosts from which nothing arrives anywhere.
-        self.deaf: dict[int, None] = {}  # Hosts at which nothing arrives.
+        self.mute: dict[int, None] = {}  # Hosts whose outgoing traffic is blocked.
+        self.deaf: dict[int, None] = {}  # Hosts whose incoming traffic is blocked.
         self._heap = heap
         self._rng = rng
         self._post = post
@@ -215,7 +215,7 @@ class Wires:
 
     @staticmethod
     def host_of(index: int) -> str:
-        """Return the address of the host of an index."""
+        """Return the host address for an index."""
         return f"10.0.{index // 250}.{index % 250 + 1}"
 
     def add(self, node: SimulatedNode) -> None:
@@ -227,27 +227,27 @@ class Wires:
     # Reach
 
     def is_connected(self, first: SimulatedNode, second: SimulatedNode) -> bool:
-        """Return whether no partition lies between two nodes."""
+        """Return whether two nodes are on the same side of a partition."""
         return self.sides.get(first.index, 0) == self.sides.get(second.index, 0)
 
     def reaches(self, sender: SimulatedNode, receiver: SimulatedNode) -> bool:
-        """Return whether what a node sends arrives at another one."""
+        """Return whether a node's traffic arrives at another."""
         return self.is_connected(sender, receiver) and sender.index not in self.mute and receiver.index not in self.deaf
 
     def is_held_up(self, link: SimulatedLink, to: int) -> bool:
-        """Return whether nothing passes a link towards one of its ends."""
+        """Return whether a link is blocked towards one of its ends."""
         return link.stalled_until > self._heap.now or not self.reaches(link.ends[1 - to], link.ends[to])
 
     def is_impaired(self, link: SimulatedLink) -> bool:
-        """Return whether nothing passes a link in one direction at least."""
+        """Return whether a link is blocked in at least one direction."""
         return self.is_held_up(link, 0) or self.is_held_up(link, 1)
 
     def links(self) -> list[SimulatedLink]:
-        """Return the links that some end believes in."""
+        """Return the links considered open by at least one end."""
         return list(dict.fromkeys(link for node in self.hosts.values() for link in node.links.values()))
 
     def latency(self, first: SimulatedNode, second: SimulatedNode) -> float:
-        """Return the one-way time between two nodes."""
+        """Return the one-way latency between two nodes."""
         pair = (min(first.index, second.index), max(first.index, second.index))
         latency = self._latencies.get(pair)
         if latency is None:
@@ -255,12 +255,12 @@ class Wires:
         return latency
 
     def partition(self, sides: Iterable[Iterable[int]]) -> None:
-        """Let no byte pass between these sets of indices; those in none of them are one more set."""
+        """Cut sets of indices off from each other; the remaining nodes form one more set."""
         self.sides = {index: number for number, side in enumerate(sides, 1) for index in side}
         self._notice_cuts(self.links())
 
     def cut(self, node: SimulatedNode, *, mute: bool = False, deaf: bool = False) -> None:
-        """Let nothing that a host sends arrive, nothing arrive at it, or both, as a firewall or a broken cable does."""
+        """Block all traffic from a host, to a host, or both, as a firewall or a broken cable does."""
         for hosts, is_cut in ((self.mute, mute), (self.deaf, deaf)):
             hosts.pop(node.index, None)
             if is_cut:
@@ -275,19 +275,19 @@ class Wires:
                 self._heap.schedule(self._heap.now + self._rng.uniform(0.0, RESENT_S), self._release, link)
 
     def stall(self, link: SimulatedLink, duration_s: float) -> None:
-        """Let nothing arrive over a link for a while, then all of it."""
+        """Hold all messages of a link for a while, then deliver them."""
         link.stalled_until = max(link.stalled_until, self._heap.now + duration_s)
         self._heap.schedule(link.stalled_until, self._release, link)
         self._watch_silence(link)
 
     def end_stalls(self) -> None:
-        """Let everything that waits on stalled links arrive."""
+        """Deliver everything held on stalled links."""
         for link in self.links():
             link.stalled_until = min(link.stalled_until, self._heap.now)
             self._release(link)
 
     def reset(self, link: SimulatedLink) -> None:
-        """Lose what is under way; both ends notice, each at its own time."""
+        """Lose the messages under way; both ends notice, each at its own time."""
         link.was_reset = True
         for end in (0, 1):
             link.waiting[end].clear()
@@ -295,32 +295,32 @@ class Wires:
             self._heap.schedule(self._heap.now + delay, self._reach_process, link, end, Item.BREAK, None)
 
     def stop(self, node: SimulatedNode) -> None:
-        """Let nothing leave a process that stands still."""
+        """Block the output of a suspended process."""
         for link in node.links.values():
             self._watch_silence(link)
 
     def resume(self, node: SimulatedNode) -> None:
-        """Let a process go on."""
+        """Resume a process."""
         for link in node.links.values():
             self._end_silence(link)
 
     # The ends of a node
 
     def send(self, node: SimulatedNode, peer: NodeId, data: bytes) -> None:
-        """Send a message over the link to a peer, if there is one."""
+        """Send a message over the link to a peer, if open."""
         link = node.links.get(peer)
         if link is not None:
             self._push(link, 1 - link.end_of(node), Item.DATA, data)
 
     def end_link(self, node: SimulatedNode, link: SimulatedLink, item: Item) -> None:
-        """End a link at a node: with CLOSE after everything that was sent, with BREAK at once."""
+        """End a link at a node: with CLOSE behind all sent messages, with BREAK at once."""
         end = link.end_of(node)
         if link.states[end] is not End.CLOSED:
             self._lose(link, end, is_closed=item is Item.CLOSE)
             self._push(link, 1 - end, item, None)
 
     def end_process(self, node: SimulatedNode, item: Item | None) -> None:
-        """End all links of a node that stops to exist; with None nobody is told."""
+        """End all links of an ended process; with None, without notifying peers."""
         for link in node.links.values():
             end = link.end_of(node)
             link.states[end] = End.CLOSED
@@ -405,7 +405,7 @@ class Wires:
     # Dials
 
     def dial(self, node: SimulatedNode, address: str) -> None:
-        """Make a connection."""
+        """Dial an address."""
         now = self._heap.now
         dial = _Dial(node, address)
         index = self._indices.get(address.rpartition(":")[0], -1)
@@ -448,10 +448,10 @@ class Wires:
         if old is not None:
             theirs, ours = old.states[old.end_of(node)], old.states[old.end_of(target)]
             if theirs is not End.CLOSED and ours is not End.CLOSED:
-                # One link between two nodes: there is one already, or it is about to open.
+                # Two nodes have at most one link: one is open already, or about to open.
                 self._heap.schedule(now + self.latency(node, target), self._post, node, self._finish_dial, dial, target)
                 return
-            if ours is not End.CLOSED:  # The dialler saw it end first.
+            if ours is not End.CLOSED:  # The initiator saw its end first.
                 self._lose(old, old.end_of(target), is_closed=False)
         link = self._pairs[pair] = SimulatedLink(node, target)
         self._push(link, 0, Item.OPEN, dial)
@@ -490,7 +490,7 @@ class Wires:
     # Datagrams
 
     def send_datagram(self, node: SimulatedNode, destination: tuple[str, int] | None, data: bytes) -> None:
-        """Send a datagram to a host, or to everybody who hears multicast."""
+        """Send a datagram to a host, or by multicast to all nodes with beacons."""
         source = (self.host_of(node.index), PORT)
         if destination is None:
             for other in list(self.hosts.values()):

@@ -1,7 +1,7 @@
 """Two link cores, or several node cores, wired together in memory: no socket, no event loop, and time is a number.
 
-In the manner of quinn's ``Pair``: :meth:`LinkPair.step` lets exactly one thing happen, :meth:`LinkPair.drive` goes on until
-nothing is under way, and both give up after a number of steps instead of running for ever.
+Modelled on quinn's ``Pair``: :meth:`LinkPair.step` runs exactly one event, :meth:`LinkPair.drive` continues until nothing is
+under way, and both give up after a number of steps instead of running for ever.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from iris_py.node.events import NodeEvent
     from iris_security import Keyring
 
-#: More steps than any sensible test takes: what does not come to rest by then never will.
+#: More steps than any sensible test takes: a pair that has not come to rest by then never will.
 STEPS_MAX = 100_000
 #: Bytes taken from a link at once, as the driver does.
 BUDGET_BYTES = 64 * 1024
 
 
 class End:
-    """One end of a connection: a link, what is on its way to it, and what it has said.
+    """One end of a connection: a link, its incoming bytes, and its events.
 
     Attributes:
         link: The protocol.
-        events: Everything that the link reported, if its owner takes events here.
-        packets: Everything that arrived: (type of the frame, what it is for, nonce if it has one, the rest).
-        written: Every chunk that the link wrote, for tests that look at the wire.
-        is_held: Whether what is on its way to it is kept back: a black hole.
-        is_ended: Whether its connection has ended, so that nothing more goes out.
+        events: All events of the link, if its owner takes events here.
+        packets: All received packets: (type of the frame, key, nonce if present, the rest).
+        written: Every chunk written by the link, for tests of the wire format.
+        is_held: Whether incoming bytes are held: a black hole.
+        is_ended: Whether the connection has ended, so that nothing more is sent.
     """
 
     def __init__(self, link: Link) -> None:
@@ -55,7 +55,7 @@ class End:
         self._buffer = bytearray()
 
     def receive(self, data: bytes | None, now: float) -> None:
-        """Give the link bytes, keeping what it does not use yet; None for the end of the stream."""
+        """Pass bytes to the link, keeping unused ones; None for the end of the stream."""
         if data is None:
             self.link.receive_eof(now)
             return
@@ -68,7 +68,7 @@ class End:
             is_left = self.link.has_unread
 
     def take(self) -> None:
-        """Take what the link has to say into ``events`` and ``packets``; copies the packets, as a node would open them."""
+        """Take the link's output into ``events`` and ``packets``; copy the packets, as a node would decrypt them."""
         self.packets += [
             (kind, key, data[start : start + NONCE_BYTES], data[start + NONCE_BYTES : stop])
             if kind in SEALED_KINDS
@@ -78,7 +78,7 @@ class End:
         self.events += self.link.events_received()
 
     def arrives_at(self) -> float | None:
-        """Return when the next bytes arrive; None if none are under way."""
+        """Return the arrival time of the next bytes; None if none are under way."""
         return self.inbox[0][0] if self.inbox and not self.is_held else None
 
 
@@ -87,16 +87,16 @@ class LinkPair:
 
     Args:
         keyring: The secrets of the initiator.
-        responder_keyring: The secrets of the responder, if they are others.
+        responder_keyring: The secrets of the responder, if different.
         config: Times and bounds of both.
-        latency_s: How long bytes travel.
-        chunk_bytes: Tells the size of the next chunk; None for whatever was written at once.
-        confirms: Whether both owners confirm whomever they identify; otherwise the test does.
-        hello: What the initiator says of itself.
+        latency_s: The latency of the wire.
+        chunk_bytes: Returns the size of the next chunk; None to keep the written sizes.
+        confirms: Whether both owners confirm every identified peer; otherwise the test does.
+        hello: The hello of the initiator.
 
     Attributes:
         now: The time.
-        identities: Those of the initiator and of the responder.
+        identities: The identities of the initiator and of the responder.
         initiator: The end that dialled.
         responder: The end that accepted.
     """
@@ -148,11 +148,11 @@ class LinkPair:
         )
 
     def other(self, end: End) -> End:
-        """Return the end across the wire."""
+        """Return the other end of the wire."""
         return self.responder if end is self.initiator else self.initiator
 
     def flush(self) -> None:
-        """Put on the wire whatever the links want to write, and end the connection of a link that has ended."""
+        """Put the links' output on the wire, and end the connection of an ended link."""
         for end in (self.initiator, self.responder):
             self._take(end)
             if end.link.is_quiet and end.link.queued_bytes:
@@ -168,7 +168,7 @@ class LinkPair:
                 self.other(end).inbox.append((self.now + self.latency_s, None))
 
     def send(self, end: End, data: bytes) -> None:
-        """Put bytes on the wire, as if the link of that end had written them."""
+        """Put bytes on the wire, as if written by the link of an end."""
         end.written.append(data)
         inbox = self.other(end).inbox
         at = 0
@@ -178,7 +178,7 @@ class LinkPair:
             at += cut
 
     def step(self, until: float | None = None) -> bool:
-        """Let the next thing happen: bytes arrive or, with ``until``, a timer is due by then. False if nothing is left."""
+        """Run the next event: an arrival or, with ``until``, a timer due by then. Return False if none is left."""
         self.flush()
         moments: list[tuple[float, int, End]] = []
         for order, end in enumerate((self.initiator, self.responder)):
@@ -200,10 +200,10 @@ class LinkPair:
         return True
 
     def drive(self, until: float | None = None) -> None:
-        """Step until nothing is on its way; with ``until``, also through every timer up to that time.
+        """Step until nothing is under way; with ``until``, also through every timer up to a time.
 
         Raises:
-            RuntimeError: It does not come to rest.
+            RuntimeError: The links do not come to rest.
         """
         for _ in range(STEPS_MAX):
             if not self.step(until):
@@ -213,7 +213,7 @@ class LinkPair:
         raise RuntimeError(f"two links did not come to rest in {STEPS_MAX} steps")
 
     def open(self) -> None:
-        """Drive both links to OPEN, and forget the events of that."""
+        """Drive both links to OPEN, and forget the events so far."""
         self.drive()
         for end in (self.initiator, self.responder):
             assert end.link.state is LinkState.OPEN, end.events
@@ -228,15 +228,15 @@ class LinkPair:
 
 
 class NodeCores:
-    """Several node cores, and the connections between them; dials are answered at once, datagrams are lost.
+    """Several node cores and their connections; dials complete at once, datagrams are lost.
 
     Attributes:
         now: The time.
         nodes: The nodes by address.
-        events: What each node reported, by address.
-        outcomes: The outcomes of the requests of each node, by address.
-        records: Records that each node has written, by address.
-        walls: Dials that come to nothing, without a word: (who dials, which address).
+        events: The events of each node, by address.
+        outcomes: The outcomes of each node's requests, by address.
+        records: The number of records written by each node, by address.
+        walls: Dials that fail silently: (dialling node, dialled address).
     """
 
     def __init__(self) -> None:
@@ -249,7 +249,7 @@ class NodeCores:
         self.connections: list[tuple[tuple[str, End], tuple[str, End]]] = []
 
     def add(self, node: NodeCore, seeds: tuple[str, ...] = ()) -> None:
-        """Add a node, start it and let everything come to rest."""
+        """Add a node, start the node and drive until rest."""
         address = node.info.addresses[0]
         self.nodes[address] = node
         self.events[address], self.outcomes[address], self.records[address] = [], [], 0
@@ -257,7 +257,7 @@ class NodeCores:
         self.drive()
 
     def connect(self, dialler: str, address: str) -> tuple[End, End] | None:
-        """Make a connection; returns its two ends, None if nobody answers."""
+        """Make a connection; return both ends, or None if the dial fails."""
         node, other = self.nodes[dialler], self.nodes.get(address)
         if (dialler, address) in self.walls:
             node.dial_failed(address, self.now)
@@ -271,7 +271,7 @@ class NodeCores:
         return ends
 
     def cut(self, one: str, other: str) -> None:
-        """Break every connection between two nodes; what is on its way is lost."""
+        """Break every connection between two nodes, with the loss of bytes under way."""
         for ends in self.connections:
             if {address for address, _end in ends} == {one, other}:
                 for _address, end in ends:
@@ -280,7 +280,7 @@ class NodeCores:
                     end.is_ended = True
 
     def step(self) -> bool:
-        """Flush every node, then deliver what is on its way; false if nothing moved."""
+        """Flush every node, then deliver all bytes under way; return False if nothing moved."""
         moved = False
         for address, node in self.nodes.items():
             moved |= self._flush(address, node)
@@ -295,10 +295,10 @@ class NodeCores:
         return moved
 
     def drive(self) -> None:
-        """Step until nothing moves; time stands still.
+        """Step until nothing moves, without advancing the time.
 
         Raises:
-            RuntimeError: It does not come to rest.
+            RuntimeError: The nodes do not come to rest.
         """
         for _ in range(STEPS_MAX):
             if not self.step():
@@ -339,7 +339,7 @@ class NodeCores:
             data = end.link.data_to_send(BUDGET_BYTES)
             if not data:
                 break
-            self.records[address] += len(data) // 2  # a length and a record each, but for the handshake
+            self.records[address] += len(data) // 2  # a length and a record each, except in the handshake
             end.written += data
             far.inbox.append((self.now, b"".join(data)))
         if end.link.has_events():

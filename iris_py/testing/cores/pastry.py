@@ -1,7 +1,7 @@
-"""A network of rings under a virtual clock: only `Pastry`, a heap of events, no sockets.
+"""A network of rings with a virtual clock: only `Pastry`, a heap of events, no sockets.
 
-Everything random comes from one seed. The simulation knows who is the true root of each key, and counts what was delivered
-elsewhere, twice, or never::
+One seed determines all random choices. The simulation knows the true root of each key, and counts deliveries elsewhere,
+repeated deliveries and losses::
 
     simulation = PastrySimulation(seed=7)
     simulation.grow(1000, over_s=50.0)
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from iris_overlay.ring.config import PastryConfig
     from iris_py.testing.cores.pastry_node import SimulatedPastry
 
-#: How fast a ring grows that is brought up quickly: by this part of itself per second, so it doubles in 14 s. Of 10,000 nodes,
-#: 500 join per second, each of which takes half a second. That is the whole trick: no node is given what it did not learn.
+#: The fastest growth of a ring, as a fraction of its size per second: a ring doubles in 14 s. At 10,000 nodes, 500 join per
+#: second, each within half a second. No node is given knowledge that it did not learn.
 GROWTH_PER_S: Final = 0.05
 
-#: Nodes per second while there are few.
+#: Nodes per second in a small ring.
 GROWTH_PER_S_MIN: Final = 20.0
 
 
 class PastrySimulation(PastryNetwork):
-    """Route messages while nodes come and go, and check every delivery."""
+    """Routes messages while nodes come and go, and checks every delivery."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class PastrySimulation(PastryNetwork):
         self.arrived: Counter[int] = Counter()
         self.hops: list[int] = []
         self.delays: list[float] = []
-        self.directs: list[float] = []  # How long it would have taken without a ring, for each of the delays.
-        self.wrong: list[tuple[float, int, int]] = []  # When, at which node, instead of which one.
+        self.directs: list[float] = []  # The delay without a ring, for each of the delays.
+        self.wrong: list[tuple[float, int, int]] = []  # Time, node that received, and node that should have.
         self.undeliverable = 0
 
     def lookup(self, source: SimulatedPastry, key: bytes | None = None) -> int:
@@ -72,12 +72,12 @@ class PastrySimulation(PastryNetwork):
         self.run_for(over_s + settle_s)
 
     def begin_lookups(self, count: int, over_s: float) -> None:
-        """Route messages from random nodes to random keys while time passes."""
+        """Schedule messages from random nodes to random keys."""
         if count:
             self.at(self.now + over_s / count, self._lookup_again, self.now, 1, count, over_s)
 
     def begin_growth(self, count: int) -> None:
-        """Start nodes while time passes until so many were started, each through a random active one; see GROWTH_PER_S."""
+        """Schedule the start of nodes up to a count, each through a random active one; see GROWTH_PER_S."""
         if not self.nodes:
             self.start_node()
         if len(self.nodes) < count:
@@ -85,13 +85,13 @@ class PastrySimulation(PastryNetwork):
             self.at(self.now + self.rng.expovariate(rate), self._grow, count)
 
     def churn(self, mean_session_s: float, for_s: float, lookups_per_s: float, crash_part: float = 0.8) -> None:
-        """Let nodes come and go as a Poisson process that keeps their number, while messages are routed."""
+        """Replace nodes as a Poisson process of constant population, while routing messages."""
         self.begin_churn(mean_session_s, for_s, crash_part)
         self.begin_lookups(int(lookups_per_s * for_s), for_s)
         self.run_for(for_s)
 
     def begin_churn(self, mean_session_s: float, for_s: float, crash_part: float = 0.8) -> None:
-        """Let nodes come and go while time passes. Half of those that crash do so without a sign."""
+        """Schedule the replacement of nodes. Half of the crashes are silent."""
         end = self.now + for_s
         for node in self.live():
             self.at(
@@ -108,7 +108,7 @@ class PastrySimulation(PastryNetwork):
         return self._at_position(best)
 
     def misplaced(self, side: int = 0) -> list[SimulatedPastry]:
-        """Return the nodes whose leaf set is not the true one, by comparing with a full sort."""
+        """Return the nodes with a wrong leaf set, by comparison with a full sort."""
         places, half = self._active[side], self.config.leaf_half
         wrong = [node for node in self.live() if node.side == side and not node.pastry.is_active]
         for index, place in enumerate(places):
@@ -119,11 +119,11 @@ class PastrySimulation(PastryNetwork):
         return wrong
 
     def lost(self) -> list[int]:
-        """Return the lookups that arrived nowhere although their source lived on."""
+        """Return the lost lookups whose source lived on."""
         return [number for number, (source, _) in self.issued.items() if not self.arrived[number] and self.nodes[source].is_up]
 
     def figures(self) -> dict[str, float]:
-        """Return what was measured."""
+        """Return the measurements."""
         live = self.live()
         sizes = [len(node.pastry.known()) for node in live]
         joins = [node.active_at - node.started_at for node in self.nodes.values() if node.active_at is not None]

@@ -1,8 +1,8 @@
 """The network below `iris_py.testing.cores.pastry`: a heap of events, links between `Pastry` cores, and faults.
 
-Links are ordered, and are dialled when the first message to a peer wants one; what is under way on a link that breaks is lost.
-They are not released when idle. A lost segment delays a link by a retransmission. Nodes have places in a plane, evenly
-spread or in zones, and latency is distance. How deaths are noticed is the business of `iris_py.testing.cores.pastry_watch`.
+Links are ordered, and are dialled for the first message to a peer; a break loses the messages under way. Idle links stay open.
+A lost segment delays a link by a retransmission. Nodes have places in a plane, evenly spread or in zones, and latency is
+distance. `iris_py.testing.cores.pastry_watch` simulates the detection of deaths.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
     from iris_py.testing.cores.pastry_watch import Watch
 
-DIAL_ROUND_TRIPS: Final = 1.5  # TCP and the handshake, until the first message can go.
+DIAL_ROUND_TRIPS: Final = 1.5  # TCP and the handshake, before the first message.
 DIAL_TIMEOUT_S: Final = 3.0
-RECONTACT_S: Final = 2.0  # How often a node that is not active is given another contact.
-RETRANSMIT_S: Final = 0.2  # The least time-out of Linux's TCP: what a lost segment costs on a short way.
-ZONE_RADIUS: Final = 0.02  # Of the width of the plane: 0.8 ms of 40 ms, a city.
+RECONTACT_S: Final = 2.0  # The period of new contacts for an inactive node.
+RETRANSMIT_S: Final = 0.2  # The smallest timeout of Linux's TCP: the cost of a lost segment on a short path.
+ZONE_RADIUS: Final = 0.02  # A fraction of the plane's width: 0.8 ms of 40 ms, a city.
 
 
 class PastryNetwork:
-    """Run nodes under a virtual clock, and let them fail."""
+    """Runs nodes with a virtual clock and faults."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class PastryNetwork:
         """Create an empty network.
 
         Args:
-            seed: Everything random follows from it.
+            seed: The seed of all random choices.
             config: The constants of all rings.
-            width_s: The latency from one side of the plane to the other.
-            silence_s: How long a silent node lives on with its neighbours, where that is modelled.
-            zones: In how many places the nodes are; 0 for evenly spread nodes that name no zone.
-            loss: The part of datagrams, and of the segments below links, that is lost.
-            has_detectors: Run real failure detectors in place of the model of one.
+            width_s: The latency across the plane.
+            silence_s: The time until neighbours detect a silent node, in the modelled watch.
+            zones: The number of zones; 0 for evenly spread nodes without a zone.
+            loss: The share of lost datagrams, and of lost segments below links.
+            has_detectors: Whether to run real failure detectors instead of a model.
         """
         self.rng = random.Random(seed)
         self.config = config or PastryConfig()
@@ -72,14 +72,14 @@ class PastryNetwork:
         self._centres = [(self.rng.random(), self.rng.random()) for _ in range(zones)]
         self._heap: list[tuple[float, int, Any, tuple[Any, ...]]] = []
         self._sequence = 0
-        # Positions of active nodes that live, by side of the partition.
+        # Positions of live active nodes, by side of the partition.
         self._active: dict[int, list[int]] = {0: [], 1: []}
         self._is_cut = False
         self._infos: dict[NodeId, NodeInfo] = {}
         self.watch: Watch = DetectorWatch(self) if has_detectors else ModelledWatch(self, silence_s)
 
     def start_node(self, contacts: list[SimulatedPastry] | None = None, *, is_dialable: bool = True) -> SimulatedPastry:
-        """Start a node that joins through some others, or begins a ring if there are none."""
+        """Start a node that joins through contacts, or begins a ring without contacts."""
         index = len(self.nodes)
         identifier = NodeId(self.rng.randbytes(ID_BYTES))
         where, zone = self._settle()
@@ -111,16 +111,16 @@ class PastryNetwork:
         self.run_for(settle_s)
 
     def crash(self, node: SimulatedPastry, *, is_silent: bool = False) -> None:
-        """End a node without a word."""
+        """End a node without a farewell."""
         node.is_up = False
-        # Where the detector is modelled, so is what a dial tells: that nobody is there.
+        # A modelled detector includes the knowledge gained from dials.
         node.is_silent = is_silent and isinstance(self.watch, DetectorWatch)
         node.stopped_at = self.now
         self._set_active(node, is_active=False)
         self.watch.node_stopped(node, is_silent=is_silent)
 
     def leave(self, node: SimulatedPastry) -> None:
-        """End a node in good order: a second later, its links are closed."""
+        """Make a node leave; its links close a second later."""
         node.has_left = True
         node.pastry.leave(self.now)
         self._set_active(node, is_active=False)
@@ -139,11 +139,11 @@ class PastryNetwork:
         self.watch.network_cut()
 
     def heal(self, rememberers: int | None = None) -> None:
-        """Make the network one again. Nodes (or only some) try their remembered peers every ten seconds or so."""
+        """End the partition. All or some nodes try their remembered peers about every ten seconds."""
         self._is_cut = False
         for node in self.live():
             for peer in [peer for peer in node.links if self.nodes[peer].side != node.side]:
-                # What was under way is lost, so the link must not live on, even if nobody has noticed yet.
+                # Messages under way are lost, so the link must not live on, even if neither end has noticed.
                 self._close(node, self.nodes[peer])
         for node in self.live():
             node.side = 0
@@ -152,17 +152,17 @@ class PastryNetwork:
             self.at(self.now + 10.0 * self.rng.random(), self._remember, node)
 
     def meet(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
-        """Let a node dial another one: to join through it, or, if it is active then, to merge with its ring."""
+        """Make a node dial another: to join through it, or, if active by then, to merge with its ring."""
         node.remembered[other.info.id] = other.info
         self.dial(node, other.info.id)
 
     def at(self, time: float, what: Callable[..., Any], *args: Any) -> None:  # noqa: ANN401 - of any function
-        """Call something at a time."""
+        """Schedule a call."""
         self._sequence += 1
         heappush(self._heap, (time, self._sequence, what, args))
 
     def run_until(self, time: float) -> None:
-        """Let time pass up to a moment."""
+        """Advance the time to a moment."""
         heap = self._heap
         while heap and heap[0][0] <= time:
             self.now, _, what, args = heappop(heap)
@@ -170,15 +170,15 @@ class PastryNetwork:
         self.now = time
 
     def run_for(self, duration_s: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self.run_until(self.now + duration_s)
 
     def live(self) -> list[SimulatedPastry]:
-        """Return the nodes that run."""
+        """Return the live nodes."""
         return [node for node in self.nodes.values() if node.is_up]
 
     def random_active(self) -> SimulatedPastry:
-        """Return some active node, on either side of a partition."""
+        """Return a random active node, on either side of a partition."""
         one, other = self._active[0], self._active[1]
         index = self.rng.randrange(len(one) + len(other))
         return self._at_position(one[index] if index < len(one) else other[index - len(one)])
@@ -188,7 +188,7 @@ class PastryNetwork:
         return bool(self._active[0] or self._active[1])
 
     def apply(self, node: SimulatedPastry) -> None:
-        """Carry out what a node put out."""
+        """Apply the outputs of a node."""
         pastry = node.pastry
         while True:
             messages, happened = pastry.messages_to_send(), pastry.events_received()
@@ -250,7 +250,7 @@ class PastryNetwork:
             self.apply(node)
 
     def dial(self, node: SimulatedPastry, to: NodeId) -> None:
-        """Let a node dial another one."""
+        """Make a node dial another one."""
         other = self.nodes[to]
         node.dialling.setdefault(to, [])
         self.dials += 1
@@ -288,7 +288,7 @@ class PastryNetwork:
             return
         if node.side == other.side:
             node.remembered.pop(other.info.id, None)
-        if other.info.id in node.links:  # The other one dialled meanwhile.
+        if other.info.id in node.links:  # The peer dialled meanwhile.
             for data in waiting:
                 self._transmit(node, other.info.id, data)
             return
@@ -342,7 +342,7 @@ class PastryNetwork:
         return self.nodes[NodeId((place % RING).to_bytes(ID_BYTES, "big"))]
 
     def _settle(self) -> tuple[tuple[float, float], str]:
-        """Return a place for a new node, and the zone it is in."""
+        """Return the place and the zone of a new node."""
         rng = self.rng
         if not self._centres:
             return (rng.random(), rng.random()), ""
@@ -351,6 +351,6 @@ class PastryNetwork:
         return (x + rng.gauss(0.0, ZONE_RADIUS), y + rng.gauss(0.0, ZONE_RADIUS)), f"zone-{zone}"
 
     def latency_s(self, a: SimulatedPastry, b: SimulatedPastry) -> float:
-        """Return how long a message takes from one node to another."""
+        """Return the latency between two nodes."""
         distance = ((a.where[0] - b.where[0]) ** 2 + (a.where[1] - b.where[1]) ** 2) ** 0.5
         return 0.0005 + self._width_s * float(distance)

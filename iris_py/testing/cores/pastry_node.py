@@ -1,4 +1,4 @@
-"""One node of a simulated ring, and what the simulation knows of it."""
+"""One node of a simulated ring, with the simulation's bookkeeping."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class SimulatedPastry:
         self.stopped_at = float("inf")
         self.side = 0
         self.is_dialable = True
-        self.is_silent = False  # It ended without a sign, and nobody refuses dials to it either.
+        self.is_silent = False  # The node ended without a sign, and dials to its host are not refused.
         self.has_left = False
         self.to_measure: list[NodeId] = []
-        # By peer: when the last message arrives, so that links keep their order.
+        # By peer: the arrival time of the last message, to keep the order of a link.
         self.links: dict[NodeId, float] = {}
         self.dialling: dict[NodeId, list[bytes]] = {}
         self.remembered: dict[NodeId, NodeInfo] = {}

@@ -1,10 +1,10 @@
-"""Watches of a simulated ring: its nodes notice that others are gone, and learn how far away they are.
+"""Watches of a simulated ring: the detection of deaths, and the measurement of distances.
 
-`ModelledWatch` is a model, cheap enough for 100,000 nodes: those with a link to a process that ends notice within 0.1 s, its
-neighbours on the ring notice a silent one after `silence_s`, and one contact per second is measured, as a detector would.
+`ModelledWatch` is a model, cheap enough for 100,000 nodes. Nodes with a link to an ended process detect the end within 0.1 s,
+ring neighbours detect a silent node after `silence_s`, and one contact per second is measured, as by a real detector.
 
-`DetectorWatch` runs the real thing, a `Detector` of the overlay per node over datagrams that may be lost. There a death is what
-the detector says, or a refused dial, as in `Liveness`; so the living may be taken for dead, which is counted.
+`DetectorWatch` runs a `Detector` of the overlay for every node, over lossy datagrams. A death is a verdict of the detector, or
+a refused dial, as in `Liveness`; wrong verdicts about live nodes are counted.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from iris_overlay.ring.events import LeavesDoubted
     from iris_py.testing.cores.pastry_node import SimulatedPastry
 
-#: Peers that a node keeps to look for after a partition; more only cost dials, one that answers is enough.
+#: Peers to look for after a partition; one that answers is enough, and more only cost dials.
 REMEMBERED_MAX: Final = 16
 
-#: What sealing adds to a datagram (`iris_security.datagram`).
+#: The overhead of sealing a datagram (`iris_security.datagram`).
 SEAL_BYTES: Final = 49
 
-#: A modelled watch measures one contact in this time, as `DetectorConfig.period_s` says.
+#: The period of a modelled watch's measurements, as `DetectorConfig.period_s`.
 PROBE_PERIOD_S: Final = 1.0
 
-#: As `OverlayConfig.contacts_refresh_s`: how often a detector is told of new entries of the table.
+#: The period of reporting new table entries to a detector, as `OverlayConfig.contacts_refresh_s`.
 REFRESH_S: Final = 5.0
 
-#: As `iris_py.link.link.KEEPALIVE_TIMEOUT_S`: a link breaks that says nothing for so long while something is outstanding.
+#: The silence that breaks a link while an answer is outstanding, as `iris_py.link.link.KEEPALIVE_TIMEOUT_S`.
 STUCK_S: Final = 2.25
 
-#: As `iris_overlay.peers.liveness.BURIED_S`: for how long a death is not acted on again.
+#: How long a death is not acted on again, as `iris_overlay.peers.liveness.BURIED_S`.
 BURIED_S: Final = 5.0
 
 
 class Network(Protocol):
-    """The network, as far as a watch needs it."""
+    """The network, as used by a watch."""
 
     now: float
     rng: random.Random
@@ -52,57 +52,57 @@ class Network(Protocol):
     loss: float
 
     def at(self, time: float, what: Callable[..., Any], *args: Any) -> None:  # noqa: ANN401 - of any function
-        """Call something at a time."""
+        """Schedule a call."""
 
     def apply(self, node: SimulatedPastry) -> None:
-        """Carry out what a node put out."""
+        """Apply the outputs of a node."""
 
     def dial(self, node: SimulatedPastry, to: NodeId) -> None:
-        """Let a node dial another one."""
+        """Make a node dial another one."""
 
     def live(self) -> list[SimulatedPastry]:
-        """Return the nodes that run."""
+        """Return the live nodes."""
 
     def near(self, node: SimulatedPastry) -> list[SimulatedPastry]:
         """Return the nodes whose leaf set may hold a node."""
 
     def latency_s(self, a: SimulatedPastry, b: SimulatedPastry) -> float:
-        """Return how long a message takes."""
+        """Return the latency between two nodes."""
 
 
 class Watch:
-    """A watch that is told of everything; by itself it notices nothing."""
+    """The base of all watches: receives all notifications, and detects nothing."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self.datagrams = 0
         self.datagram_bytes = 0
         self.false_deaths = 0
-        """Verdicts about nodes that ran and could be reached."""
+        """Deaths declared of running, reachable nodes."""
 
     def node_started(self, node: SimulatedPastry) -> None:
         """Handle a new node."""
 
     def node_stopped(self, node: SimulatedPastry, *, is_silent: bool) -> None:
-        """Handle that a process ended, without a sign if it is silent."""
+        """Handle the end of a process, silent or not."""
 
     def network_cut(self) -> None:
         """Handle a partition."""
 
     def leaves_changed(self, node: SimulatedPastry) -> None:
-        """Handle that a node has other neighbours, or became active."""
+        """Handle a change of a node's leaf set, or its activation."""
 
     def leaves_doubted(self, node: SimulatedPastry, event: LeavesDoubted) -> None:
-        """Handle that another node's leaves say that some of a node's are gone."""
+        """Handle doubts about a node's leaves, raised by another node's leaf set."""
 
     def message_received(self, node: SimulatedPastry, peer: NodeId) -> None:
         """Handle a sign of life."""
 
     def message_lost(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
-        """Handle that what a node gave to a link went nowhere."""
+        """Handle the loss of a message given to a link."""
 
     def dial_refused(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
-        """Handle that nobody listens where a node did."""
+        """Handle a refused dial to a known node."""
 
     def _remember(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
         if len(node.remembered) < REMEMBERED_MAX and other.is_up:
@@ -110,7 +110,7 @@ class Watch:
 
 
 class ModelledWatch(Watch):
-    """Notice deaths after a drawn time, and measure contacts in turn. Sends nothing: its datagrams are not counted."""
+    """Detects deaths after random delays, and measures contacts in turn. Sends and counts no datagrams."""
 
     def __init__(self, network: Network, silence_s: float) -> None:
         super().__init__(network)
@@ -118,12 +118,12 @@ class ModelledWatch(Watch):
         self._watch_until = float("-inf")
 
     def node_started(self, node: SimulatedPastry) -> None:
-        """Begin to measure its contacts."""
+        """Begin to measure a new node's contacts."""
         # Spread over the period without a draw: the golden ratio.
         self._network.at(self._network.now + PROBE_PERIOD_S * (node.index * 0.618034 % 1.0), self._measure, node)
 
     def node_stopped(self, node: SimulatedPastry, *, is_silent: bool) -> None:
-        """Let those with a link notice soon, or late, and the neighbours late."""
+        """Schedule the detection: soon by nodes with a link, unless silent; late by the ring neighbours."""
         network = self._network
         watchers = {peer: network.nodes[peer] for peer in node.links} | {near.info.id: near for near in network.near(node)}
         for watcher in watchers.values():
@@ -135,7 +135,7 @@ class ModelledWatch(Watch):
         self._keep_watch()
 
     def network_cut(self) -> None:
-        """Let all who have a link to the other side notice."""
+        """Schedule the detection by all nodes with a link to the other side."""
         network = self._network
         for node in network.live():
             for peer in list(node.links):
@@ -158,7 +158,7 @@ class ModelledWatch(Watch):
                 node.pastry.rtt_measured(other.info.id, 2 * network.latency_s(node, other), network.now)
 
     def _notice(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
-        """Let a node find out that another one is gone."""
+        """Make a node detect that another is gone."""
         if not node.is_up or (other.is_up and other.side == node.side):
             return
         node.links.pop(other.info.id, None)
@@ -167,7 +167,7 @@ class ModelledWatch(Watch):
         self._network.apply(node)
 
     def _keep_watch(self) -> None:
-        """Let leaves that were added in their last moment be found dead, too; for as long as there may be such."""
+        """Also detect dead leaves that were added in their last moment, for as long as this may happen."""
         now = self._network.now
         if self._watch_until < now:
             self._network.at(now + self._silence_s, self._watch)
@@ -201,7 +201,7 @@ class Probed:
 
 
 class DetectorWatch(Watch):
-    """Let real detectors find out."""
+    """Detects deaths with real detectors."""
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
@@ -209,7 +209,7 @@ class DetectorWatch(Watch):
         self._by_address: dict[Address, Probed] = {}
 
     def node_started(self, node: SimulatedPastry) -> None:
-        """Start its detector."""
+        """Start the detector of a new node."""
         network = self._network
         detector = Detector(node.info.id, None, random.Random(network.rng.getrandbits(64)))
         probed = Probed(node, detector, (f"10.{node.index >> 16}.{node.index >> 8 & 255}.{node.index & 255}", 9000))
@@ -217,7 +217,7 @@ class DetectorWatch(Watch):
         network.at(network.now + REFRESH_S, self._refresh_again, probed)
 
     def node_stopped(self, node: SimulatedPastry, *, is_silent: bool) -> None:
-        """Break its links, as an operating system does for a process that ends."""
+        """Break the links of an ended process, as an operating system does."""
         network = self._network
         if is_silent:
             return
@@ -227,7 +227,7 @@ class DetectorWatch(Watch):
                 network.at(network.now + network.latency_s(node, other), self._break, other, node)
 
     def leaves_changed(self, node: SimulatedPastry) -> None:
-        """Say whom to watch from now on: the right-hand neighbour, the leaf set, the table."""
+        """Update the detector's contacts: the right-hand neighbour, the leaf set, the table."""
         probed, by_id = self._by_id[node.info.id], self._by_id
         pastry = node.pastry
         right = pastry.right_neighbour()
@@ -236,7 +236,7 @@ class DetectorWatch(Watch):
         self._drive(probed)
 
     def leaves_doubted(self, node: SimulatedPastry, event: LeavesDoubted) -> None:
-        """Ask those leaves."""
+        """Make the detector check the doubted leaves."""
         probed = self._by_id[node.info.id]
         probed.detector.look_at(event.leaves, event.witness, self._network.now)
         self._drive(probed)
@@ -249,14 +249,14 @@ class DetectorWatch(Watch):
         self._drive(probed)
 
     def message_lost(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
-        """Let the link break when its keep-alive goes unanswered."""
+        """Break the link after the timeout of its keep-alive."""
         probed = self._by_id[node.info.id]
         if other.info.id not in probed.stuck:
             probed.stuck.add(other.info.id)
             self._network.at(self._network.now + STUCK_S, self._break_stuck, node, other)
 
     def dial_refused(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
-        """Take it as proof."""
+        """Treat a refused dial as proof of death."""
         probed = self._by_id[node.info.id]
         probed.detector.refused(other.info.id, self._network.now)
         self._bury(probed, other.info.id, is_silent=False)
@@ -273,7 +273,7 @@ class DetectorWatch(Watch):
             self._break(node, other)
 
     def _break(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
-        """Look at once whether a peer lives whose link broke: dial it again, and ask it by datagram."""
+        """Check a peer after a broken link, at once: dial again, and ping by datagram."""
         if not node.is_up or node.links.pop(other.info.id, None) is None:
             return
         network, probed, peer = self._network, self._by_id[node.info.id], other.info.id
@@ -329,7 +329,7 @@ class DetectorWatch(Watch):
             pastry.peer_doubtful(event.peer, False, now)
             if event.rtt_s is not None:
                 pastry.rtt_measured(event.peer, event.rtt_s, now)
-            return  # It makes a node send nothing.
+            return  # The event makes a node send nothing.
         elif isinstance(event, Pinged):
             pastry.meet(self._network.nodes[event.peer].info, now)
         elif pastry.find(event.peer) is not None:

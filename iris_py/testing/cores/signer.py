@@ -1,4 +1,4 @@
-"""Signatures for simulations: they cost nothing, and what is wrongly signed shows all the same."""
+"""Signatures for simulations: cheap, but wrong signatures are still detected."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SignedMessage = TypeVar("SignedMessage", Routed, Returned)
 class NamedSigner:
     """Signs with the id of a node and a checksum; implements :class:`iris_overlay.environment.Signer`.
 
-    Anybody could forge that. In a simulation nobody does, but a message that is signed by the wrong node, or not at all, is
-    refused as in earnest.
+    The signatures are forgeable, but simulated nodes do not forge. A message with a missing or another node's signature is
+    refused, as in a real network.
 
     Args:
-        local: The node that signs.
+        local: The signing node.
     """
 
     def __init__(self, local: NodeId) -> None:
@@ -33,7 +33,7 @@ class NamedSigner:
         return self._local + zlib.crc32(data).to_bytes(4, "big")
 
     def verify(self, node: NodeId, data: bytes, signature: bytes) -> bool:
-        """Return whether a signature is that of a node."""
+        """Return whether a signature is a node's."""
         return signature == node + zlib.crc32(data).to_bytes(4, "big")
 
     def permit(self, group: GroupId, data: bytes) -> bytes:
@@ -41,22 +41,22 @@ class NamedSigner:
         return group + zlib.crc32(data).to_bytes(4, "big")
 
     def is_permitted(self, group: GroupId, data: bytes, permit: bytes) -> bool:
-        """Return whether a permit is that of a group."""
+        """Return whether a permit is a group's."""
         return permit == group + zlib.crc32(data).to_bytes(4, "big")
 
 
 def signed(message: SignedMessage) -> SignedMessage:
-    """Return a message of the ring as its source would have signed it."""
+    """Return a message of the ring with its source's signature."""
     return msgspec.structs.replace(message, signature=NamedSigner(message.source.id).sign(signed_part(message)))
 
 
 class TrustingSigner(NamedSigner):
-    """Needs no permits, and makes none: for tests that make messages of groups by hand."""
+    """Makes and needs no permits: for tests that build group messages by hand."""
 
     def permit(self, group: GroupId, data: bytes) -> bytes:
-        """Return nothing."""
+        """Return an empty permit."""
         return b""
 
     def is_permitted(self, group: GroupId, data: bytes, permit: bytes) -> bool:
-        """Return that it is."""
+        """Return True: any permit is valid."""
         return True
