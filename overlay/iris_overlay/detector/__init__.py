@@ -1,1 +1,1 @@
-"""The failure detector: SWIM with Lifeguard's lessons, over datagrams."""
+"""The failure detector: SWIM with the extensions of Lifeguard, over datagrams."""

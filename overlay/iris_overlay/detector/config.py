@@ -1,6 +1,6 @@
-"""Every number that the timing and the size of a failure detector depend on, with the cost of too small and too large.
+"""All constants for the timing and size of a failure detector, with the cost of too small and too large values.
 
-How long a stopped peer lives on, at most, with the neighbour whose right-hand neighbour it is (`detection_s_max`)::
+The longest time from a peer's stop to its death at its left-hand neighbour (`detection_s_max`)::
 
     its last answer ... the next ping      period_s             1.0
     ping            ... requests           probe_timeout_s_max  0.5   (0.2 once round trips are known to be short)
@@ -8,14 +8,15 @@ How long a stopped peer lives on, at most, with the neighbour whose right-hand n
     suspicion       ... death              suspicion_s          0.9
                                                                 2.8 s of the 3.0 s promised
 
-The rest, 0.2 s, is for timers that are late. A suspicion of 1.0 s would leave only half of that. With a local health of h the
-last three take 1 + h times as long: only who has reason to doubt itself is slower.
+The remaining 0.2 s are for late timers; a suspicion of 1.0 s would leave only half of that. With a local health of h the last
+three times are multiplied by 1 + h: only a node with reason to doubt itself is slower.
 
-For the other contacts it is no promise: the turn comes once per pass, and another ping precedes the requests. But those near a
-stopped neighbour, which may have stopped with it, are asked when it leaves its first ping unanswered, and are dead
-probe_timeout_s_min later than it. Who heard nobody meanwhile suspects once more before it believes that all others are dead.
+For other contacts this is no promise: their turn comes once per pass, and a second ping precedes the requests. But contacts
+near a stopped neighbour may have stopped with it. The detector pings them when the neighbour misses its first ping, and they
+are dead probe_timeout_s_min after it. A node that heard from no peer meanwhile repeats the suspicion once before it declares
+all others dead.
 
-How long a check takes, at most (`check_s_max`): probe_timeout_s_min + indirect_timeout_s + suspicion_s_min = 1.05 s.
+The longest time of a check (`check_s_max`): probe_timeout_s_min + indirect_timeout_s + suspicion_s_min = 1.05 s.
 """
 
 from __future__ import annotations
@@ -23,92 +24,102 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-#: Contacts at once; those named last are left out and counted. Too small: large routing tables are not watched. Too large: each
-#: is asked once per as many periods, so the last one is dead for that long before anyone looks.
+#: Contacts at once; the last ones beyond the bound are left out and counted. Too small: large routing tables are not watched.
+#: Too large: each contact is probed once in that number of periods, so a death may stay unnoticed for that time.
 CONTACTS_MAX: Final = 1024
 
-#: Checks under way of peers that are no contacts; beyond that they are refused and counted. Too small: a broken switch takes
-#: more links at once. Too large: as many pings leave at once.
+#: Concurrent checks of peers that are no contacts; more are refused and counted. Too small: a broken switch breaks more links
+#: at once. Too large: that number of pings leaves at once.
 CHECKS_MAX: Final = 256
 
-#: Pings under way on behalf of others; beyond that requests are refused and counted. Too small: a failing node with many
-#: contacts finds no helpers. Too large: who has the network secret makes us send as many datagrams per second anywhere.
+#: Concurrent pings on behalf of other nodes; more requests are refused and counted. Too small: a failing node with many
+#: contacts finds no helpers. Too large: an insider can make this node send that number of datagrams a second to any address.
 RELAYS_MAX: Final = 64
 
-#: How long an answer for somebody else is waited for. Too small: slow networks have no helpers. Too large: RELAYS_MAX are
-#: sooner taken.
+#: The wait for an answer on behalf of another node. Too small: slow networks have no helpers. Too large: RELAYS_MAX is reached
+#: sooner.
 RELAY_S: Final = 1.0
 
-#: Helpers are drawn from the first so many living contacts. The leaf set is named first and has 16: its members know the
-#: suspect themselves, and look at it when they are told. Too small: the same few are always asked. Too large: strangers are.
+#: Helpers are drawn from the first live contacts, up to this number. The leaf set comes first and has 16 nodes: these know the
+#: suspect themselves, and probe it when told. Too small: always the same helpers. Too large: helpers that do not know the
+#: suspect.
 HELPERS_AMONG: Final = 16
 
-#: How often a suspect is asked, directly and through helpers, before it is dead. Too small: at 10 % loss the living die. Too
-#: large: the last rounds leave no time to answer.
+#: The rounds of pings to a suspect, directly and through helpers, before its death. Too small: at 10 % loss live nodes are
+#: declared dead. Too large: the last rounds leave no time to answer.
 SUSPICION_ROUNDS: Final = 3
 
-#: How many of the nearest contacts are asked when the right-hand neighbour, one of them, leaves its first ping unanswered. Too
-#: small: of several that stopped together the last ones are found late. Too large: datagrams for each first ping that is lost.
+#: The nearest contacts to ping when the right-hand neighbour misses its first ping. Too small: of several nodes that stopped
+#: together the last ones are found late. Too large: datagrams for each lost first ping.
 NEAREST_ASKED: Final = 5
 
-#: When more first pings than this are lost on the living, nothing is saved on helpers. At 1 % loss of datagrams it is 0.02, at
-#: 10 % 0.19. Too small: chance makes a good network look bad, which costs datagrams. Too large: a bad one looks good, and the
-#: living are taken for dead.
+#: If live nodes miss more first pings than this share, no helpers are saved. At 1 % loss of datagrams the share is 0.02, at 10
+#: % 0.19. Too small: chance makes a good network look bad, which costs datagrams. Too large: a bad network looks good, and live
+#: nodes are declared dead.
 LOSSY_PART: Final = 0.08
 
-#: The weight of one probe in that: about the last half minute counts. Too small: a network that turns bad is trusted for
+#: The weight of one probe in that share: about the last half minute counts. Too small: a deteriorating network is trusted for
 #: longer. Too large: two losses in a row look like a bad network.
 LOST_GAIN: Final = 1 / 32
 
 
 @dataclass(frozen=True, slots=True)
 class DetectorConfig:
-    """Configure a failure detector. The defaults suit one machine as well as sites 200 ms apart."""
+    """The configuration of a failure detector. The defaults suit one machine as well as sites 200 ms apart."""
 
     period_s: float = 1.0
-    """The right-hand neighbour and one other contact are probed this often. Too small: traffic, 4 datagrams per node and
-    period. Too large: the dead live longer."""
+    """The time between probes of the right-hand neighbour, and of one other contact. Too small: traffic, 4 datagrams per node
+    and period. Too large: deaths are noticed later.
+    """
 
     probe_timeout_s_min: float = 0.2
-    """The shortest time before others are asked. Too small: a garbage collection at the peer costs a dozen datagrams. Too
-    large: checks take longer."""
+    """The shortest wait before helpers are asked. Too small: a garbage collection at the peer costs a dozen datagrams. Too
+    large: checks take longer.
+    """
 
     probe_timeout_s_max: float = 0.5
-    """The longest time before others are asked. Too small: distant peers are always asked for through others. Too large: the
-    dead live longer."""
+    """The longest wait before helpers are asked. Too small: distant peers are always probed through helpers. Too large: deaths
+    are noticed later.
+    """
 
     indirect_timeout_s: float = 0.4
-    """How long others are waited for. Too small: four messages do not fit in. Too large: the dead live longer."""
+    """The wait for helpers. Too small: their four messages take longer. Too large: deaths are noticed later."""
 
     suspicion_s: float = 0.9
-    """How long a suspect has to refute, if nobody else suspects it. Too small: a short stall is death. Too large: the dead
-    live longer."""
+    """The time for a suspect to refute, without other suspectors. Too small: a short stall means death. Too large: deaths are
+    noticed later.
+    """
 
     suspicion_s_min: float = 0.45
-    """The same when enough others suspect it, or its link broke. Too small: fewer rounds fit in. Too large: confirmations
-    gain nothing."""
+    """The same time with enough other suspectors or a broken link. Too small: fewer rounds fit in. Too large: confirmations
+    gain nothing.
+    """
 
     helpers: int = 3
-    """How many others are asked. Too small: loss looks like death. Too large: traffic at each lost datagram."""
+    """The number of helpers asked. Too small: loss looks like death. Too large: traffic at each lost datagram."""
 
     confirmations: int = 3
-    """How many other suspectors shorten the suspicion to its minimum. Too small: few liars or one bad switch decide. Too
-    large: small networks never have so many."""
+    """The number of other suspectors that shortens the suspicion to its minimum. Too small: a few liars or one bad switch
+    decide. Too large: small networks never reach it.
+    """
 
     stall_s: float = 0.5
-    """A timer so late means that the local process stood still, and that answers may wait unread. Too small: each garbage
-    collection pauses detection. Too large: the answers that waited are judged as missing."""
+    """A timer later than this shows that the local process stood still and may have unread answers. Too small: each garbage
+    collection pauses detection. Too large: unread answers count as missing.
+    """
 
     late_s: float = 0.1
-    """A timer so late is a sign of poor local health, and what may have come meanwhile is read before a death. Too small:
-    busy nodes detect slowly. Too large: they accuse."""
+    """A timer later than this is a sign of poor local health, and waiting datagrams are read before a death. Too small: busy
+    nodes detect slowly. Too large: busy nodes accuse others wrongly.
+    """
 
     health_max: int = 8
-    """The worst local health (Lifeguard, section 4.1). Too small: a starved node accuses sooner. Too large: it takes long to
-    detect anything again after a hard time."""
+    """The worst local health (Lifeguard, section 4.1). Too small: a starved node accuses others sooner. Too large: detection
+    stays slow for long after an overload.
+    """
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Refuse inconsistent values."""
         times = (self.period_s, self.probe_timeout_s_min, self.indirect_timeout_s, self.suspicion_s_min, self.stall_s)
         if min(times) <= 0 or self.late_s < 0 or min(self.helpers, self.confirmations, self.health_max) < 0:
             raise ValueError(f"times must be positive and counts not negative: {self}")
@@ -117,51 +128,50 @@ class DetectorConfig:
 
     @property
     def detection_s_max(self) -> float:
-        """Return how long after its last answer a stopped right-hand neighbour is dead, by healthy timers."""
+        """The longest time from a right-hand neighbour's last answer to its death, with healthy timers."""
         return self.period_s + self.probe_timeout_s_max + self.indirect_timeout_s + self.suspicion_s
 
     @property
     def silence_s_max(self) -> float:
-        """Return how long nobody is heard, at most, while this host is well: by then the right-hand neighbour has not answered,
-        others were asked, and one of those answers.
+        """The longest silence of all peers while this host is well.
 
-        Too small: chance and loss look like a cut, and deaths are found late. Too large: a host that is cut off for two seconds
-        takes the others for dead.
+        By its end the right-hand neighbour has missed its ping, and a helper has answered. Too small: chance and loss look like
+        a cut, and deaths are found late. Too large: a host cut off for two seconds declares the others dead.
         """
         return self.period_s + self.probe_timeout_s_max
 
     @property
     def check_s_max(self) -> float:
-        """Return how long after `Detector.check` a silent peer is dead, by healthy timers."""
+        """The longest time from `Detector.check` to the death of a silent peer, with healthy timers."""
         return self.probe_timeout_s_min + self.indirect_timeout_s + self.suspicion_s_min
 
 
 @dataclass(slots=True)
 class DetectorCounters:
-    """Count what happened in a detector. Nothing is dropped that is not counted here."""
+    """The counters of a failure detector; every dropped datagram is counted here."""
 
     probes: int = 0
-    """Probes begun, checks among them."""
+    """Probes begun, including checks."""
     suspicions: int = 0
     """Suspicions of peers begun."""
     refutations: int = 0
-    """Suspicions of peers that proved wrong."""
+    """Suspicions of peers that were refuted."""
     deaths: int = 0
-    """Living contacts that became dead."""
+    """Live contacts declared dead."""
     accusations: int = 0
-    """Times that the local node was told it is suspected, and had not refuted yet."""
+    """Pings that told the local node of a suspicion it had not refuted yet."""
     accusations_impossible: int = 0
-    """Accusations in an incarnation that the local node never had. They change nothing."""
+    """Accusations with an incarnation that the local node never had; they are ignored."""
     stalls: int = 0
-    """Times that the owner came later than `DetectorConfig.stall_s`."""
+    """Calls of the owner later than `DetectorConfig.stall_s`."""
     datagrams_invalid: int = 0
-    """Authentic datagrams that are no message of a detector."""
+    """Authentic datagrams that are no valid detector message."""
     pings_misdirected: int = 0
-    """Pings for somebody else, who had this address before."""
+    """Pings for the previous user of this address."""
     acks_unmatched: int = 0
-    """Acks that came too late or twice: no probe waited for them."""
+    """Late or repeated acks that match no probe."""
     relays_refused: int = 0
-    """Requests of others that were not served: too many, or no address to send to."""
+    """Refused requests to ping for other nodes: too many, or no usable address."""
     checks_refused: int = 0
     """Checks beyond CHECKS_MAX."""
     contacts_ignored: int = 0

@@ -1,29 +1,28 @@
-"""The failure detector of one node: SWIM with Lifeguard's lessons, over datagrams.
+"""The failure detector of one node: SWIM with the extensions of Lifeguard, over datagrams.
 
-Theory of operation. Once per period the detector probes its right-hand neighbour, so that everybody is probed by somebody
-each period, and one other contact, round robin in random order (SWIM section 4.3). A **probe** is a ping; when it is not
-answered in time, another one and requests to three others to ping on our behalf; when nothing comes back either, the peer
-is **suspected**: it is told so in further pings (the buddy system of Lifeguard section 4.3), and if it does not refute, it
-is **dead**. Any answer to any of these ends the probe, and so does anything that arrives over a link.
-config.py adds up the times.
+**Probes.** Once per period the detector probes its right-hand neighbour, so that every node is probed each period, and one
+other contact, round robin in random order (SWIM section 4.3). A probe begins with a ping. Without an answer in time, the
+detector sends another ping, and asks three helpers to ping the peer. Without an answer again, the peer is **suspected**, and
+further pings tell it so (the buddy system of Lifeguard section 4.3). If it does not refute the suspicion, it is **dead**. Any
+answer, and any message over a link, ends the probe. config.py adds up the times.
 
-**What others say** kills nobody. SWIM gossips verdicts; this detector passes on only doubts: a request that says "I suspect
-it" makes a helper that has the same contact look for itself, and shortens the suspicion of a helper that suspects it too
-(Lifeguard section 4.2). Helpers are the leaf set first, so the news of a silent node spreads among those that share it
-within a round or two, nothing is gossiped that had to be remembered and bounded, and nobody is given up on hearsay. An
-accusation in an incarnation that was refuted since does not count.
+**Hearsay** cannot kill a peer. SWIM gossips verdicts; this detector passes on only suspicions. A helper that has the suspect
+among its contacts probes it too, and a helper that already suspects it shortens its own suspicion (Lifeguard section 4.2).
+Helpers come from the leaf set first, so the nodes that share a silent node learn of it within a round or two. No gossip has to
+be stored or bounded. An accusation with an already refuted incarnation does not count.
 
-**Doubt about oneself** is the local health: 0 is well, and all time-outs take 1 + health times as long (Lifeguard section
-4.1). It rises when a timer is late, when the local node has to refute, when a suspicion of its own is refuted, and when a
-probe failed and nothing at all arrived from anybody meanwhile. It falls with each timely answer. Lifeguard tells "it is silent"
-from "I am deaf" by negative answers of helpers; the silence of everybody tells that without a message, and a peer that
-stopped does not worsen it. The health that counts is that of the beginning of a probe: no failure slows itself down.
+**Local health** measures doubt about the local node: 0 is well, and all time-outs are multiplied by 1 + health (Lifeguard
+section 4.1). It rises with a late timer, a refutation by the local node, a refuted suspicion of its own, and a failed probe
+during which nothing arrived from any peer. It falls with each timely answer. Lifeguard uses negative answers of helpers to
+distinguish a silent peer from a deaf local node; here the silence of all peers shows it without a message. A probe keeps the
+health of its beginning, so no failure slows its own detection.
 
-**After a stall** of the local process the answers may wait unread, and all timers are due. Then nobody is accused for one
-period, and suspicions begin anew after it.
+**After a stall** of the local process answers may be unread, and all timers are due. Then the detector accuses no peer for one
+period, and restarts its suspicions.
 
-**Who cannot be dialled** has no address, and cannot be pinged until it pings us: the answer goes to where its datagram came
-from, and so do our pings from then on, through the mapping of its NAT, which they keep open. Until then only links tell.
+**A peer without an address**, which cannot be dialled, cannot be pinged until its own ping arrives. Answers and pings then go
+to the source address of that datagram, through the mapping of the peer's NAT, and keep the mapping open. Until then only its
+link shows that it lives.
 """
 
 from __future__ import annotations
@@ -56,22 +55,22 @@ _DEFAULT: Final = DetectorConfig()
 
 
 class Detector:
-    """Probe contacts and report who is suspected, alive and dead.
+    """Probe contacts and report suspected, live and dead ones.
 
-    After any call, send what :meth:`datagrams_to_send` returns, sealed, handle :meth:`events_received`, and arrange that
-    :meth:`handle_timeout` is called at :meth:`deadline`. All of these are cheap when there is nothing to do: an idle
-    detector wakes once per period, and keeps of its contacts hardly more than it was given.
+    After any call, encrypt and send the result of :meth:`datagrams_to_send`, handle :meth:`events_received`, and schedule
+    :meth:`handle_timeout` at :meth:`deadline`. All these calls are cheap without work. An idle detector wakes once per period,
+    and keeps little more than the given contacts.
     """
 
     __slots__ = ("_config", "_incarnation", "_local", "_order", "_probing", "_relays", "_rng", "_tick_at", "counters")
 
     def __init__(self, local: NodeId, config: DetectorConfig | None, rng: Rng) -> None:
-        """Watch nobody yet.
+        """Create a detector without contacts.
 
         Args:
             local: The local node.
             config: The timing; None for the defaults.
-            rng: For phases, orders and choices of helpers.
+            rng: The source of random phases, orders and helpers.
         """
         self.counters = DetectorCounters()
         self._local = local
@@ -79,26 +78,26 @@ class Detector:
         self._rng = rng
         self._order = ProbeOrder(rng)
         self._probing = Probing(local, self._config, rng, self._order, self.counters)
-        # By the sequence of our ping: who wants the answer, under which sequence, from whom, and until when. Oldest first.
+        # By the sequence of the own ping: the requester's address, its sequence, the target and the deadline; oldest first.
         self._relays: dict[int, tuple[Address, int, NodeId, float]] = {}
         self._incarnation = 0
-        # When the next period begins. None while there is no contact.
+        # The start of the next period; None without contacts.
         self._tick_at: float | None = None
 
     @property
     def local_health(self) -> int:
-        """Return how much the local node doubts itself, from 0, well, to `DetectorConfig.health_max`."""
+        """The local health: 0 is well, `DetectorConfig.health_max` the worst."""
         return self._probing.health
 
     def set_contacts(self, neighbour: Contact | None, others: Sequence[Contact], now: float) -> None:
-        """Say whom to watch from now on.
+        """Replace the contacts.
 
-        What is known of those that stay is kept; those that are missing are forgotten, unless a check of them is under way and
-        no more than CHECKS_MAX are.
+        The state of remaining contacts is kept. Missing contacts are forgotten, except for at most CHECKS_MAX peers with a
+        running check.
 
         Args:
             neighbour: The right-hand neighbour, probed every period.
-            others: All other contacts, the leaf set first. It may name the neighbour again.
+            others: All other contacts, the leaf set first. The neighbour may be among them.
             now: The time.
         """
         self._notice_stall(now)
@@ -120,16 +119,16 @@ class Detector:
         if not contacts:
             self._tick_at = None
         elif self._tick_at is None:
-            # Nodes that started together must not all ping at the same moment for ever.
+            # Nodes started together must not ping at the same moment for ever.
             self._tick_at = now + self._config.period_s * self._rng.random()
 
     def receive_datagram(self, sender: NodeId, data: bytes, source: Address, now: float) -> None:
-        """Handle a datagram of a detector (`is_detector_message`), each once.
+        """Handle a datagram for the detector (`is_detector_message`); pass each datagram once.
 
         Args:
-            sender: The node that surely sent it. An `Ack` may be handed on by another node than the one that answers.
-            data: What it sent.
-            source: Where it came from, for all that is known.
+            sender: The authenticated sender. The sender of an `Ack` may be a helper.
+            data: The payload.
+            source: The apparent source address.
             now: The time.
         """
         self._notice_stall(now)
@@ -151,27 +150,27 @@ class Detector:
             self._receive_request(message, source, now)
 
     def heard_from(self, peer: NodeId, now: float) -> None:
-        """Say that something arrived over a link. Costs a lookup, unless the peer is in doubt: call it for every batch."""
+        """Note a message over a link. Call it for every batch: it costs a look-up, unless the peer is in doubt."""
         probing = self._probing
         probing.note_heard(now)
         watch = probing.watches.get(peer)
         if watch is None or (watch.stage is Stage.IDLE and not watch.is_dead):
             return
         if watch.stage is Stage.DIRECT and not watch.is_checked and not watch.is_dead:
-            # It lives, and its answer will tell the round trip: of busy peers the routing table wants that most of all.
+            # The peer lives, but wait for its answer to measure the round trip: the routing table needs it most for busy peers.
             watch.is_heard = True
         else:
             if watch.stage is Stage.SUSPECTED or watch.is_dead:
-                # If it is behind a NAT, it is mapped elsewhere by now. Its next ping tells where.
+                # Behind a NAT, the peer may have a new mapping by now. Its next ping shows it.
                 watch.source = None
             probing.receive_other_sign(watch)
 
     def check(self, peer: Contact, now: float) -> None:
-        """Probe a peer at once, contact or not: its link just broke, or something else makes it doubtful.
+        """Probe a peer at once, contact or not, because its link broke or for another doubt.
 
-        It ends with exactly one `Alive` or `Dead`, after `DetectorConfig.check_s_max` at most, unless the local node is
-        unwell. Only an answer or `heard_from` makes it alive; its own pings do not, since the way to it is what is in doubt.
-        A check of a peer that is being checked changes nothing.
+        The check ends with exactly one `Alive` or `Dead`, within `DetectorConfig.check_s_max` unless the local node is unwell.
+        Only an answer or `heard_from` makes the peer alive; its own pings do not, because the path to it is in doubt. A second
+        check of the same peer changes nothing.
         """
         self._notice_stall(now)
         if peer.id == self._local:
@@ -184,9 +183,9 @@ class Detector:
         self._probing.check(self._watch(contacts.get(peer.id, peer)), now)
 
     def returned(self, peer: NodeId, now: float) -> None:
-        """Say that something came from a contact through others: if it was dead, look whether it lives, or that was late.
+        """Handle an indirect message from a contact: check a dead contact, because the message may be old.
 
-        One that there is no way to ask is taken for alive.
+        A contact without an address counts as alive.
         """
         watch = self._probing.watches.get(peer)
         if watch is None or not watch.is_dead:
@@ -198,11 +197,11 @@ class Detector:
             self.check(watch.contact, now)
 
     def look_at(self, peers: Iterable[NodeId], witness: NodeId, now: float) -> None:
-        """Probe contacts at once, for what happened to another one may have happened to them: a switch broke, a network is cut.
+        """Probe contacts at once that may share the fate of another node, such as a broken switch or a cut network.
 
         Args:
-            peers: Contacts; others are left out.
-            witness: The other one. Its death counts as another suspector of each (Lifeguard section 4.2).
+            peers: The contacts; other nodes are ignored.
+            witness: The other node. Its death counts as another suspector of each (Lifeguard section 4.2).
             now: The time.
         """
         self._notice_stall(now)
@@ -215,7 +214,7 @@ class Detector:
             self._probing.maybe_forget(watch)
 
     def refused(self, peer: NodeId, now: float) -> None:
-        """Say that a dial to a peer was refused: nobody listens there any more, so it is dead at once."""
+        """Handle a refused dial: the port has no listener any more, so the peer is dead at once."""
         self._notice_stall(now)
         watch = self._probing.watches.get(peer)
         if watch is None and peer in self._order.contacts:
@@ -224,7 +223,7 @@ class Detector:
             self._probing.bury(watch)
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due; harmless if early. How late it comes is how the local process is judged: see the module."""
+        """Handle the passing of the deadline; harmless if early. Its lateness affects the local health: see the module."""
         due = self.deadline()
         if due is None or due > now:
             return
@@ -237,25 +236,25 @@ class Detector:
 
     @property
     def round_trips(self) -> tuple[list[int], float]:
-        """Return the round trips of probes: how many have so many microseconds in binary digits, and how long all took."""
+        """The round trips of probes: a histogram by the binary digits of their microseconds, and the sum in seconds."""
         return self._probing.round_trips, self._probing.round_trips_s
 
     def deadline(self) -> float | None:
-        """Return when `handle_timeout` is due, None if never."""
+        """Return the next time for `handle_timeout`, or None."""
         first = self._probing.timers.deadline()
         if first is None or (self._tick_at is not None and self._tick_at < first):
             return self._tick_at
         return first
 
     def datagrams_to_send(self) -> list[tuple[Address, bytes]]:
-        """Take the datagrams to seal and send."""
+        """Take the datagrams to encrypt and send."""
         datagrams = self._probing.datagrams
         if datagrams:
             self._probing.datagrams = []
         return datagrams
 
     def events_received(self) -> list[DetectorEvent]:
-        """Take what happened."""
+        """Take the events."""
         events = self._probing.events
         if events:
             self._probing.events = []
@@ -275,7 +274,7 @@ class Detector:
             probing.begin(self._watch(contact), now)
 
     def _is_free(self, contact: Contact) -> bool:
-        """Return whether a probe can begin."""
+        """Return whether a probe of the contact can begin."""
         watch = self._probing.watches.get(contact.id)
         return (watch is None or watch.stage is Stage.IDLE) and self._probing.address_of(contact) is not None
 
@@ -292,10 +291,10 @@ class Detector:
             self.counters.pings_misdirected += 1
             return
         if ping.accused is not None and ping.accused > self._incarnation:
-            # Only this node raises its incarnation, so nobody can have heard of that one: whoever says so lies.
+            # Only this node raises its incarnation, so no node can have seen a higher one: the sender lies.
             self.counters.accusations_impossible += 1
         elif ping.accused is not None and ping.accused == self._incarnation:
-            # Who accuses us waited for our answer in vain: we are slow, or badly connected (Lifeguard section 4.1).
+            # The accuser waited for an answer in vain: this node is slow or badly connected (Lifeguard section 4.1).
             self.counters.accusations += 1
             self._incarnation = min(ping.accused + 1, INCARNATION_MAX)
             probing.change_health(1)
@@ -311,8 +310,8 @@ class Detector:
         if watch is None:
             return
         if watch.is_dead:
-            # It lives. Whether it can hear us is another question, so it has to answer: else a node with a broken receiver
-            # would be revived by each of its pings.
+            # The peer lives. Whether it can hear this node is open, so it has to answer: otherwise each ping would revive a
+            # node with a broken receiver.
             if watch.stage is Stage.IDLE:
                 probing.begin(watch, now)
         elif watch.stage is Stage.DIRECT:
@@ -350,7 +349,7 @@ class Detector:
             return
         sequence = probing.next_sequence()
         self._relays[sequence] = (source, request.sequence, target, now + RELAY_S)
-        # With the accusation: perhaps the accuser's own pings do not arrive, and the accused has to know.
+        # Pass on the accusation: the accuser's own pings may be lost, and the accused has to know.
         probing.send(Ping(sequence, self._local, target, request.accused), address)
 
     def _drop_old_relays(self, now: float) -> None:
@@ -361,7 +360,7 @@ class Detector:
             del self._relays[sequence]
 
     def _notice_stall(self, now: float) -> bool:
-        """Return whether the owner comes so late that nothing is known."""
+        """Handle a late call of the owner; return whether it came too late for any conclusion from the timers."""
         due = self.deadline()
         if due is None or now - due <= self._config.stall_s:
             return False

@@ -1,4 +1,4 @@
-"""Contacts that a detector watches, and the events that it reports (`Detector.events_received`)."""
+"""The contacts watched by a detector, and the events it reports (`Detector.events_received`)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Address: TypeAlias = tuple[str, int]
 
 
 class Contact(msgspec.Struct, frozen=True, gc=False):
-    """Name a node to watch. Detectors keep what they are given: in a simulation of many nodes, share it among them."""
+    """A node to watch. Detectors keep the given objects: a simulation of many nodes should share them."""
 
     id: NodeId
     """The node id."""
     address: Address | None
-    """Where datagrams reach it: a numeric host, so that helpers can be told, and a port. None when it cannot be dialled."""
+    """The address for datagrams: a port and a numeric host, which helpers can use. None if the node cannot be dialled."""
 
 
 class Suspected(msgspec.Struct, frozen=True, gc=False):
-    """Report that a peer, and three others on its behalf, did not answer. An `Alive` or a `Dead` follows.
+    """Report that a peer did not answer, neither directly nor through three helpers. `Alive` or `Dead` follows.
 
-    Route around it meanwhile. If there is a link to it, ask something over it and call `Detector.heard_from` when anything
-    comes back: where a firewall lets streams pass and drops datagrams, this alone keeps it alive.
+    Route around the peer meanwhile. If it has a link, send a question over the link and call `Detector.heard_from` for any
+    answer: a firewall may pass streams but drop datagrams.
     """
 
     peer: NodeId
@@ -32,28 +32,28 @@ class Suspected(msgspec.Struct, frozen=True, gc=False):
 
 
 class Alive(msgspec.Struct, frozen=True, gc=False):
-    """Report that a peer answered a probe, that it is no longer suspected or dead, or how a check ended."""
+    """Report that a peer answered a probe, is no longer suspected or dead, or passed a check."""
 
     peer: NodeId
     """The peer."""
     rtt_s: float | None
-    """The round trip of this probe, one sample, not smoothed; None when it was not measured."""
+    """The round trip of this probe, a single sample; None if not measured."""
 
 
 class Dead(msgspec.Struct, frozen=True, gc=False):
-    """Report that a peer is dead, or how a check ended. While it is a contact, it is still asked; `Alive` if it answers."""
+    """Report that a peer is dead, or failed a check. A dead contact is still probed; `Alive` follows if it answers."""
 
     peer: NodeId
     """The peer."""
 
 
 class Pinged(msgspec.Struct, frozen=True, gc=False):
-    """Report that a node which is no contact here watches this one: it may know something that is not known here."""
+    """Report a ping from a node that is no contact here but watches this node, perhaps with better knowledge of the ring."""
 
     peer: NodeId
     """The node."""
     source: Address
-    """Where its datagram came from."""
+    """The source address of its datagram."""
 
 
 DetectorEvent: TypeAlias = Suspected | Alive | Dead | Pinged

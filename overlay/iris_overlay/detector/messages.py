@@ -1,21 +1,18 @@
-"""The three datagrams of failure detectors, written as msgpack arrays whose first element names the message.
-
-::
+"""The three datagrams of failure detectors, encoded as msgpack arrays with the message's tag first::
 
     Ping         [65, sequence, sender, target, accused or nil]              at most 48 bytes
     Ack          [66, sequence, responder, incarnation]                      at most 30 bytes
     PingRequest  [67, sequence, sender, target, host, port, accused or nil]  at most 69 bytes
 
-`Beacon` (messages.py) is tag 64, and all datagrams have fewer than 16 elements, so their second byte is the tag and
-tells who should read them (`is_detector_message`). Sealing, 49 bytes each, is the owner's business, and so is that a datagram
-is read once.
+`Beacon` (messages.py) has tag 64. All datagrams have fewer than 16 elements, so the second byte is the tag and selects the
+receiver (`is_detector_message`). The owner encrypts datagrams and rejects repeated ones.
 
-An **Ack** goes to where the Ping came from, whatever address that was, and repeats its sequence. A helper that was sent a
-**PingRequest** pings the target under a sequence of its own, and sends the answer on under the sequence of the request: so
-`responder` is who lives, not who sent the datagram.
+An **Ack** goes to the source address of the Ping and repeats its sequence. A helper that received a **PingRequest** pings the
+target with its own sequence, and passes on the answer with the sequence of the request. So `responder` names the live node, not
+the sender of the datagram.
 
-**accused** is the incarnation in which the target is suspected. The target answers with a higher one; nobody else ever raises
-it (SWIM section 4.2).
+**accused** is the incarnation in which the target is suspected. The target answers with a higher incarnation, which only the
+target itself raises (SWIM section 4.2).
 """
 
 from __future__ import annotations
@@ -29,13 +26,13 @@ from msgspec import Meta
 from iris_overlay.errors import MessageError
 from iris_overlay.ids import ID_BYTES, NodeId
 
-#: The largest of these datagrams. One of them makes us send one or two, hardly larger: nobody gains by making us talk.
+#: The largest of these datagrams. Each causes one or two datagrams hardly larger, so an attacker gains no amplification.
 DETECTOR_BYTES_MAX: Final = 69
 
-#: Sequences wrap around. A probe lasts for seconds, and a node counts three a second: none is used twice within 45 years.
+#: Sequences wrap around. A probe takes seconds and a node uses three sequences a second, so none repeats within 45 years.
 SEQUENCE_MAX: Final = (1 << 32) - 1
 
-#: An incarnation grows once per wrong suspicion. It stays here when it gets here, after that many wrong suspicions.
+#: An incarnation grows once per wrong suspicion, and stays at this maximum.
 INCARNATION_MAX: Final = (1 << 32) - 1
 
 _IPV4_BYTES: Final = 4
@@ -50,41 +47,41 @@ class Ping(msgspec.Struct, frozen=True, array_like=True, tag=65, gc=False):
     """Ask for a sign of life."""
 
     sequence: _Sequence
-    """Repeated in the Ack."""
+    """The sequence for the Ack."""
     sender: _NodeId
-    """The node that asks: it lives, too."""
+    """The pinging node, which is alive too."""
     target: _NodeId
-    """The node that is asked. Another process may have its address by now, and must not answer for it."""
+    """The pinged node. Another process may have its address by now, and must not answer for it."""
     accused: _Incarnation | None = None
-    """The buddy system of Lifeguard (section 4.3): who is suspected is told first, and can refute."""
+    """The suspected incarnation, so that a suspect learns of the suspicion first and can refute (Lifeguard, section 4.3)."""
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=66, gc=False):
-    """Give a sign of life, or hand one on."""
+    """Show that a node lives, directly or as a helper."""
 
     sequence: _Sequence
-    """That of the Ping or of the PingRequest."""
+    """The sequence of the Ping or PingRequest."""
     responder: _NodeId
-    """The node that lives."""
+    """The live node."""
     incarnation: _Incarnation
-    """Its own, higher than any that it knows to be suspected."""
+    """Its incarnation, higher than any suspected one it knows of."""
 
 
 class PingRequest(msgspec.Struct, frozen=True, array_like=True, tag=67, gc=False):
-    """Ask a third node to ping a target, in case only the way from here to there is broken."""
+    """Ask a helper to ping a target, in case only the path from the sender is broken."""
 
     sequence: _Sequence
-    """Repeated in the Ack that the helper hands on."""
+    """The sequence for the helper's Ack."""
     sender: _NodeId
-    """The node that asks."""
+    """The requesting node."""
     target: _NodeId
     """The node to ping."""
     host: Annotated[bytes, Meta(max_length=_IPV6_BYTES)]
-    """Its address, 4 or 16 bytes; empty when the sender knows none: perhaps the helper does."""
+    """The address of the target, 4 or 16 bytes; empty if unknown to the sender: the helper may know it."""
     port: Annotated[int, Meta(ge=0, le=65535)]
-    """Its port; 0 without a host."""
+    """The port of the target; 0 without a host."""
     accused: _Incarnation | None = None
-    """The incarnation in which the sender suspects the target; None while it only asks. It counts as confirmation."""
+    """The incarnation in which the sender suspects the target, which confirms other suspicions; None before a suspicion."""
 
 
 DetectorMessage: TypeAlias = Ping | Ack | PingRequest
@@ -93,25 +90,25 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[DetectorMessage] = msgspec.msgpack.Decoder(DetectorMessage)
 _TAGS: Final = frozenset((65, 66, 67))
 
-# Besides its own errors, the decoder lets through what Python raises for bad UTF-8 (a ValueError) and for deep nesting.
+# Besides its own errors, the decoder passes on Python's errors for bad UTF-8 (a ValueError) and for deep nesting.
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def is_detector_message(data: bytes) -> bool:
-    """Return whether an authentic datagram is for the detector; it may be malformed nevertheless."""
+    """Return whether an authentic datagram is for the detector; it may be malformed."""
     return len(data) > 1 and data[1] in _TAGS
 
 
 def encode_detector_message(message: DetectorMessage) -> bytes:
-    """Write a datagram."""
+    """Encode a datagram."""
     return _ENCODER.encode(message)
 
 
 def decode_detector_message(data: bytes) -> DetectorMessage:
-    """Read a datagram.
+    """Decode a datagram.
 
     Raises:
-        MessageError: The bytes are no such datagram, or break a bound.
+        MessageError: The bytes are no such datagram, or exceed a bound.
     """
     if len(data) > DETECTOR_BYTES_MAX:
         raise MessageError(f"a detector's datagram of {len(data)} bytes exceeds {DETECTOR_BYTES_MAX}")
@@ -122,10 +119,10 @@ def decode_detector_message(data: bytes) -> DetectorMessage:
 
 
 def pack_address(address: tuple[str, int] | None) -> tuple[bytes, int]:
-    """Write an address for a PingRequest.
+    """Encode an address for a PingRequest.
 
     Returns:
-        Host and port; nothing and 0 for what means something else, or nothing, to a helper: a name, an address with a scope.
+        Host and port; an empty host and 0 for an address that a helper cannot use: a name or an address with a scope.
     """
     if address is None:
         return b"", 0
@@ -140,10 +137,10 @@ def pack_address(address: tuple[str, int] | None) -> tuple[bytes, int]:
 
 
 def unpack_address(host: bytes, port: int) -> tuple[str, int] | None:
-    """Read the address of a PingRequest.
+    """Decode the address of a PingRequest.
 
     Returns:
-        None where a single node cannot be, or one must not be asked to send: a group, the unspecified address, port 0.
+        None for an address that is no single node or must not be pinged: multicast, unspecified, broadcast or port 0.
     """
     if port == 0 or len(host) not in (_IPV4_BYTES, _IPV6_BYTES):
         return None

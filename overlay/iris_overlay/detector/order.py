@@ -1,4 +1,4 @@
-"""The contacts of a detector: the order in which it probes them, and the helpers that it draws among them."""
+"""The contacts of a detector, their probe order, and the choice of helpers."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 
 class ProbeOrder:
-    """Keep the contacts, and a random order that comes past each of them once per pass (SWIM section 4.3)."""
+    """The contacts, in a random order that passes each of them once per pass (SWIM section 4.3)."""
 
     __slots__ = ("_heard", "_near", "_rng", "_round_robin", "contacts", "neighbour")
 
     def __init__(self, rng: Rng) -> None:
-        # In the order the owner named them: the first are asked for help.
+        # In the order of the owner: the first are the helpers.
         self.contacts: dict[NodeId, Contact] = {}
         # Invariant: a contact, or None.
         self.neighbour: NodeId | None = None
-        # Whose turn it is, from the end; refilled when empty. Invariant: contacts, each at most once.
+        # The rest of the pass, next contact last; refilled when empty. Invariant: contacts, each at most once.
         self._round_robin: list[NodeId] = []
-        # Who asked since its last turn. Invariant: contacts.
+        # The contacts that pinged this node since their last turn. Invariant: contacts.
         self._heard: set[NodeId] = set()
         # The first contacts.
         self._near: frozenset[NodeId] = frozenset()
         self._rng = rng
 
     def replace(self, local: NodeId, neighbour: Contact | None, others: Sequence[Contact]) -> int:
-        """Take other contacts, keeping the order of those that stay.
+        """Replace the contacts; keep the order of the remaining ones.
 
         Returns:
-            How many were left out because there are more than CONTACTS_MAX.
+            The number of contacts left out beyond CONTACTS_MAX.
         """
         contacts = {} if neighbour is None else {neighbour.id: neighbour}
         for contact in others:
@@ -53,28 +53,28 @@ class ProbeOrder:
         self.neighbour = neighbour.id if neighbour is not None and neighbour.id in contacts else None
         robin = self._round_robin = [peer for peer in self._round_robin if peer in contacts]
         if robin:
-            # A newcomer is probed somewhere within this pass. Without a pass under way, all begin one together.
+            # A new contact gets a random place in this pass. Without a running pass, all begin one together.
             for peer in contacts:
                 if peer not in old:
                     robin.insert(self._rng.randrange(len(robin) + 1), peer)
         return left_out
 
     def is_near(self, peer: NodeId) -> bool:
-        """Return whether a peer is among the contacts that were named first: the neighbour and the leaf set."""
+        """Return whether a peer is among the first contacts: the neighbour and the leaf set."""
         return peer in self._near
 
     def nearest(self, count: int) -> list[Contact]:
-        """Return the contacts that were named first."""
+        """Return the first contacts."""
         return list(islice(self.contacts.values(), count))
 
     def heard(self, peer: NodeId) -> None:
-        """Remember that a contact asked whether this node lives: until its next turn it need not be asked itself."""
+        """Note a ping from a contact, which need not be probed at its next turn."""
         self._heard.add(peer)
 
     def next_other(self, is_free: Callable[[Contact], bool]) -> Contact | None:
-        """Return the contact whose turn it is, passing over those that are not free; None if nobody is, or it was heard.
+        """Return the next contact that is free; None if no contact is free, or the next one pinged this node.
 
-        Leaves know each other, and each pair asks once per pass instead of twice. Probe the neighbour first: then it is not
+        Leaves know each other, so each pair pings once per pass instead of twice. Probe the neighbour first, so that it is not
         free.
         """
         for _ in range(2):
@@ -94,7 +94,7 @@ class ProbeOrder:
         return None
 
     def draw_helpers(self, count: int, is_able: Callable[[Contact], bool]) -> list[Contact]:
-        """Draw some of the first HELPERS_AMONG contacts that are able to help."""
+        """Draw helpers from the first HELPERS_AMONG able contacts."""
         able: list[Contact] = []
         for contact in self.contacts.values():
             if is_able(contact):

@@ -1,11 +1,11 @@
-"""The probes of a detector: from a ping to a verdict. See detector.py for the theory of operation.
+"""The probes of a detector, from a ping to a verdict; detector.py explains the method.
 
 ::
 
     IDLE --ping--> DIRECT --silence--> (REPEATED) --silence--> INDIRECT --silence--> SUSPECTED --silence--> IDLE, dead
                      |______________________|______________________|______________________|____answer_____> IDLE, alive
 
-The right-hand neighbour, and who is checked, accused or beside one that fell silent, is not asked twice before others are.
+The stage REPEATED is skipped for the right-hand neighbour, and for peers that are checked, accused or near a silent peer.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from iris_overlay.environment import Rng
     from iris_overlay.ids import NodeId
 
-#: Binary digits of a round trip in microseconds. No probe is answered directly that waits for longer than seconds.
+#: Binary digits of a round trip in microseconds; direct answers come within seconds, so all fit.
 ROUND_TRIPS_DIGITS: Final = 64
 
 
 class Probing:
-    """Run the probes, and judge by them the peers and the local node."""
+    """Run the probes, and judge the peers and the local node."""
 
     __slots__ = (
         "_config",
@@ -57,18 +57,18 @@ class Probing:
     def __init__(self, local: NodeId, config: DetectorConfig, rng: Rng, order: ProbeOrder, counters: DetectorCounters) -> None:
         self.datagrams: list[tuple[Address, bytes]] = []
         self.events: list[DetectorEvent] = []
-        # How many round trips have so many microseconds in binary digits, and how long all of them took.
+        # A histogram of round trips by the binary digits of their microseconds, and their sum.
         self.round_trips = [0] * ROUND_TRIPS_DIGITS
         self.round_trips_s = 0.0
-        # Invariant: contacts, or checked. The neighbour is always among them.
+        # Invariant: contacts, or checked peers. The neighbour is always included.
         self.watches: dict[NodeId, PeerState] = {}
-        # When the stage of a watch ends. Invariant: set exactly for those that are not IDLE.
+        # The end of each watch's stage. Invariant: set exactly for watches that are not IDLE.
         self.timers: DeadlineTable[NodeId] = DeadlineTable()
         # Invariant: 0 <= health <= health_max.
         self.health = 0
-        # How many of the living do not answer a first ping, lately. A newcomer expects much until it knows better.
+        # The share of live peers that recently missed a first ping. A new node assumes a high share until it knows better.
         self.lost_part = 2 * LOSSY_PART
-        # When anything arrived from anybody; and when something did for the first time after a long silence.
+        # The time of the last message from any peer, and of the first one after a long silence.
         self._heard_at = -inf
         self._heard_again_at = -inf
         self._local = local
@@ -76,15 +76,15 @@ class Probing:
         self._order = order
         self._counters = counters
         self._sequence = rng.randrange(SEQUENCE_MAX + 1)
-        # Nobody is accused before. After a stall only.
+        # After a stall: no accusations before this time.
         self._quiet_until = -inf
-        # How late the stages end that end now.
+        # The lateness of the stages that end now.
         self._late_by_s = 0.0
 
     # Steps.
 
     def begin(self, watch: PeerState, now: float, accuser: NodeId | None = None, *, is_urgent: bool = False) -> None:
-        """Send the first ping of a probe: because its turn has come, or because somebody doubts it or those beside it."""
+        """Send the first ping of a probe: for its turn, a check, an accusation, or a doubt about a nearby peer."""
         config = self._config
         self._counters.probes += 1
         watch.stage = Stage.DIRECT
@@ -102,7 +102,7 @@ class Probing:
         self.timers.set(watch.contact.id, now + timeout_s * watch.multiplier)
 
     def end_stages(self, now: float, late_by_s: float) -> None:
-        """Take the next step of all probes that were not answered in time."""
+        """Take the next step of all probes without an answer in time."""
         self._late_by_s = late_by_s
         for peer in self.timers.expired(now):
             watch = self.watches[peer]
@@ -125,17 +125,18 @@ class Probing:
         elif watch.contact.id == self._order.neighbour:
             self._turn_to_helpers(watch, now)
             if self.lost_part <= LOSSY_PART or self._heard_at < watch.started_at:
-                # If others stopped with it, nobody asks those beside it each period. Where much is lost it says nothing.
+                # If others stopped with it, their neighbours may not probe them each period. On a lossy network a miss means
+                # little.
                 self._ask_nearest(now)
         else:
-            # No time was promised here, and a lost datagram is what it is most of the time: one more costs two datagrams at
-            # most, helpers a dozen. It saves 0.25 datagrams per node and second at 1 % loss.
+            # No detection time is promised here, and most misses are lost datagrams: one more ping costs two datagrams at most,
+            # helpers cost a dozen. It saves 0.25 datagrams per node and second at 1 % loss.
             watch.stage = Stage.REPEATED
             self._ping(watch)
             self.timers.set(watch.contact.id, now + self._config.probe_timeout_s_max * watch.multiplier)
 
     def _ask_nearest(self, now: float) -> None:
-        """Ask the nearest contacts that are not being asked."""
+        """Probe the nearest contacts that are idle."""
         for contact in self._order.nearest(NEAREST_ASKED):
             watch = self.watches.get(contact.id)
             if watch is None:
@@ -154,7 +155,7 @@ class Probing:
 
     def _suspect(self, watch: PeerState, now: float) -> None:
         if self._heard_at < watch.started_at:
-            # Perhaps it is this host that is cut off. Those who answer disprove that before the suspicion ends.
+            # Perhaps this host is cut off. Answers of the nearest contacts disprove it before the suspicion ends.
             self._ask_nearest(now)
         self._counters.suspicions += 1
         watch.stage = Stage.SUSPECTED
@@ -164,19 +165,19 @@ class Probing:
         self._continue_suspicion(watch, now)
 
     def _continue_suspicion(self, watch: PeerState, now: float) -> None:
-        """Ask again, or give up."""
+        """Send another round, or declare the peer dead."""
         if now < watch.suspected_at + self._suspicion_s(watch):
             watch.round += 1
             self._ping(watch)
             self._ask_helpers(watch)
             self._schedule_suspicion(watch)
         elif self._late_by_s > self._config.late_s and not watch.is_drained:
-            # The answer may have arrived while this process was busy: let the owner read it first. Once: a process that is
-            # always late must detect, too.
+            # The answer may have arrived while this process was busy: let the owner read it first. Only once, because a process
+            # that is always late has to detect deaths too.
             watch.is_drained = True
             self.timers.set(watch.contact.id, now + self._config.late_s)
         elif self._seems_cut_off(watch) and not watch.is_doubted_twice:
-            # Once: who stays alone has to find out, too.
+            # Only once, because a node that is the last one left has to find out too.
             watch.is_doubted_twice = True
             self.change_health(1)
             watch.suspected_at = now
@@ -186,12 +187,12 @@ class Probing:
             self.bury(watch)
 
     def _seems_cut_off(self, watch: PeerState) -> bool:
-        """Return whether nobody was heard for long during a probe: more likely this host was cut off than all others."""
+        """Return whether all peers were silent for long during a probe, so that this host is probably cut off."""
         is_silent = self._heard_at < watch.started_at or self._heard_again_at > watch.started_at
         return is_silent and len(self._order.contacts) > 1
 
     def note_heard(self, now: float) -> None:
-        """Note that something arrived from anybody."""
+        """Note a message from any peer."""
         woke_at = self._quiet_until - self._config.period_s
         if self._config.silence_s_max < now - max(self._heard_at, woke_at) < inf:
             self._heard_again_at = now
@@ -199,7 +200,7 @@ class Probing:
 
     def _suspicion_s(self, watch: PeerState) -> float:
         config = self._config
-        # A broken link says as much as all the confirmations that are wanted.
+        # A broken link counts as all the confirmations needed.
         count = config.confirmations if watch.is_checked else len(watch.confirmations)
         return watch.multiplier * suspicion_s(config.suspicion_s, config.suspicion_s_min, count, config.confirmations)
 
@@ -210,7 +211,7 @@ class Probing:
     # Inputs.
 
     def check(self, watch: PeerState, now: float) -> None:
-        """Hurry: the owner waits for the outcome."""
+        """Hurry a probe for the owner, who waits for its outcome."""
         if watch.is_checked:
             return
         watch.is_checked = True
@@ -222,7 +223,7 @@ class Probing:
             self.begin(watch, now)
 
     def receive_accusation(self, watch: PeerState, accused: int, accuser: NodeId, now: float) -> None:
-        """Look for ourselves; if we suspect it already, or come to, that is one more suspector."""
+        """Probe an accused peer; for a peer already in doubt, count the accuser as another suspector."""
         if watch.is_dead or accused < watch.incarnation:
             return
         if watch.stage is Stage.IDLE and watch.address is not None:
@@ -235,13 +236,13 @@ class Probing:
                 self._turn_to_helpers(watch, now)
 
     def receive_answer(self, watch: PeerState, incarnation: int, now: float) -> None:
-        """Handle an answer to one of the pings or requests of the probe under way."""
+        """Handle an answer to a ping or request of the current probe."""
         watch.incarnation = max(watch.incarnation, incarnation)
         watch.is_deaf = False
         self.lost_part += ((watch.stage is not Stage.DIRECT) - self.lost_part) * LOST_GAIN
         rtt_s = None
         if watch.stage is Stage.DIRECT:
-            # One ping was sent, so it is known which one was answered (Karn's rule, RFC 6298 section 3).
+            # Only one ping was sent, so the answer belongs to it (Karn's rule, RFC 6298 section 3).
             rtt_s = now - watch.started_at
             self.round_trips[int(rtt_s * 1e6).bit_length()] += 1
             self.round_trips_s += rtt_s
@@ -252,13 +253,13 @@ class Probing:
         self.revive(watch, rtt_s)
 
     def receive_other_sign(self, watch: PeerState) -> None:
-        """Handle a proof of life that answers no ping of ours."""
+        """Handle a proof of life other than an answer to a ping."""
         if watch.stage is Stage.SUSPECTED or watch.is_dead:
             watch.is_deaf = True
         self.revive(watch, None)
 
     def recover_from_stall(self, now: float) -> None:
-        """Begin all doubts anew, and accuse nobody for a period."""
+        """Restart all probes and suspicions, and accuse no peer for one period."""
         self._quiet_until = quiet_until = now + self._config.period_s
         for peer, watch in self.watches.items():
             if watch.stage is Stage.IDLE:
@@ -269,14 +270,14 @@ class Probing:
                 watch.confirmations = {}
                 watch.is_drained = watch.is_doubted_twice = False
             else:
-                # Under another sequence: the time that this process stood still is no round trip.
+                # With a new sequence: the duration of the standstill is no round trip.
                 self.begin(watch, now)
             self.timers.set(peer, quiet_until)
 
     # Verdicts.
 
     def revive(self, watch: PeerState, rtt_s: float | None) -> None:
-        """End the probe of a peer that lives."""
+        """End the probe of a live peer."""
         if watch.stage is Stage.SUSPECTED:
             self._counters.refutations += 1
         if rtt_s is not None or watch.stage is Stage.SUSPECTED or watch.is_dead or watch.is_checked:
@@ -285,7 +286,7 @@ class Probing:
         self.end(watch)
 
     def bury(self, watch: PeerState) -> None:
-        """End the probe of a peer that is dead."""
+        """End the probe of a dead peer."""
         if not watch.is_dead:
             self._counters.deaths += 1
         if not watch.is_dead or watch.is_checked:
@@ -294,14 +295,14 @@ class Probing:
         self.end(watch)
 
     def end(self, watch: PeerState) -> None:
-        """End the probe, without a verdict."""
+        """End the probe without a verdict."""
         watch.stage = Stage.IDLE
         watch.is_checked = False
         self.timers.cancel(watch.contact.id)
         self.maybe_forget(watch)
 
     def maybe_forget(self, watch: PeerState) -> None:
-        """Forget what is not worth keeping."""
+        """Forget the state of a peer unless it is worth keeping."""
         peer = watch.contact.id
         if peer in self._order.contacts:
             if peer == self._order.neighbour or watch.is_worth_keeping:
@@ -311,13 +312,13 @@ class Probing:
         self.watches.pop(peer, None)
 
     def change_health(self, change: int) -> None:
-        """Judge the local node."""
+        """Change the local health within its bounds."""
         self.health = min(max(self.health + change, 0), self._config.health_max)
 
     # Sending.
 
     def address_of(self, contact: Contact) -> Address | None:
-        """Return where to send to."""
+        """Return the address of a contact, or None."""
         if contact.address is not None:
             return contact.address
         watch = self.watches.get(contact.id)
@@ -328,7 +329,7 @@ class Probing:
         self.datagrams.append((address, encode_detector_message(message)))
 
     def next_sequence(self) -> int:
-        """Draw a number that no other ping under way has."""
+        """Return a sequence that no other current ping has."""
         self._sequence = sequence = (self._sequence + 1) & SEQUENCE_MAX
         return sequence
 
@@ -356,12 +357,12 @@ class Probing:
             self.send(request, address)
 
     def _helpers_wanted(self, watch: PeerState) -> int:
-        """Return how many others to ask.
+        """Return the number of helpers to ask.
 
-        All who know a node notice its death, and most of what that costs is this: three in each round of each of them made 500
-        datagrams per death. The first round of a suspicion spreads the news among the leaves. Before it, other suspectors count
-        as asked; after it, one more is, to be sure. Of contacts that are no leaves two are asked in all: nobody waits for that.
-        Where much is lost, all this would take the living for dead.
+        All nodes that know a peer notice its death, and three helpers in each round of each node made 500 datagrams per death.
+        The first round of a suspicion spreads the news among the leaves. Before it, other suspectors count as asked; after it,
+        one more helper is asked for certainty. Contacts that are no leaves get two helpers in all, because their detection is
+        not urgent. On a lossy network these savings would kill live nodes, so they do not apply.
         """
         wanted = self._config.helpers
         if self.lost_part > LOSSY_PART:

@@ -1,4 +1,4 @@
-"""The arithmetic of a failure detector, and its memory of a peer that it probes or suspects.
+"""The arithmetic of a failure detector, and its state of a probed or suspected peer.
 
 Sources: Das, Gupta, Motivala, "SWIM", DSN 2002; Dadgar, Phillips, Currey, "Lifeguard: Local Health Awareness for More Accurate
 Failure Detection", DSN-W 2018; RFC 6298 for round trips.
@@ -23,17 +23,17 @@ def smooth_rtt(mean_s: float | None, deviation_s: float, sample_s: float) -> tup
 
 
 def probe_timeout_s(mean_s: float | None, deviation_s: float, shortest_s: float, longest_s: float) -> float:
-    """Return how long to wait for an answer: mean and four deviations (RFC 6298 section 2), the longest if unmeasured."""
+    """Return the wait for an answer: mean plus four deviations (RFC 6298 section 2), or the longest if unmeasured."""
     if mean_s is None:
         return longest_s
     return min(max(mean_s + 4 * deviation_s, shortest_s), longest_s)
 
 
 def suspicion_s(longest_s: float, shortest_s: float, confirmations: int, confirmations_wanted: int) -> float:
-    """Return how long a suspect has to refute (Lifeguard, section 4.2).
+    """Return the time for a suspect to refute (Lifeguard, section 4.2).
 
-    The first confirmation shortens it the most: two who do not hear it are much stronger evidence than one, while four are
-    hardly stronger than three.
+    The first confirmation shortens it the most: two suspectors are much stronger evidence than one, but four hardly stronger
+    than three.
     """
     if confirmations_wanted <= 0 or confirmations <= 0:
         return longest_s
@@ -42,25 +42,25 @@ def suspicion_s(longest_s: float, shortest_s: float, confirmations: int, confirm
 
 
 class Stage(enum.Enum):
-    """The stages of the probe of a peer."""
+    """The stages of a peer's probe."""
 
     IDLE = enum.auto()
-    """None is under way."""
+    """No probe is running."""
     DIRECT = enum.auto()
-    """It was sent a ping."""
+    """The peer was sent a ping."""
     REPEATED = enum.auto()
-    """It was sent another one."""
+    """The peer was sent a second ping."""
     INDIRECT = enum.auto()
-    """It did not answer; others were asked."""
+    """The peer did not answer, and helpers were asked."""
     SUSPECTED = enum.auto()
-    """None of them heard it; it may refute."""
+    """No helper heard the peer; it may refute."""
 
 
 class PeerState:
-    """The state of a peer that is probed, suspected or dead, and of the right-hand neighbour at all times.
+    """The state of a peer that is probed, suspected or dead, and always of the right-hand neighbour.
 
-    All other contacts need none: most of them are probed once per minute or two, and 100,000 nodes of 80 contacts each would
-    keep 8 million of these.
+    Other contacts have no state: most of them are probed once every minute or two, and 100,000 nodes of 80 contacts each would
+    keep 8 million states.
     """
 
     __slots__ = (
@@ -88,42 +88,42 @@ class PeerState:
     def __init__(self, contact: Contact) -> None:
         self.contact = contact
         self.stage = Stage.IDLE
-        # Dead peers are IDLE or DIRECT: nobody else is asked about them, and nothing is told until they answer.
+        # Dead peers are IDLE or DIRECT: they get no helpers, and no events until they answer.
         self.is_dead = False
         # The owner waits for the outcome of this probe.
         self.is_checked = False
-        # Only links, or its own pings, speak for it: our datagrams do not arrive, so helpers are not bothered any more.
+        # Only links or its own pings show that it lives: pings to it get lost, so helpers are spared.
         self.is_deaf = False
-        # Its death was due at a late timer, and was put off once.
+        # Its death was due at a late timer, and was delayed once.
         self.is_drained = False
-        # Its death was due while nobody was heard, and its suspicion began anew, once.
+        # Its death was due while all peers were silent, and its suspicion was restarted once.
         self.is_doubted_twice = False
-        # Somebody doubts it, or fell silent beside it: it is asked once, and briefly, before others are.
+        # The peer is accused, checked or near a silent peer: it gets one short ping before helpers are asked.
         self.is_urgent = False
-        # Of this probe: all its pings and requests carry one sequence, so a late answer to any of them still counts.
+        # The probe's single sequence, in all its pings and requests, so that a late answer to any of them counts.
         self.sequence = -1
         self.started_at = -inf
-        # It showed that it lives, but did not answer yet.
+        # The peer showed that it lives, but has not answered yet.
         self.is_heard = False
-        # 1 + the local health when the probe began.
+        # 1 + the local health at the start of the probe.
         self.multiplier = 1
-        # Of a suspicion. Rounds are those sent; confirmations the other suspectors, at most as many as are wanted.
+        # The suspicion: its start, the rounds sent, and other suspectors, at most `DetectorConfig.confirmations`.
         self.suspected_at = -inf
         self.round = 0
         self.confirmations: dict[NodeId, None] = {}
-        # The highest that it was heard with.
+        # The highest incarnation in its answers.
         self.incarnation = 0
-        # Where it sent from, if it has no address: through a NAT this is the way back.
+        # The source address of a peer without an address: the way back through its NAT.
         self.source: Address | None = None
         self.rtt_mean_s: float | None = None
         self.rtt_deviation_s = 0.0
 
     @property
     def address(self) -> Address | None:
-        """Return where to send to."""
+        """Return the address of the peer, or None."""
         return self.contact.address or self.source
 
     @property
     def is_worth_keeping(self) -> bool:
-        """Return whether forgetting it would lose something that no probe tells again at once."""
+        """Return whether the state contains facts that the next probe would not show at once."""
         return self.stage is not Stage.IDLE or self.is_dead or self.is_deaf or self.source is not None or self.incarnation > 0
