@@ -1,1 +1,1 @@
-"""Other nodes: whether they live, links to them, and how they are found and dialled."""
+"""The other nodes: finding and dialling them, links to them, and their liveness."""

@@ -1,4 +1,4 @@
-"""Addresses as nodes tell them to each other: ``host:port``, IPv6 in brackets."""
+"""Addresses in messages between nodes: ``host:port``, with IPv6 in brackets."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from iris_overlay.messages import ADDRESS_LENGTH_MAX
 
 IPAddress: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
 
-#: Digits of a port. More of them, with zeros in front, would be a port as well, and no other node writes it so.
+#: Digits of a port. A longer number with leading zeros would be valid too, but no node writes it.
 PORT_DIGITS_MAX: Final = 5
-#: Addresses whose canonical form is remembered. Too small: the address of each datagram is parsed anew, which takes 3 us; too
-#: large: memory, some 200 bytes each.
+#: Addresses with a remembered canonical form. Too small: the address of each datagram is parsed anew, which takes 3 us; too
+#: large: memory, about 200 bytes each.
 SPELLINGS_MAX: Final = 4096
 
 
@@ -22,7 +22,7 @@ def parse_address(address: str) -> tuple[str, int]:
     """Split ``host:port`` or ``[host]:port``.
 
     Raises:
-        AddressError: It is neither.
+        AddressError: The text is neither.
     """
     host, _, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -41,12 +41,12 @@ def parse_address(address: str) -> tuple[str, int]:
 
 @lru_cache(SPELLINGS_MAX)
 def canonical_address(address: str) -> str | None:
-    """Return the one spelling of an address; None if it is malformed or cannot denote a node.
+    """Return the canonical form of an address; None if it is malformed or cannot denote a node.
 
-    An attacker can spell one address in many ways, and an address at which a dial failed rests by its spelling. So names are in
-    lower case, in the form that travels in DNS (RFC 5890) and without the dot of the root; IPv6 is as in RFC 5952, and IPv4
-    within IPv6 is IPv4. Not dialable are 0.0.0.0, ::, multicast groups, and names that end in a number, such as ``127.1`` or
-    ``0x7f000001``: resolvers read these as further spellings of IPv4.
+    An attacker can write one address in many ways, but the pause after a failed dial applies to a single form. So names are in
+    lower case, in their DNS form (RFC 5890) and without the final dot. IPv6 is as in RFC 5952, and IPv4 inside IPv6 becomes
+    IPv4. Not dialable are 0.0.0.0, ::, multicast addresses, and names that end in a number, such as ``127.1`` or
+    ``0x7f000001``: resolvers read these as further forms of IPv4.
     """
     try:
         host, port = parse_address(address)
@@ -70,7 +70,7 @@ def is_dialable(address: str) -> bool:
 
 
 def _canonical_name(host: str) -> str:
-    """Return the one spelling of a host name; empty if it is none."""
+    """Return the canonical form of a host name; empty if invalid."""
     try:
         name = (host if host.isascii() else host.encode("idna").decode("ascii")).lower().removesuffix(".")
     except UnicodeError:
@@ -80,7 +80,7 @@ def _canonical_name(host: str) -> str:
 
 
 def numeric_address(address: str) -> tuple[IPAddress, int] | None:
-    """Return the number of the host, and the port; None if the host is a name, or the text is no address."""
+    """Return the numeric host and the port; None if the host is a name, or the text is no address."""
     try:
         host, port = parse_address(address)
         return ipaddress.ip_address(host), port

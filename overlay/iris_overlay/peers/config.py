@@ -1,4 +1,4 @@
-"""The numbers of links on demand, with the cost of too small and too large."""
+"""The constants of links on demand, with the cost of too small and too large values."""
 
 from __future__ import annotations
 
@@ -7,50 +7,58 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ContactsConfig:
-    """Configure contacts."""
+    """The configuration of links on demand."""
 
     waiting_messages_max: int = 64
-    """Messages that wait for one peer; beyond it the oldest is given back. Too small: a burst to a new peer takes the long way.
-    Too large: a black hole holds back as many until it is found out."""
+    """Messages that wait for one peer; beyond it the oldest is returned. Too small: a burst to a new peer takes a detour. Too
+    large: a black hole delays that number of messages until it is detected.
+    """
 
     waiting_peers_max: int = 256
-    """Peers that messages wait for. Beyond it they are given back at once. Too small: a node that must tell many at once, as
-    the root of a popular group, takes the long way. Too large: memory."""
+    """Peers with waiting messages; messages for more peers are returned at once. Too small: the messages of a node with many
+    receivers, such as the root of a popular group, take detours. Too large: memory.
+    """
 
     dials_max: int = 32
-    """Dials under way at once. Too small: many peers are reached one after the other. Too large: the handshakes starve each
-    other."""
+    """Concurrent dials. Too small: many peers are reached one after the other. Too large: the handshakes starve each other."""
 
     dial_timeout_s: float = 5.0
-    """When a dial that led to no link is taken for failed. Too small: slow but good paths are given up. Too large: messages to
-    a black hole wait as long."""
+    """The time after which a dial without a link counts as failed. Too small: slow but good paths are given up. Too large:
+    messages to a black hole wait for that time.
+    """
 
     again_s: float = 0.02
-    """How long after a dial whose connection ended without a word the same address is dialled again, once. A process that ends
-    may listen a few milliseconds longer than its links live; when nobody listens any more, that is proof of its death. Too
-    small: it still listens, and its death is left to the detector. Too large: it is seen as much later."""
+    """The pause before an address is dialled a second time, after a connection that ended without an answer. An ending process
+    may listen a few milliseconds longer than its links live; a refused second dial proves its death. Too small: the process
+    still listens, and the detector has to find its death. Too large: the death is noticed later by that time.
+    """
 
     patience_s: float = 0.25
-    """How long messages wait for a dial before they are given back, to go another way while it goes on. Too small: under load
-    much goes the long way for nothing. Too large: who is behind a firewall hears late."""
+    """The time messages wait for a dial; then they are returned and take another way, while the dial continues. Too small:
+    under load many messages take needless detours. Too large: nodes behind a firewall get messages late.
+    """
 
     rest_s: float = 1.0
-    """How long a peer that could not be reached is not dialled again: messages for it are given back at once. Too small: a dead
-    peer that others still name is hammered. Too large: one that listens again is reached the long way for that time."""
+    """The pause before an unreachable peer is dialled again; messages for it are returned at once. Too small: a dead peer named
+    by others is dialled all the time. Too large: a peer that listens again is reached by detours for that time.
+    """
 
     address_rest_s: float = 0.5
-    """How long an address at which a dial found nobody, or another node, is not dialled for peers that there was no link to
-    yet. Too small: one message that names many made-up peers at one address makes the node dial it for each of them. Too large:
-    a process that starts again on its port is reached the long way for that time."""
+    """The pause of an address after a dial that found no node or another node; it applies to peers that never had a link. Too
+    small: a message that names many made-up peers at one address causes a dial for each. Too large: a process restarted on its
+    port is reached by detours for that time.
+    """
 
     hearsay_dials_max: int = 64
-    """Dials in vain at once, of nodes never met, that one peer costs by naming those nodes. Beyond it such a node counts as one
-    that cannot be dialled. Too small: a peer that tells a newcomer of many dead nodes in good faith has the living ones reached
-    the long way. Too large: one message of a liar makes the node dial as many addresses of its choice."""
+    """Failed dials of unmet nodes that a peer may cause at once by naming these nodes. Beyond it such nodes count as
+    unreachable. Too small: if an honest peer tells a new node of many dead nodes, the live ones are reached by detours. Too
+    large: a single message of a liar causes that number of dials to addresses of its choice.
+    """
 
     hearsay_dials_per_s: float = 1.0
-    """How many more such dials a peer may cost per second. Too small and too large as above, in the long run."""
+    """The further dials of this kind per peer and second. Too small or too large: as above, in the long run."""
 
     link_idle_s: float = 90.0
-    """When a link that nobody needs and nothing used is let go. Too small, less than the time between renewals of memberships:
-    each renewal dials again. Too large: descriptors."""
+    """The time after which an idle and unneeded link is released. Too small, below the renewal interval of memberships: each
+    renewal dials again. Too large: descriptors.
+    """

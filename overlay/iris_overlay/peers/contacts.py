@@ -1,8 +1,8 @@
-"""Links on demand: messages to peers that there is no link to wait while the peer is dialled.
+"""Links on demand: messages to a peer without a link wait while the peer is dialled.
 
-In a large network a node has links to few of the nodes that it knows. Who sends to another one does not care: here its messages
-wait, in order and bounded, while one address of it after the other is dialled; they leave when the link opens, or are given
-back when it cannot be reached, so that they can go another way. Links that nobody needs and nothing uses are let go again.
+In a large network a node has links to few of its known nodes. A sender need not care: its messages wait here, in order and
+bounded, while the peer's addresses are dialled one after the other. The messages leave when the link opens. If no address can
+be reached, they are returned, so that they can take another way. Unneeded idle links are released.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
     from iris_overlay.peers.hearsay import Hearsay
     from iris_overlay.peers.vantage import Vantage
 
-#: Addresses that rest at a time; of more, the one that has rested longest is forgotten. Too small: with as many dials in vain
-#: within `ContactsConfig.address_rest_s` some address is dialled again too soon; too large: memory.
+#: Addresses that pause at a time; beyond it the longest pause ends early. Too small: with that number of failed dials within
+#: `ContactsConfig.address_rest_s` some address is dialled too soon; too large: memory.
 ADDRESSES_RESTING_MAX: Final = 1024
 
-#: Peers that could not be reached and rest; of more, those that have rested longest may be dialled again. Too small: with as
-#: many dials in vain within `ContactsConfig.rest_s` some peer is dialled again too soon; too large: memory.
+#: Unreachable peers that pause; beyond it the longest pauses end early. Too small: with that number of failed dials within
+#: `ContactsConfig.rest_s` some peer is dialled too soon; too large: memory.
 RESTING_MAX: Final = 1024
 
-#: Peers that a dial from here has reached, with the address; of more, the one that was reached first is forgotten. Too small:
-#: the death of one is left to the detector; too large: memory.
+#: Peers once reached by a dial from here, with the address; beyond it the first one is forgotten. Too small: the detector has
+#: to find the death of a forgotten peer; too large: memory.
 REACHED_MAX: Final = 4096
 
 
 class ContactFailed(msgspec.Struct, frozen=True):
-    """Report that a peer cannot be reached by a link of ours. It may live: others may have a link to it."""
+    """Report that no link to a peer can be opened. The peer may live and have links to other nodes."""
 
     info: NodeInfo
     """The peer."""
     undelivered: list[bytes]
-    """The messages that waited, in order."""
+    """The waiting messages, in order."""
     is_refused: bool = False
-    """Whether nobody listens at any of its addresses."""
+    """Whether all of the peer's addresses refused the dial."""
     is_overflow: bool = False
-    """Whether too much waits already, or for too long while the peer is being dialled. That says nothing about the peer."""
+    """Whether too many messages wait already, or waited too long for a running dial. This says nothing about the peer."""
 
 
 ContactEvent: TypeAlias = ContactFailed | LinkReleased
@@ -58,20 +58,20 @@ class _Waiting(msgspec.Struct):
     messages: list[bytes] = []
     position: int = 0
     dialled: str | None = None
-    """The address whose dial is under way, or whose link is about to open."""
+    """The address being dialled, or with a link about to open."""
     is_refused: bool = True
-    """Whether nobody listens at the addresses tried so far."""
+    """Whether all addresses so far refused the dial."""
     is_again: bool = False
-    """Whether that address is dialled for the second time, or is about to be."""
+    """Whether the address is dialled for the second time, now or soon."""
     is_late: bool = False
-    """Whether messages do not wait for it any more."""
+    """Whether messages no longer wait for the peer."""
 
 
 class Contacts:
-    """Give messages to links, and see that there are links.
+    """Pass messages to links, and open the links.
 
-    After any call take `messages_to_send`, `requests_to_dial` and `events_received`, and arrange that `handle_timeout` is
-    called at `deadline`. The owner reports every outcome of a dial, and every link, whoever dialled.
+    After any call take `messages_to_send`, `requests_to_dial` and `events_received`, and schedule `handle_timeout` at
+    `deadline`. The owner reports the outcome of every dial, and every link, dialled by either side.
     """
 
     __slots__ = (
@@ -96,28 +96,28 @@ class Contacts:
     )
 
     def __init__(self, local: NodeInfo, config: ContactsConfig, vantage: Vantage, hearsay: Hearsay) -> None:
-        """Know nobody.
+        """Create the contacts, without any peer.
 
         Args:
             local: The node itself.
             config: The constants.
             vantage: Orders the addresses of a peer.
-            hearsay: Bounds the dials of peers that were never met.
+            hearsay: Bounds the dials of unmet peers.
         """
         self._local = local
         self._config = config
         self._vantage = vantage
         self._hearsay = hearsay
         self._waiting: dict[NodeId, _Waiting] = {}
-        self._turn: dict[NodeId, None] = {}  # who waits for a free dial
+        self._turn: dict[NodeId, None] = {}  # peers waiting for a free dial
         self._dialling: dict[str, dict[NodeId, None]] = {}
         self._timeouts: DeadlineTable[NodeId] = DeadlineTable()
-        self._again: DeadlineTable[NodeId] = DeadlineTable()  # of those to be dialled once more
-        self._patience: DeadlineTable[NodeId] = DeadlineTable()  # of those with messages
+        self._again: DeadlineTable[NodeId] = DeadlineTable()  # peers to dial a second time
+        self._patience: DeadlineTable[NodeId] = DeadlineTable()  # peers with waiting messages
         self._resting: DeadlineTable[NodeId] = DeadlineTable()
-        # Addresses at which nobody was found, or another node, and until when; in that order.
+        # Addresses that reached no node or another one, and the end of their pause; in order of that end.
         self._resting_addresses: dict[str, float] = {}
-        self._last_used: dict[NodeId, float] = {}  # of every open link
+        self._last_used: dict[NodeId, float] = {}  # for every open link
         self._idle: DeadlineTable[NodeId] = DeadlineTable()
         self._reached: dict[NodeId, str] = {}
         self._messages: list[tuple[NodeId, bytes]] = []
@@ -127,7 +127,7 @@ class Contacts:
     # Commands
 
     def send(self, peer: NodeInfo, message: bytes, now: float) -> None:
-        """Send a message over the link to a peer, or as soon as there is one; it comes back if none opens."""
+        """Send a message over the link to a peer, now or when it opens; return the message if none opens."""
         node = peer.id
         if node in self._last_used:
             self._last_used[node] = now
@@ -150,7 +150,7 @@ class Contacts:
         self._dial(now)
 
     def connect(self, peer: NodeInfo, now: float) -> None:
-        """Open a link to a peer, or report `ContactFailed`; harmless if there is one, or it is being dialled."""
+        """Open a link to a peer, or report `ContactFailed`; harmless if the link exists or the peer is being dialled."""
         if peer.id in self._last_used or peer.id in self._waiting:
             return
         if self._begin(peer) is None:
@@ -166,7 +166,7 @@ class Contacts:
             self._last_used[peer] = now
 
     def link_opened(self, peer: NodeId, now: float) -> None:
-        """Handle a new link, whoever dialled: what waited for it leaves."""
+        """Handle a new link, dialled by either side: send the waiting messages."""
         self._last_used[peer] = now
         self._idle.set(peer, now + self._config.link_idle_s)
         self._resting.cancel(peer)
@@ -178,12 +178,12 @@ class Contacts:
         self._dial(now)
 
     def link_lost(self, peer: NodeId, now: float) -> None:
-        """Handle the end of a link; harmless if there was none."""
+        """Handle the end of a link; harmless without one."""
         if self._last_used.pop(peer, None) is not None:
             self._idle.cancel(peer)
 
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:
-        """Handle that a dial reached somebody: a link is about to open, unless it was somebody else."""
+        """Handle a dial that reached a node: a link is about to open, unless it is another node."""
         self._reached.pop(peer, None)
         if len(self._reached) >= REACHED_MAX:
             del self._reached[next(iter(self._reached))]
@@ -195,7 +195,7 @@ class Contacts:
         self._dial(now)
 
     def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None:
-        """Handle that a dial failed: the next address is tried, or once more the same one if the connection broke."""
+        """Handle a failed dial: try the next address, or the same again if the connection broke."""
         for node in list(self._dialling.get(address, ())):
             waiting = self._waiting[node]
             if is_broken and not waiting.is_again:
@@ -205,21 +205,21 @@ class Contacts:
             else:
                 self._let_rest(address, now)
                 if is_refused and self._reached.get(node) == address:
-                    # The right one of its addresses, for it was reached there: what the others say is of no interest.
+                    # The peer was reached at this address before, so its other addresses do not matter.
                     waiting.is_refused = True
                     waiting.position = len(waiting.addresses) - 1
                 self._try_next(node, now, is_refused=is_refused)
         self._dial(now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle that a peer is dead: nothing needs to wait for it."""
+        """Handle the death of a peer: return its waiting messages."""
         waiting = self._waiting.get(peer)
         if waiting is not None:
             self._fail(peer, waiting, now)
             self._dial(now)
 
     def handle_timeout(self, now: float) -> None:
-        """Give up dials that led nowhere, and let go of idle links; harmless if early."""
+        """Give up slow dials, and release idle links; harmless if early."""
         for node in self._timeouts.expired(now):
             self._try_next(node, now, is_refused=False)
         for node in self._again.expired(now):
@@ -235,7 +235,7 @@ class Contacts:
             if idle_at > now:
                 self._idle.set(node, idle_at)
             else:
-                # Once: the owner may have a use of its own for it, and then it is looked at again after as long a time.
+                # Report once: the owner may use the link itself, so check it again after the same time.
                 self._idle.set(node, now + self._config.link_idle_s)
                 self._events.append(LinkReleased(node))
         self._dial(now)
@@ -253,7 +253,7 @@ class Contacts:
         return requests
 
     def events_received(self) -> list[ContactEvent]:
-        """Take what happened."""
+        """Take the events."""
         events, self._events = self._events, []
         return events
 
@@ -265,14 +265,14 @@ class Contacts:
 
     @property
     def waiting_count(self) -> int:
-        """Return how many peers messages wait for."""
+        """The number of peers with waiting messages."""
         return len(self._waiting)
 
     def has_reached(self, peer: NodeId) -> bool:
-        """Return whether a dial from here has reached a peer before: its addresses are true, and can be dialled from here."""
+        """Return whether a dial from here has reached a peer before, which proves its address right."""
         return peer in self._reached
 
-    # The parts
+    # The components
 
     @property
     def _is_full(self) -> bool:
@@ -291,14 +291,14 @@ class Contacts:
         return waiting
 
     def _dial(self, now: float) -> None:
-        """Start the dials that there is room for, in the order in which they were wanted."""
+        """Start the dials that have room, in the order of the requests."""
         while self._turn:
             node = next(iter(self._turn))
             waiting = self._waiting[node]
             address = waiting.addresses[waiting.position]
             rests_until = self._resting_addresses.get(address, now)
             if rests_until > now and not self._hearsay.has_met(node):
-                # Whoever named this peer there may have made it up: many of them cost one dial now and then.
+                # The peer may be made up: many made-up peers at one address cost only a dial now and then.
                 self._again.set(node, rests_until)
                 del self._turn[node]
                 continue

@@ -1,8 +1,9 @@
-"""Getting a link to a node, whoever of the two can dial; and a way for those that can have none.
+"""Links between nodes of which only one can dial the other, and packets between nodes that cannot have a link.
 
-A node behind a firewall or an address translator can dial, but not be dialled. So who cannot dial a node, or has waited for
-`REVERSAL_DELAY_S`, asks it through the ring to dial back (connection reversal, RFC 5128 section 3.2): firewalls swallow dials
-rather than refuse them, and a dial takes seconds to fail. If neither can dial the other, their packets go through the ring.
+A node behind a firewall or an address translator can dial, but cannot be dialled. So a node that cannot dial such a peer, or
+has waited for `REVERSAL_DELAY_S`, asks the peer through the ring to dial back (connection reversal, RFC 5128 section 3.2). The
+delay is short because firewalls drop dials rather than refuse them, and such a dial takes seconds to fail. If neither node can
+dial the other, their packets go through the ring.
 """
 
 from __future__ import annotations
@@ -23,34 +24,35 @@ if TYPE_CHECKING:
     from iris_overlay.peers.contacts import ContactFailed, Contacts
     from iris_overlay.ring.pastry import Pastry
 
-#: What goes through the ring in one piece. Too small: large messages between nodes that cannot dial each other fail. Too large:
-#: they hold up everybody's control messages on the way.
+#: The largest packet through the ring. Too small: large messages between nodes that cannot dial each other fail. Too large:
+#: they delay control messages on the way.
 PACKET_BYTES_MAX: Final = 256 * 1024
 
-#: Nodes that a link is wanted to at once; beyond it the oldest has failed.
+#: Nodes with a requested link at once; beyond it the oldest request fails. Too small: requests fail in a burst; too large:
+#: memory.
 WANTED_MAX: Final = 1024
 
-#: How long a dial may take before the node is asked to dial back meanwhile. Too small: under load both dial, and one of two
-#: links is thrown away. Too large: the first message to a node behind a firewall waits as long.
+#: The time of a dial before the node is also asked to dial back. Too small: under load both nodes dial, and one of two links is
+#: discarded. Too large: the first message to a node behind a firewall waits for that time.
 REVERSAL_DELAY_S: Final = 0.5
 
-#: How long a node that was asked to dial back may take. Too small: distant ones are taken for unreachable. Too large: what is
-#: for them waits as long before it takes the way through the ring.
+#: The time for a node to dial back. Too small: distant nodes count as unreachable. Too large: their messages wait for that time
+#: before they go through the ring.
 DIAL_BACK_S: Final = 2.0
 
-# The first byte of what is sent through the ring. Messages of groups are msgpack arrays, and begin with none of these.
+# The first bytes of payloads sent through the ring. Messages of groups are msgpack arrays, which begin with other bytes.
 PACKET: Final = b"\x00"
 DIAL_BACK: Final = b"\x01"
 
 
 class _Wanted(msgspec.Struct):
-    """A node that the owner wants a link to."""
+    """A node to which the owner wants a link."""
 
     info: NodeInfo
     is_dialled: bool = True
-    """Whether a dial from here may still lead there."""
+    """Whether a dial from here may still succeed."""
     is_asked: bool = False
-    """Whether it was asked to dial back."""
+    """Whether the node was asked to dial back."""
 
 
 class Reaching:
@@ -63,7 +65,7 @@ class Reaching:
         self._contacts = contacts
         self._counters = counters
         self._wanted: dict[NodeId, _Wanted] = {}
-        # When to ask for a dial back; then, until when that may take.
+        # The time to ask for a dial back; after that, the end of the wait for it.
         self._deadlines: DeadlineTable[NodeId] = DeadlineTable()
 
     def __len__(self) -> int:
@@ -80,10 +82,10 @@ class Reaching:
         self._contacts.connect(info, now)
 
     def send(self, info: NodeInfo, payload: bytes, now: float) -> None:
-        """Send a packet to a node that there can be no link to."""
+        """Send a packet to a node without a link."""
         if len(payload) > PACKET_BYTES_MAX:
             raise InfoError(f"a packet of {len(payload)} bytes: send at most {PACKET_BYTES_MAX} through the ring")
-        # Without its addresses: it is not dialled once more for each packet.
+        # Omit the addresses, so that a packet causes no further dial.
         self._ring.send(NodeInfo(info.id, ()), PACKET + payload, now)
 
     def contact_failed(self, failure: ContactFailed, *, is_dead: bool, now: float) -> None:
@@ -91,7 +93,7 @@ class Reaching:
         peer = failure.info.id
         wanted = self._wanted.get(peer)
         if wanted is None or (failure.is_overflow and failure.undelivered):
-            return  # It is being dialled; only for a message there was no room.
+            return  # The dial continues; only a message had no room.
         wanted.is_dialled = False
         if wanted.is_asked:
             is_hopeless = is_dead or peer not in self._deadlines
@@ -106,12 +108,12 @@ class Reaching:
             self._deadlines.cancel(peer)
 
     def peer_dead(self, peer: NodeId) -> None:
-        """Handle that nobody will answer."""
+        """Handle a death: the request fails."""
         if peer in self._wanted:
             self._fail(peer)
 
     def received(self, source: NodeInfo, payload: bytes, now: float) -> bool:
-        """Handle what came through the ring; return False if it is for somebody else."""
+        """Handle a payload from the ring; return False if it is of another component."""
         if payload[:1] == PACKET:
             self.events.append(PacketReceived(source, payload[1:]))
         elif payload[:1] == DIAL_BACK:
@@ -121,7 +123,7 @@ class Reaching:
         return True
 
     def undeliverable(self, peer: NodeId, payload: bytes) -> bool:
-        """Handle that the ring gave something up; return False if it is somebody else's."""
+        """Handle an undeliverable payload; return False if it is of another component."""
         if payload[:1] == PACKET:
             self._counters.packets_undeliverable += 1
         elif payload[:1] == DIAL_BACK:
@@ -134,7 +136,7 @@ class Reaching:
         return True
 
     def handle_timeout(self, now: float) -> None:
-        """Ask those to dial back that a dial has not reached yet, and give up on those that did not; harmless if early."""
+        """Ask nodes to dial back that no dial has reached yet, and give up on nodes that did not; harmless if early."""
         for peer in self._deadlines.expired(now):
             wanted = self._wanted[peer]
             if not wanted.is_asked:
@@ -147,7 +149,7 @@ class Reaching:
         return self._deadlines.deadline()
 
     def _ask_back(self, wanted: _Wanted, now: float) -> bool:
-        """Ask a node to dial back; return False if that is of no use."""
+        """Ask a node to dial back; return False if it could not."""
         if not self._local.addresses or not self._ring.is_active:
             return False
         wanted.is_asked = True

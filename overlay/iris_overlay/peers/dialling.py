@@ -1,13 +1,12 @@
-"""Dialling to find a network, or another part of it: which addresses, and when.
+"""Dials in search of a network or of another part of it.
 
-A **candidate** is either an address (a seed, or a remembered one; who is there is unknown) or a peer with one or more
-addresses: one whose beacon was heard, or one that fell silent and may be beyond a partition. It is dialled address by address,
-at once after a failure; when all of them failed, that is one failure of the candidate, and it waits, longer each time. A dial
-belongs to an address, not to a candidate: two candidates with the same address share it.
+A **candidate** is an address (a seed or a remembered address of an unknown node), or a peer with one or more addresses. Such a
+peer was heard by its beacon, or fell silent and may be beyond a partition. Its addresses are dialled one after the other
+without a pause. When all have failed, the candidate has failed once, and waits longer each time. Candidates with the same
+address share its dial.
 
-Nobody who belongs to the same ring is dialled: links within it are the business of `contacts.py`.
-
-The dials under way: the search and the contacts share one to the same address.
+Nodes of the same ring are not dialled here: `contacts.py` opens those links. `Dials` keeps the search and the contacts from
+dialling the same address twice at once.
 """
 
 from __future__ import annotations
@@ -31,15 +30,16 @@ if TYPE_CHECKING:
     from iris_overlay.peers.hearsay import Hearsay
     from iris_overlay.peers.vantage import Vantage
 
-#: After so long a dial that the owner never reported on is requested again. More than every time-out of a dial.
+#: The time after which a dial without a report from the owner may be requested again. Above every time-out of a dial.
 DIAL_FORGOTTEN_S: Final = 15.0
 
-#: Dials remembered; more than both may have under way. Beyond it the oldest is forgotten, and then at worst requested twice.
+#: Running dials remembered, above the bounds of search and contacts together. Beyond it the oldest is forgotten, and at worst
+#: requested twice.
 DIALS_MAX: Final = 512
 
 
 class Dials:
-    """Remember which dials were requested, and when."""
+    """Remember the requested dials and their times."""
 
     __slots__ = ("_requested_at",)
 
@@ -50,7 +50,7 @@ class Dials:
         return len(self._requested_at)
 
     def begin(self, requests: Iterable[DialRequested], now: float) -> list[DialRequested]:
-        """Return those of some requests that are not under way already."""
+        """Return the requests whose address is not being dialled yet."""
         requested_at = self._requested_at
         while requested_at and now - next(iter(requested_at.values())) > DIAL_FORGOTTEN_S:
             del requested_at[next(iter(requested_at))]
@@ -64,19 +64,19 @@ class Dials:
         return fresh
 
     def end(self, address: str) -> None:
-        """Handle that the owner reported on a dial."""
+        """Handle the owner's report on a dial."""
         self._requested_at.pop(address, None)
 
 
-#: Failures are counted to here; the delay reached its limit long before, and 2 to this power still is a number.
+#: The maximum count of failures: the delay reaches its limit long before, and 2 to this power is still a valid float.
 FAILURES_MAX: Final = 30
 
-#: A candidate: the id of a peer, or an address.
+#: The key of a candidate: the id of a peer, or an address.
 Key: TypeAlias = NodeId | str
 
 
 def redial_delay_s(failures: int, config: OverlayConfig, rng: Rng) -> float:
-    """Return how long to wait after this many failures in a row: doubling, bounded, and with a random part of one half."""
+    """Return the wait after a number of consecutive failures: doubling, bounded, and with a random part of one half."""
     limit = config.redial_delay_s_min * 2.0 ** (min(failures, FAILURES_MAX) - 1)
     return min(limit, config.redial_delay_s_max) * rng.uniform(0.5, 1.0)
 
@@ -85,15 +85,15 @@ class _Candidate(msgspec.Struct):
     key: Key
     addresses: list[str]
     peer: NodeId | None
-    """The node that should be there; None when any will do."""
+    """The expected node; None for any node."""
     is_seed: bool = False
     position: int = 0
-    """The address that is next. Invariant: 0 <= position < len(addresses)."""
+    """The index of the next address. Invariant: 0 <= position < len(addresses)."""
     failures: int = 0
     failed_first: float | None = None
     failed_last: float | None = None
     found: NodeId | None = None
-    """The node that answered last."""
+    """The node of the last answer."""
     due: float = 0.0
 
 
@@ -103,9 +103,9 @@ class _Dial(msgspec.Struct):
 
 
 class Dialler:
-    """Dial candidates, with back-off, and say whom that found.
+    """Dial candidates with back-off, and report the found nodes.
 
-    Retries take at most half of the dials, so that black holes cannot hold up those that were never tried.
+    Retries take at most half of the dials, so that black holes cannot delay untried candidates.
     """
 
     def __init__(
@@ -118,19 +118,19 @@ class Dialler:
         vantage: Vantage,
         hearsay: Hearsay,
     ) -> None:
-        """Know nobody.
+        """Create the dialler, without candidates.
 
         Args:
             local: The node itself.
             config: The constants.
-            rng: For jitter.
-            counters: Where to count what is dropped.
-            is_known: Tells whether there is a link to a node, or it is known to be in the same ring: it is not dialled.
+            rng: The source of jitter.
+            counters: The counters of drops.
+            is_known: Tells whether a node has a link or is known to be in the same ring; such nodes are not dialled.
             vantage: Orders the addresses of a peer.
-            hearsay: Bounds the dials of peers that were never met.
+            hearsay: Bounds the dials of unmet peers.
         """
         self.requests: list[DialRequested] = []
-        # Who answered a dial, for the owner to take: it may be in another ring.
+        # The nodes that answered a dial, for the owner to take: they may be in another ring.
         self.found: list[NodeId] = []
         self._local = local
         self._config = config
@@ -142,7 +142,7 @@ class Dialler:
         # Invariant: each candidate is in exactly one of _waiting (by its key), _ready and the dials of _dials.
         self._candidates: dict[Key, _Candidate] = {}
         self._seeds: dict[str, None] = {}
-        # Those of the candidates that fell silent.
+        # The candidates that fell silent.
         self._lost: dict[NodeId, None] = {}
         self._waiting: DeadlineTable[Key] = DeadlineTable()
         self._ready: dict[Key, None] = {}
@@ -156,23 +156,23 @@ class Dialler:
 
     @property
     def is_trying(self) -> bool:
-        """Return whether some candidate has no outcome yet: its first dial is under way, or waits for its turn."""
+        """Return whether some candidate has no outcome yet, because its first dial is running or waiting."""
         return any(not candidate.failures and candidate.found is None for candidate in self._candidates.values())
 
     def add_address(self, address: str, now: float, *, is_seed: bool = False) -> None:
-        """Add an address to dial now; harmless if it cannot be dialled, is our own or known."""
+        """Add an address to dial now; ignore a known, own or undialable address."""
         if is_dialable(address) and address not in self._local.addresses and address not in self._candidates:
             self._add(_Candidate(address, [address], None, is_seed), now, now)
 
     def add_peer(self, info: NodeInfo, when: float, now: float) -> None:
-        """Add a peer that made itself heard, to be dialled at a time; harmless if it needs no dial."""
+        """Add a peer that was heard, to be dialled at a time; ignore a peer that needs no dial."""
         node = info.id
         if node == self._local.id or self._is_known(node):
             return
         self._hearsay.note(node)
         known = self._candidates.get(node)
         if known is not None:
-            # A sign of life: no need to sit out a long delay, unless it failed just now.
+            # A sign of life ends a long delay, unless the last failure is recent.
             is_rested = known.failed_last is None or now - known.failed_last >= self._config.redial_hint_s
             if node in self._waiting and is_rested and when < known.due:
                 self._schedule(known, when, now)
@@ -182,43 +182,45 @@ class Dialler:
             self._add(_Candidate(node, addresses, node), when, now)
 
     def look_for(self, info: NodeInfo, now: float) -> None:
-        """Add a peer that fell silent: it may stand still, or be beyond a partition."""
+        """Add a peer that fell silent: its process may be paused, or it may be beyond a partition."""
         node = info.id
         self._hearsay.note(node)
         addresses = self._dialable(info)
         if node in self._candidates or not addresses or self._is_stopped:
             return
         if len(self._lost) >= self._config.lost_max:
-            # Who was lost last is the most likely to be met again, and in a partition all of them are on the other side.
+            # Keep the latest silent peers, which are the most likely to return; in a partition all of them are on the other
+            # side.
             self.forget(next(iter(self._lost)))
         candidate = _Candidate(node, addresses, node, failures=1, failed_first=now, failed_last=now)
         self._add(candidate, now + redial_delay_s(1, self._config, self._rng), now)
-        if node in self._candidates:  # Else there was no room for it.
+        if node in self._candidates:  # else the table was full
             self._lost[node] = None
 
     def forget(self, node: NodeId) -> bool:
-        """Stop looking for a peer that has a link, left, or is surely dead. Return whether it was looked for."""
+        """Stop searching for a peer that has a link, left or is certainly dead. Return whether it was a candidate."""
         candidate = self._candidates.get(node)
         if candidate is not None:
             self._forget(candidate)
         return candidate is not None
 
     def forget_untried(self, keep: int) -> None:
-        """Forget whom nobody dialled yet, for a ring was found without them, but for a few and the seeds."""
+        """Forget the untried candidates after a ring was found without them, except for a few and the seeds."""
         untried = [c for c in self._candidates.values() if not (c.is_seed or c.failures or self._is_dialled(c))]
         while len(untried) > keep:
             self._forget(untried.pop(self._rng.randrange(len(untried))))
 
     def dial_failed(self, address: str, now: float) -> None:
-        """Go on to the next address, or wait."""
+        """Continue with the next address, or wait."""
         for candidate in self._end_dial(address):
             self._fail_address(candidate, now)
 
     def dial_succeeded(self, address: str, node: NodeId, now: float) -> None:
-        """Note who answers at an address."""
+        """Note the node that answered at an address."""
         for candidate in self._end_dial(address):
             if candidate.peer is not None and candidate.peer != node:
-                # Another process has that port now, perhaps on another machine: loopback addresses mean themselves everywhere.
+                # Another process has that port now, perhaps on another machine: loopback addresses mean the dialling machine
+                # itself.
                 candidate.addresses.remove(address)
                 if not candidate.addresses:
                     self._forget(candidate)
@@ -229,11 +231,11 @@ class Dialler:
             self._find(candidate, node, now)
 
     def handle_timeout(self, now: float, size: int) -> None:
-        """Dial who is due, and give up dials that were never reported on.
+        """Prepare the due dials, and give up dials without a report.
 
         Args:
             now: Monotonic seconds.
-            size: About how many nodes the network has.
+            size: The estimated number of nodes in the network.
         """
         for address in self._dial_timeouts.expired(now):
             self._counters.dials_timed_out += 1
@@ -249,11 +251,11 @@ class Dialler:
                 self._forget(candidate)
 
     def request_dials(self, now: float, dials_max: int) -> None:
-        """Start the dials that are ready, those that did not fail yet first. Call it once after all inputs of a moment.
+        """Start the ready dials, untried ones first. Call it once after all inputs of a moment.
 
         Args:
             now: Monotonic seconds.
-            dials_max: How many may be under way at once.
+            dials_max: The bound of concurrent dials.
         """
         if not self._ready or len(self._dials) > dials_max:
             return
@@ -267,7 +269,7 @@ class Dialler:
                 is_retry = candidate.failures > 0
                 has_turn = not is_retry or self._retries < max(1, dials_max // 2)
                 if len(self._dials) >= dials_max or not has_turn:
-                    continue  # Another one may share a dial that is under way.
+                    continue  # another candidate may share a running dial
                 if candidate.peer is not None and not self._hearsay.charge(candidate.peer, now):
                     del self._ready[key]
                     self._wait(candidate, now + redial_delay_s(candidate.failures + 1, self._config, self._rng))
@@ -287,7 +289,7 @@ class Dialler:
         return min(first, second)
 
     def stop(self) -> None:
-        """Dial nobody any more."""
+        """Stop all dialling."""
         self._is_stopped = True
         self._candidates.clear()
         self._seeds.clear()
@@ -324,7 +326,7 @@ class Dialler:
         return True
 
     def _forget(self, candidate: _Candidate) -> None:
-        # A dial under way for it goes on; its outcome finds nobody waiting.
+        # A running dial for it continues; its outcome is ignored.
         del self._candidates[candidate.key]
         if candidate.peer is not None:
             self._lost.pop(candidate.peer, None)
@@ -379,7 +381,7 @@ class Dialler:
         candidate.found = node
         candidate.position = 0
         if node == self._local.id:
-            # A name that denotes us now may denote others as well, or later; an address alone is not worth another dial.
+            # A name for the local node may denote other nodes too, now or later; an address alone is not worth another dial.
             if candidate.is_seed:
                 candidate.failures = FAILURES_MAX
                 self._fail(candidate, now)
@@ -396,7 +398,7 @@ class Dialler:
             self._fail(candidate, now)
 
     def _rest(self, candidate: _Candidate, now: float, size: int) -> None:
-        """Leave a seed alone whose peer is known; it is looked at again, for it may be in another ring by then."""
+        """Let a seed with a known peer rest; it is dialled again later, because it may be in another ring by then."""
         candidate.failures = 0
         interval = max(self._config.seed_interval_s, size * self._config.seed_interval_per_node_s)
         self._wait(candidate, now + interval * self._rng.uniform(0.75, 1.25))

@@ -1,15 +1,14 @@
-"""Finding unknown nodes: the search at the start, and beacons for ever.
+"""Finding unknown nodes: the initial search, and permanent beacons.
 
-**The search** is over as soon as the node is part of a ring. It starts a ring of its own when everybody it dialled could not be
-reached, and beacons had time to be answered; at the latest after `settle_timeout_s` without a link, and after `join_timeout_s`
-with one.
+**The search** ends when the node is part of a ring. The node starts its own ring when no dial has succeeded and beacons had
+time to be answered. It does so at the latest after `settle_timeout_s` without a link, or after `join_timeout_s` with one.
 
-**Beacons** are questions or answers. A node without a ring asks, and one that is alone in its own: at the start and at every
-interval, which heals even an outage of everything but one node. Others only say that they exist, which heals partitions. Of n
-nodes that hear a question, about `answers_wanted` answer, after a jitter; of n that hear of an unknown node, maybe one of a far
-place in their own ring, about one dials it. Amplification is ruled out: questions are padded to QUESTION_BYTES_MIN, an
-answer that would be larger than its question leaves addresses out or is not sent, one source gets one answer at a time, and
-all answers together are limited in each second.
+**Beacons** are questions or announcements. A node without a ring, or alone in its ring, sends questions, at the start and at
+every interval; this heals even an outage of all nodes but one. Other nodes announce that they exist, which heals partitions. Of
+n nodes that hear a question, about `answers_wanted` answer, after a jitter. Of n nodes that hear of an unknown node, about one
+dials it; the node may be a distant one of their own ring. Amplification is ruled out: questions are padded to
+QUESTION_BYTES_MIN, an answer never exceeds its question, a source gets one answer at a time, and all answers together are
+limited per second.
 """
 
 from __future__ import annotations
@@ -34,19 +33,20 @@ if TYPE_CHECKING:
 
 Source: TypeAlias = tuple[str, int]
 
-#: Answers that wait for their jitter. `answers_per_s_max` lets fewer through anyway.
+#: Answers that wait for their jitter. Too small: bursts of questions stay unanswered; too large: memory. `answers_per_s_max`
+#: limits the answers anyway.
 ANSWERS_PENDING_MAX: Final = 64
 
 
 class Familiarity(enum.Enum):
-    """Tell what the ring knows about a node that made itself heard."""
+    """The ring's knowledge of a node that was heard."""
 
     KNOWN = enum.auto()
-    """There is a link to it, or it is in the leaf set or the table."""
+    """The node has a link, or is in the leaf set or the table."""
     NEIGHBOUR = enum.auto()
-    """It would be in the leaf set if it were in the same ring."""
+    """The node would be in the leaf set if it were in the same ring."""
     FAR = enum.auto()
-    """Nothing: in a large ring nobody knows everybody."""
+    """Unknown and distant: in a large ring no node knows all others."""
 
 
 class _Timer(enum.Enum):
@@ -58,9 +58,9 @@ class _Timer(enum.Enum):
 
 
 class Discovery:
-    """Search at the start, send and answer beacons, and hand what was found to the dialler.
+    """Search at the start, send and answer beacons, and pass found nodes to the dialler.
 
-    `peers` is how many other nodes the network has, about; 0 before this node is part of a ring.
+    The parameter `peers` is the estimated number of other nodes; 0 before this node is part of a ring.
     """
 
     def __init__(
@@ -72,15 +72,15 @@ class Discovery:
         counters: Counters,
         familiarity_of: Callable[[NodeId], Familiarity],
     ) -> None:
-        """Find nobody yet.
+        """Create the search, with no node found.
 
         Args:
             local: The node itself.
             config: The constants.
-            rng: For jitter.
-            dialler: Who dials what is found.
-            counters: Where to count what is dropped.
-            familiarity_of: Tells what the ring knows about a node.
+            rng: The source of jitter.
+            dialler: Dials the found nodes.
+            counters: The counters of drops.
+            familiarity_of: Returns the ring's knowledge of a node.
         """
         self.datagrams: list[tuple[Source | None, bytes]] = []
         self.is_settled = False
@@ -100,14 +100,14 @@ class Discovery:
 
     @property
     def answers_count(self) -> int:
-        """Return how many answers wait for their jitter."""
+        """The number of answers that wait for their jitter."""
         return len(self._question_bytes)
 
     def start(self, now: float, seeds: Sequence[str], remembered: Sequence[str], *, beacons: bool, is_complete: bool) -> None:
         """Begin the search."""
         for address in seeds:
             self._dialler.add_address(address, now, is_seed=True)
-        # In random order: those who start together must not all go to the same few.
+        # In random order: nodes started together must not all dial the same few addresses.
         left = list(remembered)
         while left:
             self._dialler.add_address(left.pop(self._rng.randrange(len(left))), now)
@@ -121,7 +121,7 @@ class Discovery:
             self._send_beacon(now, peers=0)
 
     def receive_datagram(self, sender: NodeId, data: bytes, source: Source, now: float, peers: int) -> None:
-        """Handle a datagram of a node, which surely sent it."""
+        """Handle a datagram of an authenticated node."""
         try:
             beacon = decode_beacon(data)
         except MessageError:
@@ -137,22 +137,22 @@ class Discovery:
         if familiarity is Familiarity.KNOWN:
             return
         is_answered = beacon.wants_answer and self._maybe_answer(source, len(data), now, peers)
-        # A node that belongs next to us is surely new. Any other may be in our ring, so one of us looks at it.
+        # A node that belongs next to this one is certainly new. Any other may be in the same ring, so only one node dials it.
         if familiarity is Familiarity.NEIGHBOUR or is_answered or self._rng.random() * (peers + 1) < 1.0:
             info = put_first(info, source[0])
             self._dialler.add_peer(info, now + self._dial_delay_s(beacon, peers, is_answered=is_answered), now)
 
     def dial_connected(self, now: float) -> None:
-        """Handle that somebody is there, who may merely be busy: wait for longer before starting alone."""
+        """Handle an accepted connection: the node may merely be busy, so wait longer before starting alone."""
         if not self.is_settled:
             self._timers.set(_Timer.SETTLE, now + self._config.handshake_wait_s)
 
     def should_start_alone(self, *, has_link: bool, is_linking: bool) -> bool:
-        """Return whether nobody who can be reached lets this node join.
+        """Return whether no reachable node lets this node join.
 
         Args:
-            has_link: Whether there is a link to anybody.
-            is_linking: Whether somebody answered a dial, so that a link is about to open.
+            has_link: Whether any link is open.
+            is_linking: Whether a node answered a dial, so that a link is about to open.
         """
         if _Timer.JOIN not in self._timers:
             return True
@@ -169,10 +169,10 @@ class Discovery:
         self._dialler.forget_untried(self._config.remembered_max)
 
     def handle_timeout(self, now: float, peers: int) -> None:
-        """Send the beacons and answers that are due."""
+        """Send the due beacons and answers."""
         for timer in self._timers.expired(now):
-            # Datagrams get lost, and by chance nobody may answer: one question alone would let a start in a thousand believe
-            # that it is alone.
+            # Datagrams get lost, and by chance no node may answer: with a single question one start in a thousand would take
+            # itself for alone.
             if timer is _Timer.BEACON or (timer is _Timer.ASK_AGAIN and peers == 0):
                 self._send_beacon(now, peers)
         for source in self._answers.expired(now):
@@ -186,7 +186,7 @@ class Discovery:
         return min(first, second)
 
     def stop(self) -> None:
-        """Search no more, and be silent."""
+        """Stop searching, sending and answering."""
         self.is_settled = True
         self._has_beacons = False
         self._timers = DeadlineTable()
@@ -199,12 +199,12 @@ class Discovery:
         interval = max(self._config.beacon_interval_s, self._config.beacon_interval_per_peer_s * peers)
         self._timers.set(_Timer.BEACON, now + interval * self._rng.uniform(0.8, 1.2))
         data = encode_beacon(self._local, wants_answer=peers == 0, peers=peers)
-        # A node without addresses cannot be dialled: it has nothing to announce.
+        # A node without addresses cannot be dialled, so it announces nothing.
         if data is not None:
             self.datagrams.append((None, data))
 
     def _maybe_answer(self, source: Source, question_bytes: int, now: float, peers: int) -> bool:
-        """Answer the question of an unknown node, perhaps; return whether an answer is under way."""
+        """Answer the question of an unknown node, by chance; return whether an answer is sent or waiting."""
         if source in self._question_bytes:
             return True
         if self._rng.random() >= self._config.answers_wanted / (peers + 1):
@@ -233,11 +233,11 @@ class Discovery:
         return encode_beacon(self._local, wants_answer=False, peers=peers, bytes_max=question_bytes)
 
     def _dial_delay_s(self, beacon: Beacon, peers: int, *, is_answered: bool) -> float:
-        """Return how long to wait before dialling the sender of a beacon."""
+        """Return the wait before the sender of a beacon is dialled."""
         if peers == 0 and not is_answered:
             return 0.0
-        # Whoever asked will dial those who answer; a dial from here as well would be a second link. So it comes later, for
-        # the case that the answer was lost. Among those with peers, one is first, and when the rings are merged the others
-        # know that node, or where it belongs; the smaller of two networks goes first.
+        # The sender of a question dials the nodes that answer, so a dial from here would make a second link. It comes later, in
+        # case the answer is lost. Of nodes with peers, one dials first; after the merge the others know the sender or its
+        # place. The smaller of two networks dials first.
         jitter = self._config.beacon_dial_jitter_s * (0.25 if beacon.peers > peers else 1.0)
         return self._rng.uniform(0.25 * jitter, jitter)

@@ -1,4 +1,4 @@
-"""Bounds the dials in vain that one peer can cost by the nodes that it names."""
+"""Bounds on the failed dials that one peer can cause by naming nodes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.peers.config import ContactsConfig
 
-#: Peers that there was a link to, of which it is remembered: their addresses are no hearsay. Of more the one whose link opened
-#: first is forgotten. Too small: one that went and comes back soon is reached the long way; too large: memory.
+#: Peers remembered as met, because they once had a link; their addresses are no hearsay. Beyond it the first one is forgotten.
+#: Too small: a peer that returns after a short absence is reached by detours; too large: memory.
 MET_MAX: Final = 4096
 
-#: Nodes of which it is remembered who named them, and what their dials have cost; of more, the oldest is forgotten, and its
-#: dials are charged to nobody in particular. Too small: a peer that names more than this is not charged for all of them; too
-#: large: memory.
+#: Named nodes remembered with the peer that named them and the cost of their dials. Beyond it the oldest is forgotten, and its
+#: dials are charged to a shared allowance. Too small: a peer that names more nodes is not charged for all; too large: memory.
 NAMED_MAX: Final = 4096
 
-#: Peers with an allowance of their own; of more, the one that was charged first begins anew. Too small: the identities of an
-#: attacker get a fresh allowance in turn; too large: memory.
+#: Peers with their own allowance; beyond it the first one starts afresh. Too small: an attacker's identities get fresh
+#: allowances in turn; too large: memory.
 TELLERS_MAX: Final = 1024
 
 _Key = TypeVar("_Key")
@@ -28,20 +27,20 @@ _Value = TypeVar("_Value")
 
 
 class _Allowance(msgspec.Struct):
-    """The dials that are left to a peer, as of a time. Invariant: 0 <= left <= `ContactsConfig.hearsay_dials_max`."""
+    """The remaining dials of a peer at a time. Invariant: 0 <= left <= `ContactsConfig.hearsay_dials_max`."""
 
     left: float
     at: float
 
 
 class Hearsay:
-    """Charge each dial of a node that was never met to the peer that named that node.
+    """Charge each dial of an unmet node to the peer that named it.
 
-    A node that is met pays its charges back, so only made-up and dead nodes cost anything. Nodes of which nobody knows any more
-    who named them share one allowance.
+    Meeting a node refunds its charges, so only made-up and dead nodes cost anything. Nodes with a forgotten namer share one
+    allowance.
 
     Attributes:
-        teller: The peer whose message is being handled; None otherwise.
+        teller: The peer whose message is being handled, or None.
     """
 
     __slots__ = ("_allowances", "_charges", "_config", "_met", "_named_by", "teller")
@@ -55,11 +54,11 @@ class Hearsay:
         self._allowances: dict[NodeId | None, _Allowance] = {}
 
     def has_met(self, node: NodeId) -> bool:
-        """Tell whether there was a link to a node."""
+        """Return whether a node ever had a link."""
         return node in self._met
 
     def meet(self, node: NodeId, now: float) -> None:
-        """Note that a link to a node is open, and give back what its dials have cost."""
+        """Note a new link to a node, and refund the charges for its dials."""
         self._met.pop(node, None)
         _remember(self._met, node, None, MET_MAX)
         charges = self._charges.pop(node, 0)
@@ -69,12 +68,12 @@ class Hearsay:
             allowance.left = min(allowance.left + charges, self._config.hearsay_dials_max)
 
     def note(self, node: NodeId) -> None:
-        """Note that the teller, if there is one, has named a node; the first to name it is charged for it."""
+        """Note that the current teller, if any, has named a node; the first teller is charged."""
         if self.teller not in (None, node) and node not in self._named_by and node not in self._met:
             _remember(self._named_by, node, self.teller, NAMED_MAX)
 
     def charge(self, node: NodeId, now: float) -> bool:
-        """Charge a dial that is about to begin, unless the node was met; returns whether it may begin."""
+        """Charge a dial of an unmet node; return whether the dial may begin."""
         if node in self._met:
             return True
         allowance = self._flow(self._named_by.get(node), now)
@@ -88,7 +87,7 @@ class Hearsay:
         return True
 
     def _flow(self, teller: NodeId | None, now: float) -> _Allowance:
-        """Return the allowance of a peer as it is now."""
+        """Return the allowance of a peer at the present time."""
         most = self._config.hearsay_dials_max
         allowance = self._allowances.get(teller)
         if allowance is None:

@@ -1,10 +1,10 @@
-"""Liveness of the other nodes: the detector is fed with those that matter, and its verdicts are acted upon.
+"""Liveness of the other nodes: choose the nodes for the detector to watch, and act on its verdicts.
 
-A broken link is no death, but a reason to look at once: the peer is dialled again and asked by datagram. A refused dial is
-proof that the process is gone where a dial from here has reached it before, or its link just broke. Else the address may be
-wrong: that of a container on another machine, or one that an address translator passes on to nobody. So the node is asked
-through the ring, where those answer that have links to their neighbours. Silence is for the detector to judge, and who fell
-silent is looked for, since it may only stand still, or be beyond a partition.
+A broken link is no death, but a reason for an immediate check: the peer is dialled again and pinged. A refused dial proves that
+the process is gone if a dial from here has reached it before, or its link just broke. Otherwise the address may be wrong, for
+example that of a container on another machine, or one that an address translator does not forward. So the node is asked through
+the ring, where neighbours with links to it can pass on the question. The detector judges silence. A silent node becomes a
+candidate for dials, because it may be paused or beyond a partition.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ if TYPE_CHECKING:
     from iris_overlay.peers.vantage import Vantage
     from iris_overlay.ring.pastry import Pastry
 
-#: For how long a death is not reported again. It comes from several sides at once: a link, a refused dial, the detector.
+#: The time during which a death is not reported again, because several sources report it: a link, a refused dial, the detector.
 BURIED_S: Final = 5.0
 
-#: Deaths remembered for that; the oldest is forgotten first, and then at worst reported again.
+#: Deaths remembered for that; beyond it the oldest is forgotten, and at worst reported again.
 BURIED_MAX: Final = 512
 
 
-#: How long a node that may have a wrong address has to answer through the ring. Too small: one across an ocean is taken for
-#: dead until it answers; too large: who joins beside one that is gone waits as long.
+#: The time for a node with a possibly wrong address to answer through the ring. Too small: a node across an ocean counts as
+#: dead until it answers; too large: a node that joins beside a dead one waits for that time.
 DOUBT_S: Final = 0.3
 
-#: Nodes that are in doubt in this way; further ones are left to the detector.
+#: Nodes in such doubt; beyond it the detector has to find their deaths.
 DOUBTED_MAX: Final = 512
 
 
 def is_loopback(info: NodeInfo) -> bool:
-    """Return whether a node listens on loopback: its address means another node on each machine."""
+    """Return whether a node listens on loopback: on each machine its address means another node."""
     found = next((each for each in map(numeric_address, info.addresses) if each is not None), None)
     return found is not None and found[0].is_loopback
 
 
 class Liveness:
-    """Watch those who matter to the ring, and bury the dead everywhere."""
+    """Watch the nodes that matter to the ring, and report deaths to all components."""
 
     def __init__(
         self,
@@ -78,25 +78,25 @@ class Liveness:
         self._vantage = vantage
         self._is_local_loopback = is_loopback(local)
         self._known: dict[NodeId, tuple[NodeInfo, Contact]] = {}
-        # Whose link broke, until it is known whether they live: most of them the ring does not know.
+        # Nodes with a broken link, until the outcome of their check; most are not known to the ring.
         self._checked: dict[NodeId, NodeInfo] = {}
-        # Whose address refused a dial and may be wrong, until they answer through the ring or are dead.
+        # Nodes whose possibly wrong address refused a dial, until they answer through the ring or count as dead.
         self._doubted: dict[NodeId, NodeInfo] = {}
         self._doubts: DeadlineTable[NodeId] = DeadlineTable()
         self._buried: dict[NodeId, float] = {}
-        # Those of them whose processes are surely gone.
+        # Dead nodes whose processes are certainly gone.
         self._gone: dict[NodeId, None] = {}
         self._refresh_at: float | None = None
         self._silence_search = SilenceSearch(rng)
 
     def refresh(self, now: float) -> None:
-        """Tell the detector whom to watch: the right-hand neighbour, the leaf set, the roots of own groups, the table."""
+        """Set the detector's contacts: the right-hand neighbour, the leaf set, the roots of own groups, and the table."""
         ring = self._ring
         known: dict[NodeId, tuple[NodeInfo, Contact]] = {}
         for info in (*ring.leaves(), *self._groups.roots(), *ring.known()):
             if info.id not in known:
                 old = self._known.get(info.id)
-                has_several = len(info.addresses) > 1  # another one may have been shown to be right meanwhile
+                has_several = len(info.addresses) > 1  # a link may have shown another address to be right
                 if old is None or old[0] is not info or has_several:
                     old = info, Contact(info.id, self._vantage.datagram_address(info))
                 known[info.id] = old
@@ -107,24 +107,24 @@ class Liveness:
         self._refresh_at = now + self._config.contacts_refresh_s
 
     def leaves_added(self, added: list[NodeInfo], now: float) -> None:
-        """Handle new leaves. What the dead sent through the ring comes late, and looks like a sign of life: so look again."""
+        """Handle new leaves; check those that were dead, because old messages through the ring look like a sign of life."""
         for info in added:
             self._unbury(info.id)
             self.detector.returned(info.id, now)
 
     def link_opened(self, peer: NodeId, now: float) -> None:
-        """Handle a sign of life, at the latest."""
+        """Handle a new link, which is a sign of life."""
         self._unbury(peer)
         self.detector.heard_from(peer, now)
 
     def heard_from(self, peer: NodeId, now: float) -> None:
-        """Handle that a message came over a link."""
+        """Handle a message over a link."""
         if self._buried or self._doubted:
             self._unbury(peer)
         self.detector.heard_from(peer, now)
 
     def link_broke(self, info: NodeInfo, now: float) -> None:
-        """Look at once whether a peer whose link broke lives."""
+        """Check at once whether a peer with a broken link lives."""
         self._checked.pop(info.id, None)
         if len(self._checked) >= CHECKS_MAX:
             del self._checked[next(iter(self._checked))]
@@ -134,9 +134,9 @@ class Liveness:
         self._contacts.connect(info, now)
 
     def refused(self, info: NodeInfo, now: float) -> bool:
-        """Handle that nobody listens where a node did; return whether it is dead."""
+        """Handle a refused dial; return whether the node is dead."""
         if is_loopback(info) and not self._is_local_loopback:
-            return False  # That was our own machine.
+            return False  # That was the local machine.
         if not (self._contacts.has_reached(info.id) or info.id in self._checked):
             self._doubt(info, now)
             return False
@@ -145,7 +145,7 @@ class Liveness:
         return True
 
     def _doubt(self, info: NodeInfo, now: float) -> None:
-        """Have a node whose address may be wrong show through the ring that it lives."""
+        """Ask a node with a possibly wrong address for a sign of life through the ring."""
         peer = info.id
         if peer not in self._doubted and peer not in self._buried and len(self._doubted) < DOUBTED_MAX:
             self._doubted[peer] = info
@@ -153,19 +153,19 @@ class Liveness:
             self._ring.ask(info, now)
 
     def left(self, peer: NodeId, now: float) -> None:
-        """Handle that a node left: the ring knows already."""
+        """Handle the departure of a node, which the ring knows already."""
         self._dialler.forget(peer)
         self._contacts.peer_dead(peer, now)
         self._groups.peer_dead(peer, now)
 
     def handle_detector(self, event: DetectorEvent, now: float) -> None:
-        """Handle a verdict."""
+        """Handle a verdict of the detector."""
         ring = self._ring
         if isinstance(event, Suspected):
             ring.peer_doubtful(event.peer, True, now)
             self.events.append(PeerSuspected(event.peer))
-            # Where a firewall drops datagrams, only the link tells, or the ring. That may not know the peer any more, if there
-            # was an idle link to it; it is asked nevertheless, or the detector would take it for dead.
+            # Where a firewall drops datagrams, only the link or the ring shows that the peer lives. Ask even a peer unknown to
+            # the ring: it may have an idle link, and the detector would declare it dead.
             ring.ask(self._info_of(event.peer), now)
         elif isinstance(event, Alive):
             self._checked.pop(event.peer, None)
@@ -173,7 +173,7 @@ class Liveness:
             if event.rtt_s is not None:
                 ring.rtt_measured(event.peer, event.rtt_s, now)
         elif isinstance(event, Pinged):
-            # Its leaf set has us, and ours does not have it: its death was a mistake, or a probe was lost.
+            # This node is in the peer's leaf set, but not the reverse: its death was a mistake, or a probe was lost.
             known = ring.find(event.peer)
             host, port = event.source
             address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -185,7 +185,7 @@ class Liveness:
                 self.bury(info, now, is_silent=True)
 
     def bury(self, info: NodeInfo, now: float, *, is_silent: bool) -> None:
-        """Tell everybody here that a node is dead."""
+        """Report the death of a node to all components."""
         peer = info.id
         if now - self._buried.get(peer, -inf) < BURIED_S:
             return
@@ -206,7 +206,7 @@ class Liveness:
             self._dialler.forget(peer)
 
     def _info_of(self, peer: NodeId) -> NodeInfo:
-        """Return what is known of a node that the detector speaks of; perhaps nothing but its id."""
+        """Return the info of a node reported by the detector; at least its id."""
         info = self._ring.find(peer) or self._checked.get(peer)
         if info is not None:
             return info
@@ -214,7 +214,7 @@ class Liveness:
         return NodeInfo(peer, ()) if known is None else known[0]
 
     def _ask_others(self, silent: NodeId, now: float) -> None:
-        """Ask others at once whether they live: who fell silent may be the first of many."""
+        """Probe other nodes at once: a silent node may be the first of many."""
         ring = self._ring
         leaves, roots, table = ([info.id for info in each] for each in (ring.leaves(), self._groups.roots(), ring.known()))
         self.detector.look_at(self._silence_search.whom(silent, leaves, roots, table, now), silent, now)
@@ -226,10 +226,10 @@ class Liveness:
             self._doubts.cancel(peer)
 
     def wanted(self, info: NodeInfo, now: float) -> bool:
-        """Handle that the owner wants a link to a node. Return False if that is dead, which is reported then.
+        """Handle the owner's request for a link. Return False and report the death if the node is dead.
 
-        Its death may be known, and yet the owner not: nothing had to do with the node then, and a root that stood still has
-        named it again. Who fell silent may be back, and is looked at: if it is not, its death is reported once more.
+        The owner may not know of the death: it did not use the node then, and a root after a standstill has named it again. A
+        node that fell silent may be back, so it is checked; if it does not answer, its death is reported again.
         """
         peer = info.id
         if now - self._buried.get(peer, -inf) >= BURIED_S:
@@ -247,11 +247,11 @@ class Liveness:
         return True
 
     def is_buried(self, peer: NodeId) -> bool:
-        """Return whether a death was reported, and no sign of life came since."""
+        """Return whether a death was reported and no sign of life followed."""
         return peer in self._buried
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due; harmless if early."""
+        """Handle the passing of the deadline; harmless if early."""
         if self._refresh_at is not None and now >= self._refresh_at:
             self.refresh(now)
         self.detector.handle_timeout(now)

@@ -1,17 +1,17 @@
-"""Finding out whether this node is reached: whether datagrams come back, and whether others can dial it.
+"""Reachability of this node: whether datagrams return, and whether other nodes can dial it.
 
-Nobody needs that for traffic: it is for the owner who looks for a fault. An **echo** is a datagram of a chosen size that comes
-back as it was, so it shows whether datagrams pass in both directions, and whether large ones do. A **dial check** asks a node,
-through the ring or over a link, to dial the addresses of this one although there is a link already, and to say what came of it:
-only who is elsewhere can tell what a firewall, or an address that others cannot use, makes of a dial.
+Traffic does not need this; it serves an owner who searches for a fault. An **echo** is a datagram of a chosen size that the
+peer returns, so it shows whether datagrams, including large ones, pass in both directions. A **dial check** asks a node to dial
+the addresses of this one despite an existing link, and to report the outcomes. Only another node can show how a firewall or an
+address unusable elsewhere affects dials.
 
 ::
 
     Echo       [68, number, sender, target, padding]    a datagram
-    EchoReply  [69, number, responder, padding]         a datagram, no larger than what it answers
+    EchoReply  [69, number, responder, padding]         a datagram, no larger than its echo
 
-What goes through the ring begins with a byte of its own, as in `dial_back`: CHECK_DIAL and nothing else, and the answer
-DIAL_CHECKED with a list of an address and an outcome each.
+Payloads through the ring begin with their own byte, as in `dial_back`: CHECK_DIAL without content, and the answer DIAL_CHECKED
+with a list of addresses and outcomes.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ if TYPE_CHECKING:
 #: The smallest echo: a number, two ids, and their headers.
 ECHO_BYTES_MIN: Final = 64
 
-#: The largest: as the largest beacon, which is the largest datagram that a node sends.
+#: The largest echo: as the largest beacon, which is the largest datagram of a node.
 ECHO_BYTES_MAX: Final = DATAGRAM_BYTES_MAX
 
-#: Addresses of one node that are dialled for it. Too small: a node with many networks learns of few. Too large: an insider
-#: makes others dial as many addresses of its choice.
+#: Addresses of a node dialled in one check. Too small: a node with many networks learns about few. Too large: an insider makes
+#: others dial that number of addresses of its choice.
 ADDRESSES_CHECKED_MAX: Final = 4
 
-#: Nodes that are dialled for at once; who asks beyond it is not answered. Too small: many who look for faults at once wait in
-#: vain. Too large: dials, four of each.
+#: Concurrent checks; more are refused. Too small: many simultaneous requests fail. Too large: dials, four for each.
 CHECKS_MAX: Final = 8
 
-#: Nodes that are dialled for within a second. Too small: likewise. Too large: an insider, who may take on any number of ids,
-#: makes others hammer an address of its choice; without a bound, as often as dials to it are refused.
+#: Checks begun within a second. Too small: as above. Too large: an insider with many ids makes others flood an address of its
+#: choice with dials; without a bound, as often as they are refused.
 CHECKS_PER_S_MAX: Final = 8
 
-#: After so long a check whose dials the owner never reported on makes room. More than every time-out of a dial.
+#: The time after which a check without reports from the owner is discarded. Above every time-out of a dial.
 CHECK_FORGOTTEN_S: Final = 15.0
 
-#: Answers to a check that was not asked for are ignored; checks whose answer is waited for are remembered up to here.
+#: Requested checks remembered until their answer; other answers are ignored. Too small: answers to many requests are ignored;
+#: too large: memory.
 ASKED_MAX: Final = 64
 
 NUMBER_MAX: Final = (1 << 32) - 1
 
-# The first byte of what is sent through the ring; see `dial_back` for the others.
+# The first byte of payloads through the ring; see `dial_back` for the others.
 CHECK_DIAL: Final = b"\x02"
 DIAL_CHECKED: Final = b"\x03"
 
@@ -74,24 +74,24 @@ class Echo(msgspec.Struct, frozen=True, array_like=True, tag=68, gc=False):
     """Ask for a datagram of the same size."""
 
     number: _Number
-    """Repeated in the reply."""
+    """The number for the reply."""
     sender: _NodeId
-    """The node that asks."""
+    """The requesting node."""
     target: _NodeId
-    """The node that is asked. Another process may have its address by now, and must not answer for it."""
+    """The requested node. Another process may have its address by now, and must not answer for it."""
     padding: _Padding
-    """Repeated in the reply."""
+    """The padding for the reply."""
 
 
 class EchoReply(msgspec.Struct, frozen=True, array_like=True, tag=69, gc=False):
     """Answer an echo."""
 
     number: _Number
-    """That of the echo."""
+    """The number of the echo."""
     responder: _NodeId
-    """The node that answers."""
+    """The answering node."""
     padding: _Padding
-    """That of the echo."""
+    """The padding of the echo."""
 
 
 class _Outcome(msgspec.Struct, frozen=True, array_like=True):
@@ -106,33 +106,33 @@ _DECODER: msgspec.msgpack.Decoder[EchoMessage] = msgspec.msgpack.Decoder(EchoMes
 _OUTCOMES_DECODER = msgspec.msgpack.Decoder(Annotated[list[_Outcome], Meta(max_length=ADDRESSES_CHECKED_MAX)])
 _TAGS: Final = frozenset((68, 69))
 
-# Besides its own errors, the decoder lets through what Python raises for bad UTF-8 (a ValueError) and for deep nesting.
+# Besides its own errors, the decoder passes on Python's errors for bad UTF-8 (a ValueError) and for deep nesting.
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class _Check(msgspec.Struct):
-    """A node that this one dials for it to know what comes of that."""
+    """A node whose addresses are being dialled at its request."""
 
     begun_at: float
     outcomes: dict[str, DialOutcome | None]
-    """By address; None while its dial is under way."""
+    """By address; None while the dial is running."""
 
 
 def is_echo(data: bytes) -> bool:
-    """Return whether an authentic datagram is an echo or its reply; it may be malformed nevertheless."""
+    """Return whether an authentic datagram is an echo or its reply; it may be malformed."""
     return len(data) > 1 and data[1] in _TAGS
 
 
 def encode_echo(message: EchoMessage) -> bytes:
-    """Write a datagram."""
+    """Encode a datagram."""
     return _ENCODER.encode(message)
 
 
 def decode_echo(data: bytes) -> EchoMessage:
-    """Read a datagram.
+    """Decode a datagram.
 
     Raises:
-        MessageError: The bytes are no such datagram, or break a bound.
+        MessageError: The bytes are no such datagram, or exceed a bound.
     """
     if len(data) > ECHO_BYTES_MAX:
         raise MessageError(f"an echo of {len(data)} bytes exceeds {ECHO_BYTES_MAX}")
@@ -143,21 +143,21 @@ def decode_echo(data: bytes) -> EchoMessage:
 
 
 class Reachability:
-    """Ask others to answer by datagram and to dial, and do both for others.
+    """Request echoes and dial checks from other nodes, and serve their requests.
 
     Attributes:
-        datagrams: Those to send, each with its address, for the owner to take.
-        requests: Dials to make, likewise.
-        events: What happened, likewise.
+        datagrams: The datagrams to send, with their addresses, for the owner to take.
+        requests: The dials to make, for the owner to take.
+        events: The events, for the owner to take.
     """
 
     def __init__(self, local: NodeInfo, ring: Pastry, counters: Counters, vantage: Vantage) -> None:
-        """Know nobody.
+        """Create it, without requests.
 
         Args:
             local: The node itself.
             ring: Carries questions and answers.
-            counters: Where to count what is dropped.
+            counters: The counters of drops.
             vantage: Chooses among the addresses of a node.
         """
         self.datagrams: list[tuple[tuple[str, int] | None, bytes]] = []
@@ -171,16 +171,16 @@ class Reachability:
         self._asked: dict[NodeId, None] = {}
         self._second_began = -inf
         self._begun = 0  # within that second
-        self._checks: dict[NodeId, _Check] = {}  # by the node that asked, the oldest first
+        self._checks: dict[NodeId, _Check] = {}  # by the requesting node, the oldest first
 
     # Commands
 
     def echo(self, info: NodeInfo, size: int) -> int | None:
-        """Send a datagram that comes back; `EchoReturned` follows, or nothing.
+        """Send a datagram to be returned; `EchoReturned` follows, unless it is lost.
 
         Args:
             info: The node to ask.
-            size: Bytes before sealing, ECHO_BYTES_MIN to ECHO_BYTES_MAX; or a byte less.
+            size: Bytes before encryption, ECHO_BYTES_MIN to ECHO_BYTES_MAX; the datagram may be a byte smaller.
 
         Returns:
             The number of the event; None if the node has no numeric address.
@@ -191,12 +191,12 @@ class Reachability:
         self._number = number = (self._number + 1) & NUMBER_MAX
         empty = len(encode_echo(Echo(number, self._local.id, info.id, b"")))
         room = min(size, ECHO_BYTES_MAX) - empty
-        padding = bytes(max(0, room - (room > 0xFF)))  # a long one has a longer header
+        padding = bytes(max(0, room - (room > 0xFF)))  # a long padding has a longer header
         self.datagrams.append((address, encode_echo(Echo(number, self._local.id, info.id, padding))))
         return number
 
     def check_dial(self, peer: NodeId, now: float) -> None:
-        """Ask a node to dial this one. `DialChecked` follows, or nothing."""
+        """Ask a node to dial this one. `DialChecked` follows, unless a message is lost."""
         self._asked.pop(peer, None)
         self._asked[peer] = None
         if len(self._asked) > ASKED_MAX:
@@ -206,7 +206,7 @@ class Reachability:
     # Inputs
 
     def receive_datagram(self, sender: NodeId, data: bytes, source: tuple[str, int]) -> None:
-        """Handle an echo or a reply, which a node surely sent."""
+        """Handle an echo or a reply of an authenticated node."""
         try:
             message = decode_echo(data)
         except MessageError:
@@ -223,7 +223,7 @@ class Reachability:
             self.events.append(EchoReturned(sender, message.number))
 
     def received(self, source: NodeInfo, payload: bytes, now: float) -> bool:
-        """Handle what came through the ring or over a link; return False if it is for somebody else."""
+        """Handle a payload from the ring or a link; return False if it is of another component."""
         kind = payload[:1]
         if kind == CHECK_DIAL:
             self._begin_check(source, now)
@@ -234,18 +234,18 @@ class Reachability:
         return True
 
     def undeliverable(self, payload: bytes) -> bool:
-        """Handle that the ring gave something up; return False if it is somebody else's. Who asked waits in vain, and knows."""
+        """Handle an undeliverable payload; return False if it is of another component. The requesting node gets no answer."""
         return payload[:1] in (CHECK_DIAL, DIAL_CHECKED)
 
     def dial_failed(self, address: str, now: float, *, is_refused: bool, is_broken: bool) -> None:
-        """Handle that a dial came to nothing, whoever wanted it."""
+        """Handle a failed dial, of any component."""
         if self._checks:
             outcome = DialOutcome.BROKEN if is_broken else DialOutcome.REFUSED if is_refused else DialOutcome.SILENT
             for asker in list(self._checks):
                 self._note(asker, address, outcome, now)
 
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:
-        """Handle that a dial reached a node, whoever wanted it."""
+        """Handle a dial that reached a node, of any component."""
         for asker in list(self._checks):
             self._note(asker, address, DialOutcome.REACHED if peer == asker else DialOutcome.ANOTHER, now)
 
@@ -261,7 +261,7 @@ class Reachability:
             self._counters.dial_checks_refused += 1
             return
         self._begun += 1
-        # On loopback an address means another node on each machine: to dial it says nothing about theirs.
+        # On loopback an address means another node on each machine, so a dial from here would prove nothing.
         is_elsewhere = is_loopback(source) and not is_loopback(self._local)
         spelled = (canonical_address(each) for each in source.addresses)
         dialable = [each for each in spelled if each is not None and each not in self._local.addresses]

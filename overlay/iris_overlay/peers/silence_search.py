@@ -1,10 +1,9 @@
-"""The search after a node fell silent: it may be the first of many, and some of them would not be probed for a minute.
+"""The search after a node fell silent, because it may be the first of many, some of which would not be probed for a minute.
 
-A switch breaks, a network is cut: then the other leaves, the roots of own groups and the table are asked at once, and the views
-of watchers are right within seconds. But where nodes come and go all the time, nearly every death is one alone, and to ask
-everybody at each of them is most of what a detector sends. So a search that found nobody else is not repeated for a while;
-until then a death is followed by a few questions, and only when those find another one, or several fall silent together, by a
-search.
+After a broken switch or a cut network, the node probes the other leaves, the roots of its groups and the table at once, so the
+views of watchers are right within seconds. But where nodes come and go all the time, nearly every death is a single one, and a
+search after each would be most of a detector's traffic. So a fruitless search is not repeated for a while. Until then a death
+causes only a few probes. A full search follows if these find another death, or several nodes fall silent together.
 """
 
 from __future__ import annotations
@@ -19,28 +18,28 @@ if TYPE_CHECKING:
     from iris_overlay.environment import Rng
     from iris_overlay.ids import NodeId
 
-#: Nodes that one search asks: leaf set, some roots, table. Too small: after a cut, watchers believe old roots for longer. Too
-#: large: each search costs that many pings.
+#: Nodes probed by one search: leaf set, some roots, table. Too small: after a cut, watchers trust dead roots for longer. Too
+#: large: each search costs that number of pings.
 ASKED_MAX: Final = 96
 
-#: Who falls silent within this time after another one is taken for a part of the same event. Too small: a cut that is noticed
-#: piece by piece looks like single deaths. Too large: under churn, single deaths look like a cut.
+#: Nodes that fall silent within this time count as one event. Too small: a cut noticed bit by bit looks like single deaths. Too
+#: large: under churn, single deaths look like a cut.
 TOGETHER_S: Final = 5.0
 
-#: So many that fall silent together are a cut, whatever was found before. Too small: in a network whose nodes stay for five
-#: minutes, chance does it three times as often. Too large: a cut hides behind an earlier death for longer.
+#: The number of nodes silent together that always means a cut. Too small: in a network of nodes that live for five minutes,
+#: chance reaches it three times as often. Too large: a cut hides behind an earlier death for longer.
 SEVERAL: Final = 3
 
-#: How long a search that found nobody else stands for the next ones. Too small: churn costs a search per node and death. Too
-#: large: a cut soon after a death is noticed by samples alone, a second later.
+#: The time after a fruitless search without another one. Too small: churn costs a search per node and death. Too large: a cut
+#: soon after a death is noticed only by samples, a second later.
 FRUITLESS_S: Final = 300.0
 
-#: Leaves that are asked in the meantime. Too small: a cut passes unnoticed half of the time. Too large: traffic per death.
+#: Leaves probed meanwhile. Too small: a cut passes unnoticed half of the time. Too large: traffic per death.
 SAMPLE: Final = 2
 
 
 class SilenceSearch:
-    """Decide whom to ask after a silent death."""
+    """Choose the nodes to probe after a silent death."""
 
     __slots__ = ("_again_at", "_asked_at", "_rng", "_sample", "_silent_at")
 
@@ -54,22 +53,22 @@ class SilenceSearch:
     def whom(
         self, silent: NodeId, leaves: Sequence[NodeId], roots: Iterable[NodeId], table: Iterable[NodeId], now: float
     ) -> list[NodeId]:
-        """Return whom to ask at once.
+        """Return the nodes to probe at once.
 
         Args:
-            silent: Who just fell silent.
-            leaves: The leaf set, without it.
-            roots: The roots of groups that this node takes part in or watches.
-            table: All others that the ring knows.
+            silent: The node that just fell silent.
+            leaves: The leaf set, without the silent node.
+            roots: The roots of groups that this node joined or watches.
+            table: All other nodes known to the ring.
             now: The time.
         """
         self._silent_at.append(now)
         is_found = now - self._asked_at < TOGETHER_S and silent in self._sample
         if len(self._silent_at) == SEVERAL and now - self._silent_at[0] < TOGETHER_S:
-            # The table too: it is told to others, who would probe the dead in it one after the other.
+            # The table too: this node passes its entries on, and others would find the dead ones only one by one.
             asked = list(dict.fromkeys(chain(leaves, roots, table)))[:ASKED_MAX]
             self._silent_at.clear()
-            self._again_at = now  # This was no single death, and the next one may not be, either.
+            self._again_at = now  # This was no single death, and the next one may not be single either.
         elif is_found or now >= self._again_at:
             asked = list(dict.fromkeys(chain(leaves, roots)))[:ASKED_MAX]
             self._again_at = now + FRUITLESS_S

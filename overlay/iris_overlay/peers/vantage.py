@@ -1,9 +1,9 @@
-"""The order in which the addresses of another node are tried, as far as this machine can tell it without asking.
+"""The dial order of another node's addresses, as far as this machine can decide it without a question.
 
-A node on several networks has an address on each, and not every peer reaches all of them. First comes the address that a link
-has shown to be right, then the addresses on networks that this machine is on, too. An address that is one of this machine comes
-late: it means a process here, or the other node's own machine, as ``172.17.0.1`` does on every host of Docker. Equals keep the
-order that the node itself gave them.
+A node on several networks has an address on each, and not every peer reaches all of them. First comes the address confirmed by
+a link, then the addresses on networks of this machine. An address equal to one of this machine comes late: it means a local
+process or the other node's own machine, as ``172.17.0.1`` does on every Docker host. Otherwise the order of the node itself
+remains.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from iris_overlay.detector.events import Address
     from iris_overlay.ids import NodeId
 
-#: Nodes with several addresses of which it is remembered at which a link has reached them; of more, the one whose link opened
-#: first is forgotten. Too small: it is dialled at an address that may be wrong before the right one; too large: memory.
+#: Nodes with several addresses, remembered with the address of their link; beyond it the first one is forgotten. Too small: a
+#: node is dialled at a wrong address first; too large: memory.
 SHOWN_MAX: Final = 4096
 
 _Interface: TypeAlias = "ipaddress.IPv4Interface | ipaddress.IPv6Interface"
 
 
 def put_first(info: NodeInfo, host: str) -> NodeInfo:
-    """Return the description of a node with its addresses at a host first: something that it sent came from there."""
+    """Return a node info with the addresses at a host first, from which the node has sent a message."""
     if len(info.addresses) < 2:
         return info
     ordered = tuple(sorted(info.addresses, key=lambda address: address.rpartition(":")[0].strip("[]") != host))
@@ -39,23 +39,23 @@ class Vantage:
     """The place of this machine among networks."""
 
     def __init__(self) -> None:
-        """Know nothing: the order of addresses is that of their description, and datagrams go to any of them."""
+        """Create it without knowledge: addresses keep their order, and datagrams may go to any of them."""
         self._interfaces: tuple[_Interface, ...] = ()
         self._families: Collection[int] = (4, 6)
         self._shown: dict[NodeId, str] = {}
 
     def settle(self, interfaces: tuple[_Interface, ...], families: Collection[int]) -> None:
-        """Take the addresses of this machine.
+        """Set the addresses of this machine.
 
         Args:
             interfaces: The addresses, each with its network.
-            families: 4, 6 or both: those of the addresses that this node can send datagrams to.
+            families: 4, 6 or both: the IP versions usable for datagrams.
         """
         self._interfaces = interfaces
         self._families = families
 
     def link_opened(self, info: NodeInfo) -> None:
-        """Note the address that a link has shown to be right: the first one of the description that came over it."""
+        """Note the address confirmed by a link: the first one in the node info received over it."""
         if len(info.addresses) < 2:
             return
         self._shown.pop(info.id, None)
@@ -64,7 +64,7 @@ class Vantage:
         self._shown[info.id] = canonical_address(info.addresses[0]) or ""
 
     def order(self, info: NodeInfo) -> list[str]:
-        """Return the addresses of a node that can be dialled, each in its one spelling, in the order in which to try them."""
+        """Return the dialable addresses of a node in canonical form, in the order of dials."""
         spelled = (canonical_address(address) for address in info.addresses)
         addresses = list(dict.fromkeys(address for address in spelled if address is not None))
         if len(addresses) < 2:
@@ -73,7 +73,7 @@ class Vantage:
         return sorted(addresses, key=lambda address: -1 if address == shown else self._rank(address))
 
     def datagram_address(self, info: NodeInfo) -> Address | None:
-        """Return where datagrams reach a node: the first address that is numeric, for helpers have to be told one."""
+        """Return the address for datagrams to a node: the first numeric one, because helpers need a numeric address."""
         for address in self.order(info):
             found = numeric_address(address)
             if found is not None and found[0].version in self._families:
