@@ -1,4 +1,4 @@
-"""The dispatch within the ring: each message goes to its part, and the findings of one part go to the others."""
+"""The dispatch within the ring: pass messages to the components, and results between them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Core:
-    """Compose the parts of `Pastry`, which is their only owner."""
+    """Compose the components of `Pastry`, which is its only owner."""
 
     __slots__ = ("_is_answered", "joining", "merging", "neighbours", "relaying", "ring", "router")
 
@@ -49,10 +49,10 @@ class Core:
         self.neighbours = Neighbours(ring)
         self.joining = Joining(ring)
         self.merging = Merging(ring)
-        self._is_answered = False  # Whether a ring told this joiner where it belongs.
+        self._is_answered = False  # whether a ring told this joiner its place
 
     def handle(self, peer: NodeId, message: RingMessage, now: float) -> None:
-        """Handle a message of a peer, or one that was relayed for it."""
+        """Handle a message of a peer, received over its link or through the ring."""
         handler = _HANDLERS[type(message)]
         handler(self, peer, message, now)
 
@@ -85,13 +85,13 @@ class Core:
     def _on_ack(self, peer: NodeId, message: LeafAck, now: float) -> None:
         if self._is_sent_by(peer, message.info.id):
             if not self._is_answered and message.is_active and message.is_whole:
-                # Who has this joiner in its leaf set knows as much as the root of its id, which may be joining itself, and
-                # waiting for this one.
+                # A node that has this joiner in its leaf set knows as much as the root of its id. That root may be joining too,
+                # and wait for this node.
                 self._is_answered = any(leaf.id == self.ring.local.id for leaf in message.leaves)
             self.neighbours.receive_ack(message, now)
 
     def _is_sent_by(self, peer: NodeId, claimed: NodeId) -> bool:
-        """Return whether to look at what a node says of itself: whoever speaks for another could put it into leaf sets."""
+        """Check that a message about a node comes from the node itself: otherwise the peer could put others into leaf sets."""
         if peer != claimed or claimed == self.ring.local.id:
             self.ring.emit(PeerViolated(peer, "a message in the name of another node"))
             return False
@@ -107,7 +107,7 @@ class Core:
             ring.timers.set((Timer.JOIN, None), now + ring.config.probe_timeout_s + ring.config.join_retry_s)
         self.neighbours.hear((message.info, *message.leaves), now)
         if not (ring.is_active or self.neighbours.is_searching):
-            # The answer is late, and all that it names have asked this joiner before, and acknowledged it.
+            # The answer is late: all nodes named in it have probed this joiner before, and acknowledged it.
             self.neighbours.has_closed = True
 
     def _on_join_waiting(self, peer: NodeId, message: JoinWaiting, now: float) -> None:
@@ -131,7 +131,7 @@ class Core:
         self.ring.emit(PeerLeft(peer))
 
     def handle_timer(self, timer: Timer, item: NodeId | int | None, now: float) -> None:
-        """Handle one deadline that passed."""
+        """Handle an expired deadline."""
         ring = self.ring
         if timer is Timer.HOP:
             self.router.hop_timed_out(cast("int", item), now)
@@ -176,7 +176,7 @@ class Core:
         self.become_active(now)
 
     def become_active(self, now: float) -> None:
-        """Begin to answer for keys."""
+        """Begin to serve keys."""
         ring = self.ring
         if ring.is_active or ring.is_left:
             return
@@ -190,7 +190,7 @@ class Core:
         self.router.release_held(now)
 
     def finish_turn(self, now: float) -> None:
-        """Carry between the parts what came up; each step may cause another."""
+        """Pass results between the components until none is left."""
         ring, neighbours, router = self.ring, self.neighbours, self.router
         while router.arrived or neighbours.has_closed:
             if neighbours.has_closed:
@@ -214,11 +214,11 @@ class Core:
             neighbours.gather_news(now)
 
     def _unwrap(self, data: bytes, now: float, source: NodeId) -> None:
-        """Handle a link message that came through the ring, from a node that surely sent it."""
+        """Handle a link message that came through the ring from an authenticated node."""
         unwrapped = self.relaying.unwrap(data, source, now)
         if unwrapped is not None:
             peer, message = unwrapped
-            # The answer to a joiner is as good if who gave it died meanwhile, and may well come after that.
+            # An answer to a joiner stays valid, and may well arrive, after the death of its sender.
             is_life = not isinstance(message, Leaving | JoinAnswer)
             if is_life and peer in self.ring.dead and not self.revive(peer, now):
                 return
@@ -228,7 +228,7 @@ class Core:
                 self.relaying.relay(peer, answer, now)
 
     def revive(self, peer: NodeId, now: float) -> bool:
-        """Handle that a node believed dead has sent something; return False if it had left."""
+        """Handle a message of a node believed dead; return False if the node had left."""
         ring = self.ring
         if not ring.revive(peer):
             return False
@@ -238,11 +238,11 @@ class Core:
         return True
 
     def lose(self, peer: NodeId, until: float, now: float) -> None:
-        """Handle that a node is gone."""
+        """Handle the death or departure of a node."""
         ring = self.ring
         ring.dead.add(peer, until)
         if until != NEVER:
-            ring.links.pop(peer, None)  # The link to a node that leaves is closed a little later.
+            ring.links.pop(peer, None)  # the link to a leaving node closes a little later
         ring.doubtful.pop(peer, None)
         ring.table.remove(peer)
         self.joining.drop_contact(peer)

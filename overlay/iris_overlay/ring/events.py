@@ -11,35 +11,35 @@ from iris_overlay.messages import NodeInfo
 
 
 class Activated(msgspec.Struct, frozen=True):
-    """Report that the node is part of a ring: from now on it delivers, and what was buffered is on its way."""
+    """Report that the node is part of a ring: from now on it delivers, and its held messages are on their way."""
 
 
 class LeavesChanged(msgspec.Struct, frozen=True):
-    """Report nodes that entered and left the leaf set. What is reported after it was decided with the new leaf set."""
+    """Report nodes that entered and left the leaf set. All later events were decided with the new leaf set."""
 
     added: list[NodeInfo]
-    """The nodes that entered; each has answered or sent something itself."""
+    """The nodes that entered; each has answered or sent a message itself."""
     removed: list[NodeId]
-    """The nodes that are no longer among the nearest, whether they died, left or were displaced."""
+    """The nodes no longer among the nearest: dead, departed or displaced."""
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """Report a routed message at its root, which is the local node."""
+    """Report a routed message at its root, the local node."""
 
     key: bytes
-    """Where it was routed to."""
+    """The key of the message."""
     payload: bytes
-    """The message that was routed."""
+    """The payload of the message."""
     source: NodeInfo
-    """The node that called `Pastry.route`, perhaps the local one."""
+    """The node that called `Pastry.route`, possibly the local one."""
     path: tuple[NodeId, ...]
-    """The nodes it passed, the source first, the local node not among them. Pass it to `Pastry.answer`."""
+    """The nodes on its path, the source first, without the local node. Pass it to `Pastry.answer`."""
     held: tuple[int, ...] = ()
-    """How long each of them kept it (microseconds), if the source wants to know and all of them said so."""
+    """The time in each of these nodes (microseconds), if requested by the source and reported by all."""
 
 
 class Received(msgspec.Struct, frozen=True):
-    """Report a message of `Pastry.send` or `Pastry.answer` of another node."""
+    """Report a message sent by another node with `Pastry.send` or `Pastry.answer`."""
 
     source: NodeInfo
     """The sender."""
@@ -51,52 +51,52 @@ class Undeliverable(msgspec.Struct, frozen=True):
     """Report that a message of this node was given up after all retries. It may have arrived nevertheless."""
 
     key: bytes
-    """Where it was routed to; of `Pastry.send` and `Pastry.answer`, the id of the receiver."""
+    """The key of the message; for `Pastry.send` and `Pastry.answer`, the id of the receiver."""
     payload: bytes
     """The message."""
     reason: str
-    """Why, for the log."""
+    """The reason, for the log."""
 
 
 class HandoverWanted(msgspec.Struct, frozen=True):
-    """Ask the owner to hand over what it keeps for keys whose root is now another node.
+    """Ask the owner to hand over its state for keys with a new root.
 
-    Send it with `Pastry.send`, then call `Pastry.handover_done`: the node is told that it is the root only then (after
-    `PastryConfig.handover_timeout_s` at the latest). What was handed over travels on the same link, so it is there first.
+    Send the state with `Pastry.send`, then call `Pastry.handover_done`. Only then, or after `PastryConfig.handover_timeout_s`,
+    is the new root acknowledged. The state travels on the same link, so it arrives first.
     """
 
     to: NodeInfo
-    """The node that takes over; it is in the leaf set already, so `Pastry.is_root` tells which keys are not ours any more."""
+    """The new root; it is already in the leaf set, so `Pastry.is_root` is false for its keys."""
 
 
 class PeerLeft(msgspec.Struct, frozen=True):
-    """Report that a peer said good-bye: its id is never used again."""
+    """Report that a peer left in good order; its id is never used again."""
 
     peer: NodeId
     """The peer."""
 
 
 class PeerAnswered(msgspec.Struct, frozen=True):
-    """Report that a node that there is no link to answered through the ring: it lives."""
+    """Report that a node without a link answered through the ring, and so lives."""
 
     peer: NodeId
     """The node."""
 
 
 class PeerSilent(msgspec.Struct, frozen=True):
-    """Report a leaf that nobody can ping, since it has no address, and that did not answer through the ring: it is dead."""
+    """Report the death of a leaf without an address, which cannot be pinged and did not answer through the ring."""
 
     info: NodeInfo
     """The leaf."""
 
 
 class LeavesDoubted(msgspec.Struct, frozen=True):
-    """Ask whether leaves live: another leaf does not have them any more, and it may know better."""
+    """Ask whether leaves live that are missing at another leaf, which may know better."""
 
     leaves: list[NodeId]
     """The leaves."""
     witness: NodeId
-    """The leaves that do not have them."""
+    """The leaf that does not have them."""
 
 
 class PeerViolated(msgspec.Struct, frozen=True):

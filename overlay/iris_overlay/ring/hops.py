@@ -1,6 +1,6 @@
-"""Hop acknowledgements: a node keeps what it forwarded until the next hop has it (Castro, Costa, Rowstron, DSN 2004, 4.1).
+"""Hop acknowledgements: a node keeps a forwarded message until the next hop has it (Castro, Costa, Rowstron, DSN 2004, 4.1).
 
-Links are reliable while they hold, but hops die and stall. The time-out follows the time that each hop takes to acknowledge.
+Links are reliable while they last, but hops die and stall. The time-out follows the acknowledgement times of each hop.
 """
 
 from __future__ import annotations
@@ -17,35 +17,37 @@ if TYPE_CHECKING:
     from iris_overlay.ring.messages import Routed
     from iris_overlay.ring.state import Ring
 
-#: Messages that wait for an acknowledgement. When full, the oldest is no longer watched over (and counted).
+#: Messages that wait for an acknowledgement. Beyond it the oldest is no longer repeated (and counted). Too small: messages get
+#: lost under load; too large: memory.
 PENDING_MAX: Final = 8192
 
-#: Peers whose acknowledgement times are remembered; the one not used for longest is forgotten.
+#: Peers with remembered acknowledgement times; beyond it the least recently used is forgotten. Too small: time-outs fall back
+#: to the default; too large: memory.
 HOP_TIMES_MAX: Final = 256
 
 
 class Pending:
-    """Remember a message that this node takes care of."""
+    """A message in the care of this node."""
 
     __slots__ = ("attempts", "held_since", "hop", "message", "refusals", "sent_at", "taken_at", "tried")
 
     def __init__(self, message: Routed, tried: tuple[NodeId, ...] = (), taken_at: float | None = None) -> None:
         self.message = message
-        self.taken_at = taken_at  # When it came, if its source wants to know how long it stays.
+        self.taken_at = taken_at  # Arrival, if its source wants the time in each node.
         self.attempts = 0
-        self.refusals = 0  # In a row: nothing could be given to so many hops.
-        self.held_since: float | None = None  # When it was first held.
-        self.tried = tried  # Hops that it could not be given to, or that were silent.
+        self.refusals = 0  # Consecutive hops that could not take it.
+        self.held_since: float | None = None  # Start of its first hold.
+        self.tried = tried  # Hops that could not take it or were silent.
         self.hop: NodeInfo | None = None
         self.sent_at = 0.0
 
     def is_at(self, node: NodeId) -> bool:
-        """Return whether a node should acknowledge it."""
+        """Return whether a node should acknowledge the message."""
         return self.hop is not None and self.hop.id == node
 
 
 class Hops:
-    """Keep what was forwarded, and acknowledge what was received."""
+    """Keep forwarded messages, and acknowledge received ones."""
 
     __slots__ = ("_acknowledgements", "_pending", "_ring", "_sequence", "_times")
 
@@ -54,7 +56,7 @@ class Hops:
         # By sequence, so the oldest comes first.
         self._pending: dict[int, Pending] = {}
         self._acknowledgements: dict[NodeId, list[int]] = {}
-        # Mean and mean deviation of the time to acknowledge.
+        # Mean and mean deviation of acknowledgement times.
         self._times: OrderedDict[NodeId, tuple[float, float]] = OrderedDict()
         self._sequence = 0
 
@@ -62,12 +64,12 @@ class Hops:
         return len(self._pending)
 
     def next_sequence(self) -> int:
-        """Return the number for the next message to forward."""
+        """Return the sequence for the next forwarded message."""
         self._sequence += 1
         return self._sequence
 
     def watch(self, pending: Pending, hop: NodeInfo, sequence: int, now: float) -> None:
-        """Keep a message that was forwarded."""
+        """Keep a forwarded message, and set its time-out."""
         ring = self._ring
         pending.hop = hop
         pending.sent_at = now
@@ -79,19 +81,19 @@ class Hops:
         ring.timers.set((Timer.HOP, sequence), now + self._timeout_s(hop.id, pending.attempts))
 
     def take(self, sequence: int) -> Pending | None:
-        """Stop watching over a message."""
+        """Stop keeping a message, and return it."""
         self._ring.timers.cancel((Timer.HOP, sequence))
         return self._pending.pop(sequence, None)
 
     def take_all(self, node: NodeId) -> list[Pending]:
-        """Stop watching over what a node should acknowledge."""
+        """Stop keeping the messages that a node should acknowledge, and return them."""
         lost = [(sequence, pending) for sequence, pending in self._pending.items() if pending.is_at(node)]
         for sequence, _ in lost:
             self.take(sequence)
         return [pending for _, pending in lost]
 
     def forget(self, node: NodeId) -> None:
-        """Forget what concerns a node that is gone."""
+        """Forget the state of a dead or departed node."""
         self._acknowledgements.pop(node, None)
         self._times.pop(node, None)
 
@@ -104,7 +106,7 @@ class Hops:
                 self._measure(peer, now - pending.sent_at)
 
     def note(self, peer: NodeId, sequence: int, now: float) -> None:
-        """Remember to acknowledge a hop."""
+        """Schedule the acknowledgement of a message."""
         ring = self._ring
         waiting = self._acknowledgements.setdefault(peer, [])
         waiting.append(sequence)
@@ -115,13 +117,13 @@ class Hops:
             ring.timers.set((Timer.ACKNOWLEDGE, None), now + ring.config.acknowledgement_delay_s)
 
     def flush(self) -> None:
-        """Send the acknowledgements that were collected."""
+        """Send the collected acknowledgements."""
         waiting, self._acknowledgements = self._acknowledgements, {}
         for peer, sequences in waiting.items():
             self._acknowledge(peer, sequences)
 
     def expect(self, peer: NodeId, rtt_s: float) -> None:
-        """Learn the round-trip time of a peer from elsewhere, if nothing is known yet."""
+        """Use a round-trip time measured elsewhere, unless acknowledgements of the peer were measured."""
         if peer not in self._times:
             expected = rtt_s + self._ring.config.acknowledgement_delay_s
             self._remember(peer, expected, expected / 2)
@@ -139,7 +141,7 @@ class Hops:
         return min(timeout, config.hop_timeout_s_max)
 
     def _measure(self, peer: NodeId, time_s: float) -> None:
-        """Follow the time to acknowledge as TCP does (RFC 6298 section 2)."""
+        """Smooth the acknowledgement time as TCP does (RFC 6298 section 2)."""
         times = self._times.get(peer)
         if times is None:
             self._remember(peer, time_s, time_s / 2)

@@ -1,22 +1,21 @@
-"""Becoming part of a ring: by joining one, or by starting one.
+"""Joining a ring, starting one, and merging two rings.
 
-A join request is routed to the root of the joiner's own id, which answers with its leaf set; the hops on the way add their
-tables. The rest is the business of `Neighbours`: when its search is closed, everybody who has to know of the joiner does.
+**Join.** A join request is routed to the root of the joiner's own id, which answers with its leaf set; the hops on the way add
+their tables. `Neighbours` does the rest: when its search is closed, all nodes that have to know the joiner do.
 
-**Many nodes may start at once**, each through another one that is joining as well. Their requests wait for each other in
-circles, so whoever receives a request while joining says so (`JoinWaiting`). The joiner then asks the next one, if it knows any
-that it has not asked; else it is in such a circle, and if it has the smallest id of those it can see it starts a ring of its
-own. Several may do so; their rings are merged.
+**Many nodes may start at once**, each through another one that is joining too. Their requests can wait for each other in
+circles, so a joining node answers requests with `JoinWaiting`. The joiner then asks the next untried contact. When no contact
+is left, and the joiner has the smallest id of all joiners it knows, it starts its own ring. Several nodes may do so; their
+rings are merged.
 
-Making one ring out of two, after a partition or a start of many nodes at once.
+**Merge.** After a partition or a start of many nodes, a node that met another one of the same network **seeks** its own place
+in the other's ring: it routes a message through the other node to its own id. If both are in the same ring, the message returns
+to its source. Otherwise it ends at the source's neighbour in the other ring, which probes the source. Both send their leaf
+sets, and each probes unknown nodes of the other's. So the rings zip together in both directions from that seam, eight nodes per
+exchange.
 
-A node that met another one of the same network **seeks** its own place in the ring of that one: it has a message routed there
-to its own id. If both are in the same ring, the message comes back to its source, and all is well. Otherwise it ends at the
-node that is the source's neighbour in the other ring, which probes the source. Both show their leaf sets, each probes whom it
-has not known, and so on: the rings zip together in both directions from that seam, eight nodes for each exchange.
-
-That takes a time proportional to the size of the ring. So a node at a seam **hints** to the nodes in the first rows of its
-table, which lie all around the ring, that they seek their own places: the rings zip from some 240 seams at once.
+This takes a time proportional to the size of the ring. So a node at a seam sends **hints** to the nodes in the first rows of
+its table, all around the ring, to seek their own places: the rings zip from some 240 seams at once.
 """
 
 from __future__ import annotations
@@ -43,12 +42,13 @@ if TYPE_CHECKING:
     from iris_overlay.ring.routing import Router
     from iris_overlay.ring.state import Ring
 
-#: Contacts in other rings that wait for their turn. When full, a newcomer is dropped: it is met again.
+#: Contacts in other rings that wait for their turn. Beyond it a new contact is dropped, and met again later. Too small: a merge
+#: of several rings takes longer; too large: a liar causes more seeks.
 MERGE_CONTACTS_MAX: Final = 4
 
 
 class Merging:
-    """Seek, be sought, and pass on hints."""
+    """Seek the place of this node in another ring, answer seeks, and pass on hints."""
 
     __slots__ = ("_contacts", "_hinted_at", "_ring")
 
@@ -58,7 +58,7 @@ class Merging:
         self._contacts: list[NodeInfo] = []
 
     def seek(self, contact: NodeInfo, router: Router, now: float) -> None:
-        """Look for the own place in the ring of a contact."""
+        """Seek the own place in the ring of a contact."""
         if self._ring.is_active and contact.id != self._ring.local.id:
             router.originate(RoutedKind.SEEK, self._ring.local.id, b"", now, first=contact)
 
@@ -66,14 +66,14 @@ class Merging:
         """Handle a seek that ended here: its source is of another ring, unless it is the local node.
 
         Returns:
-            What to send back along the path: a probe for a source that there is no link to. It may be that nobody can dial it,
-            and no node of this ring but the contact has a link.
+            The probe to send back along the path to a source without a link: possibly no node can dial it, and only the contact
+            has a link to it.
         """
         ring = self._ring
         source = message.source
         place = position(source.id)
         if source.id == ring.local.id:
-            # The contact is in the same ring. Perhaps it has this node among its leaves, but is not among those of this one.
+            # The contact is in the same ring. It may have this node among its leaves without being a leaf here.
             contact = ring.find(message.path[1]) if len(message.path) > 1 else None
             if contact is not None:
                 neighbours.hear((contact,), now)
@@ -86,7 +86,7 @@ class Merging:
         return None if source.id in ring.links else neighbours.relayed_probe(source.id, now)
 
     def hint(self, contact: NodeInfo, row: int, now: float) -> None:
-        """Tell the nodes in the table, from a row on, that there is another ring."""
+        """Tell the nodes in the table, from a row on, about another ring."""
         ring = self._ring
         if row >= HINT_DEPTH_MAX or now - self._hinted_at < ring.config.hints_interval_s:
             return
@@ -108,13 +108,14 @@ class Merging:
                 ring.timers.set((Timer.SEEK, None), now + ring.rng.uniform(0.0, ring.config.hint_jitter_s))
 
     def seek_hinted(self, router: Router, now: float) -> None:
-        """Seek through the contacts that hints named."""
+        """Seek through the contacts of the hints."""
         contacts, self._contacts = self._contacts, []
         for contact in {info.id: info for info in contacts}.values():
             self.seek(contact, router, now)
 
 
-#: Contacts remembered while joining; the oldest is forgotten first. They are asked in turn.
+#: Contacts remembered while joining, and asked in turn; beyond it the oldest is forgotten. Too small: live contacts are
+#: forgotten; too large: dead contacts delay the join.
 CONTACTS_MAX: Final = 8
 
 
@@ -136,23 +137,23 @@ class Joining:
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
-        self._contacts: dict[NodeId, NodeInfo] = {}  # The next one to be asked first.
-        self._untried: set[NodeId] = set()  # Those that were never asked.
+        self._contacts: dict[NodeId, NodeInfo] = {}  # the next contact first
+        self._untried: set[NodeId] = set()  # contacts never asked
         self._asked: NodeId | None = None
         self._attempt = 0
-        self.is_waiting = False  # Whether all who were asked in this attempt said that they are joining as well.
-        self._smallest: NodeId | None = None  # The smallest of those.
-        self._alone_at = 0.0  # When this attempt ends then.
-        self._has_waited = False  # Whether any contact did.
-        self._requester: NodeId | None = None  # The smallest of those who asked this node to let them join.
+        self.is_waiting = False  # whether all contacts of this attempt are joining too
+        self._smallest: NodeId | None = None  # the smallest of these contacts
+        self._alone_at = 0.0  # the end of the attempt in that case
+        self._has_waited = False  # whether any contact was joining too
+        self._requester: NodeId | None = None  # the smallest joiner that sent this node a request
 
     @property
     def is_asking(self) -> bool:
-        """Return whether somebody was asked and not found out of reach."""
+        """Return whether a contact was asked and is not known to be unreachable."""
         return self._asked in self._contacts
 
     def add_contact(self, info: NodeInfo) -> None:
-        """Remember a node to join through; it is the next one to be asked."""
+        """Remember a contact to join through; it is the next one to be asked."""
         if self._contacts.pop(info.id, None) is None:
             self._untried.add(info.id)
         if len(self._contacts) >= CONTACTS_MAX:
@@ -161,15 +162,15 @@ class Joining:
         self._contacts = {info.id: info, **self._contacts}
 
     def drop_contact(self, node: NodeId) -> None:
-        """Forget a node that cannot be reached."""
+        """Forget an unreachable contact."""
         self._contacts.pop(node, None)
         self._untried.discard(node)
 
     def link_lost(self, node: NodeId, now: float) -> None:
-        """Handle that a link ended: if it was that to the contact which took the request, another one is asked at once."""
+        """Handle the end of a link: if the asked contact had it, ask another one at once."""
         if node != self._asked or self.is_waiting:
             return
-        self._asked = None  # Who is met next is asked, too.
+        self._asked = None  # ask the next new contact too
         timers = self._ring.timers
         if len(self._contacts) > 1 and (Timer.JOIN, None) in timers:
             timers.set((Timer.JOIN, None), now)
@@ -187,7 +188,7 @@ class Joining:
         self._ask(next(iter(self._contacts)), router, now)
 
     def ask_untried(self, router: Router, now: float) -> bool:
-        """Go on with an attempt that has met joiners only, with one that was never asked; return whether there is any."""
+        """Continue an attempt that met only joiners with an untried contact; return whether one is left."""
         if not self._untried:
             return False
         self._ring.timers.set((Timer.JOIN, None), now + self._ring.config.join_retry_s)
@@ -203,14 +204,14 @@ class Joining:
         router.originate(RoutedKind.JOIN, self._ring.local.id, b"", now, excludes=(self._ring.local.id,), first=contact)
 
     def receive_request(self, message: Routed, peer: NodeId) -> None:
-        """Handle that another node asks this one, which is joining itself, to let it join."""
+        """Handle the join request of another node while joining."""
         if self._requester is None or message.source.id < self._requester:
             self._requester = message.source.id
         if message.source.id == peer:
             self._ring.tell(message.source, JoinWaiting(self._ring.local))
 
     def receive_waiting(self, message: JoinWaiting, router: Router, now: float) -> None:
-        """Handle that the contact is joining as well."""
+        """Handle a contact's report that it is joining too."""
         if message.info.id not in self._contacts or self.is_waiting:
             return
         self._has_waited = True
@@ -225,7 +226,7 @@ class Joining:
             self._ring.timers.set((Timer.JOIN, None), self._alone_at)
 
     def should_start_alone(self) -> bool:
-        """Return whether everybody seems to wait for this node."""
+        """Return whether the other joiners seem to wait for this node."""
         if not self.is_waiting:
             return False
         if self._attempt >= self._ring.config.join_alone_attempts:
@@ -234,7 +235,7 @@ class Joining:
         return self._requester is not None and self._smallest is not None and local < self._requester and local < self._smallest
 
     def stop(self) -> list[NodeInfo]:
-        """Handle that the node is active; return contacts that were joining at the same time, perhaps another ring."""
+        """Handle activation; return the contacts that may be in another ring, because they were joining at the same time."""
         contacts = [info for info in self._contacts.values() if self._has_waited]
         self._ring.timers.cancel((Timer.JOIN, None))
         self._contacts.clear()
@@ -245,10 +246,10 @@ class Joining:
         return contacts
 
     def answer(self, message: Routed, neighbours: Neighbours, relaying: Relaying) -> None:
-        """Answer a join request whose root is the local node.
+        """Answer a join request to the local node as root.
 
-        By the links of the way here: they are there, while a dial takes longer, is in vain if a firewall protects the joiner,
-        and dies with this node if it is just leaving.
+        The answer returns over the links of the request's path. These exist, but a dial takes longer, fails if a firewall
+        protects the joiner, and is lost if this node is just leaving.
         """
         ring = self._ring
         source = message.source

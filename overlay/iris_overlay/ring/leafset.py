@@ -1,12 +1,12 @@
 """The leaf set: the nearest nodes on either side of the local one (Rowstron and Druschel 2001, section 2.2).
 
-Who is the root of a key is decided here alone, so its two innermost members must be right; the others are there to take their
-places at once when those die.
+The leaf set alone decides the root of a key, so its two innermost members must be right. The others take their places at once
+when they die.
 
 A ring of few nodes fits into the leaf set: then nodes are on both sides, and the set **is complete**. After deaths a side may
-be **short**: it lost members that it has no replacement for yet. It must not be refilled with nodes of the other side, which
-would make a thinned ring look like a small one, and a node at the edge of a gap the root of the whole gap. `settle` ends
-that, once the owner has made sure that there are no others.
+be **short**: it lost members without a replacement yet. It must not be refilled with nodes of the other side. Otherwise a
+thinned ring would look like a small one, and a node at the edge of a gap would become the root of the whole gap. `settle` ends
+this state, once the owner has found no other nodes.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class _Side:
     __slots__ = ("distances", "is_short")
 
     def __init__(self) -> None:
-        # Invariant: sorted, at most `half` of them.
+        # Invariant: sorted, at most `half` elements.
         self.distances: list[int] = []
         self.is_short = False
 
     def admits(self, distance: int, half: int) -> bool:
         distances = self.distances
         if self.is_short and distance >= _FAR:
-            return False  # It comes from the other side; see the top of this module.
+            return False  # a node of the other side; see the module docstring
         return len(distances) < half or distance < distances[-1]
 
     def insert(self, distance: int, half: int) -> None:
@@ -59,17 +59,17 @@ class _Side:
 
 
 class LeafSet:
-    """Keep the `half` nearest nodes on either side of a position."""
+    """The `half` nearest nodes on either side of a position."""
 
     __slots__ = ("_half", "_infos", "_left", "_local", "_right", "version")
 
     def __init__(self, local: int, half: int = 8) -> None:
-        self.version = 0  # Grows with every change.
+        self.version = 0  # grows with every change
         self._local = local
         self._half = half
-        self._left = _Side()  # Counter-clockwise.
-        self._right = _Side()  # Clockwise.
-        # Invariant: its keys are the positions of both sides.
+        self._left = _Side()  # counter-clockwise
+        self._right = _Side()  # clockwise
+        # Invariant: the keys are the positions of both sides.
         self._infos: dict[int, NodeInfo] = {}
 
     def __len__(self) -> int:
@@ -80,19 +80,19 @@ class LeafSet:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the whole ring is known, as far as this node can tell: no side is short, and somebody is on both."""
+        """Return whether the whole ring seems to be known: no side is short, and some member is on both."""
         if self.is_short:
             return False
         return len(self._infos) < len(self._left.distances) + len(self._right.distances) or not self._infos
 
     @property
     def is_short(self) -> bool:
-        """Return whether a side lost members that nobody replaced yet."""
+        """Return whether a side has lost members without a replacement."""
         return self._left.is_short or self._right.is_short
 
     @property
     def short_sides(self) -> list[bool]:
-        """Return the sides that are short; True is the right one."""
+        """Return the short sides; True is the right one."""
         return [is_right for is_right, side in ((False, self._left), (True, self._right)) if side.is_short]
 
     @property
@@ -107,7 +107,7 @@ class LeafSet:
 
     @property
     def extent(self) -> int | None:
-        """Return the length of the arc from the farthest member on the left to the farthest on the right; None without both."""
+        """Return the length of the arc from the farthest left member to the farthest right one; None if a side is empty."""
         left, right = self._left.distances, self._right.distances
         return (left[-1] + right[-1]) % RING if left and right else None
 
@@ -116,7 +116,7 @@ class LeafSet:
         return self._infos.get(place)
 
     def edge(self, *, is_right: bool) -> NodeInfo | None:
-        """Return the farthest member of a side."""
+        """Return the farthest member of a side, or None."""
         side = self.right if is_right else self.left
         return side[-1] if side else None
 
@@ -128,7 +128,7 @@ class LeafSet:
         return self._right.admits(distance, self._half) or self._left.admits(RING - distance, self._half)
 
     def admits_without(self, place: int, others: Collection[int]) -> bool:
-        """Return whether a node is a member, or would be one if some others were none."""
+        """Return whether a node is a member, or would be one without some other members."""
         distance = clockwise(self._local, place)
         left_out = {clockwise(self._local, other) for other in others}
         if distance < _FAR:
@@ -138,7 +138,7 @@ class LeafSet:
         return place in self._infos or nearer < self._half
 
     def add(self, info: NodeInfo) -> bool:
-        """Add a node that is known to live; return whether it is new. Whoever is displaced is dropped."""
+        """Add a live node, dropping displaced members; return whether it is new."""
         place = position(info.id)
         if not self.admits(place):
             return False
@@ -171,7 +171,7 @@ class LeafSet:
         return True
 
     def settle(self, *, is_right: bool) -> None:
-        """Believe that a short side lacks nobody: fill it with members of the other side, the long way round."""
+        """Accept that a short side is complete: fill it with members of the other side, the long way round."""
         side = self._right if is_right else self._left
         side.is_short = False
         sign = 1 if is_right else -1
@@ -179,7 +179,7 @@ class LeafSet:
         self.version += 1
 
     def wanted(self, places: Iterable[int]) -> list[int]:
-        """Return which of some positions, none of them a member's, would be members if all of them were added."""
+        """Return the positions that would be members if all given ones were added; none of them is a member yet."""
         fresh = [clockwise(self._local, place) for place in places]
         half = self._half
         right = sorted([*self._right.distances, *(there for there in fresh if self._right.admits(there, half))])[:half]
@@ -197,7 +197,7 @@ class LeafSet:
         return self.is_complete
 
     def is_in_gap(self, key: int) -> bool:
-        """Return whether a key lies on a side that has lost all of its members: who is its root is not known."""
+        """Return whether a key lies on a side that has lost all of its members, so that its root is unknown."""
         if not self.is_short:
             return False
         is_right = clockwise(self._local, key) < _FAR
@@ -205,7 +205,7 @@ class LeafSet:
         return side.is_short and not side.distances
 
     def nearest(self, key: int, excluding: Collection[int] = ()) -> NodeInfo | None:
-        """Return the member nearest to a key; None if there is none. The local node is not considered."""
+        """Return the member nearest to a key, without the local node; None without members."""
         best: int | None = None
         for place in self._infos:
             if place not in excluding and (best is None or is_nearer(key, place, best)):
@@ -224,7 +224,7 @@ class LeafSet:
         return bool((right and right[0] == distance) or (left and left[0] == RING - distance))
 
     def is_edge(self, place: int) -> bool:
-        """Return whether a member is the farthest one of the side that it is nearer on."""
+        """Return whether a member is the farthest one of its nearer side."""
         distance = clockwise(self._local, place)
         if distance < _FAR:
             return bool(self._right.distances) and self._right.distances[-1] <= distance
@@ -235,7 +235,7 @@ class LeafSet:
         return list(self._infos.values())
 
     def neighbours(self, count: int) -> list[NodeInfo]:
-        """Return up to `count` members, the nearest of the right and of the left side alternately."""
+        """Return up to `count` members, the nearest of the right and left sides alternately."""
         chosen: dict[NodeId, NodeInfo] = {}
         left, right = self.left, self.right
         for index in range(self._half):
@@ -245,7 +245,7 @@ class LeafSet:
         return list(chosen.values())
 
     def _thin(self, side: _Side, sign: int) -> None:
-        """Mark a side as short, and take back who was displaced from it, and was kept for the other one, the long way round."""
+        """Mark a side as short, and take back members displaced from it but kept for the other side."""
         side.is_short = True
         distances = ((sign * (place - self._local)) % RING for place in self._infos)
         side.distances = sorted({*side.distances, *(distance for distance in distances if distance < _FAR)})[: self._half]
@@ -261,10 +261,10 @@ class LeafSet:
 
 
 def span(owner: int, members: Iterable[int], half: int) -> tuple[int, int]:
-    """Return how far the leaf set of another node reaches clockwise, and how far counter-clockwise.
+    """Return the clockwise and the counter-clockwise reach of another node's leaf set.
 
-    Who has fewer than fit on one side has the whole ring. Else a side that is short may be filled with members of the other
-    one, the long way round; these say nothing about what lies between.
+    A node with fewer leaves than fit on one side has the whole ring. A short side may contain members of the other side, the
+    long way round; these prove nothing about the nodes in between, and are ignored.
     """
     members = list(members)
     if len(members) < half:

@@ -1,9 +1,8 @@
-"""Memory of nodes that are gone, for a while, so that hearsay does not bring them back.
+"""Memory of departed nodes and of received messages.
 
-Suppression of duplicates: messages that arrived before are recognized by source and number.
-
-Not by a window below the highest number of a source: a source numbers what it sends to all roots together, so at one root a
-number far below the highest may well be new.
+`DepartedNodes` keeps hearsay from reviving dead nodes for a while. `Arrivals` detects repeated messages by source and number.
+It keeps no window below the highest number of a source: a source numbers its messages to all roots together, so at one root a
+number far below the highest may be new.
 """
 
 from __future__ import annotations
@@ -13,20 +12,21 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
 
-#: Arrivals remembered, 10 MB at the most; the oldest is forgotten first. At 1,000 a second that is a minute.
+#: Arrivals remembered; beyond it the oldest is forgotten. Too small: at 1,000 a second these last a minute; too large: memory,
+#: 10 MB now.
 ARRIVALS_MAX: Final = 65536
 
-#: How long. All attempts of `PastryConfig.route_attempts` take less than half of it.
+#: The time to remember arrivals. All attempts of `PastryConfig.route_attempts` take less than half of it.
 REMEMBERED_S: Final = 60.0
 
 
 class Arrivals:
-    """Remember what arrived lately."""
+    """The recently received messages."""
 
     __slots__ = ("_times",)
 
     def __init__(self) -> None:
-        # In the order of arrival.
+        # In order of arrival.
         self._times: dict[tuple[NodeId, int], float] = {}
 
     def __len__(self) -> int:
@@ -36,7 +36,7 @@ class Arrivals:
         return arrival in self._times
 
     def is_new(self, source: NodeId, number: int, now: float) -> bool:
-        """Return whether a number of a source arrives for the first time, and remember it."""
+        """Remember a number of a source; return whether it is new."""
         key = (source, number)
         times = self._times
         if key in times:
@@ -48,7 +48,7 @@ class Arrivals:
         return True
 
     def purge(self, now: float) -> None:
-        """Forget what arrived long ago."""
+        """Forget old arrivals."""
         times = self._times
         while times:
             key = next(iter(times))
@@ -57,15 +57,15 @@ class Arrivals:
             del times[key]
 
 
-#: Nodes remembered; the oldest is forgotten first, and then at worst tried once more.
+#: Nodes remembered; beyond it the oldest is forgotten, and at worst tried once more.
 DEPARTED_MAX: Final = 512
 
-#: Until when nodes that left for good are remembered: ids are not used again.
+#: The expiry of nodes that left for good: ids are not used again.
 NEVER: Final = float("inf")
 
 
 class DepartedNodes:
-    """Remember nodes until a time."""
+    """Nodes remembered until a time."""
 
     __slots__ = ("_until",)
 
@@ -86,7 +86,7 @@ class DepartedNodes:
         self._until[node] = until
 
     def has(self, node: NodeId, now: float) -> bool:
-        """Return whether a node is remembered still."""
+        """Return whether a node is still remembered."""
         until = self._until.get(node)
         if until is None:
             return False
@@ -96,7 +96,7 @@ class DepartedNodes:
         return False
 
     def has_left(self, node: NodeId) -> bool:
-        """Return whether a node is gone for good."""
+        """Return whether a node has left for good."""
         return self._until.get(node) == NEVER
 
     def discard(self, node: NodeId) -> None:
@@ -104,5 +104,5 @@ class DepartedNodes:
         self._until.pop(node, None)
 
     def clear(self) -> None:
-        """Forget all but those that left for good."""
+        """Forget all nodes except those that left for good."""
         self._until = {node: until for node, until in self._until.items() if until == NEVER}

@@ -1,7 +1,7 @@
-"""The messages of the ring: msgpack arrays whose first element names the message.
+"""The messages of the ring: msgpack arrays with the message's tag first.
 
-They travel in CONTROL frames of an authenticated, ordered link. Nothing is allocated by a number that a stranger sent:
-counts are checked against the bounds below while decoding.
+They travel in CONTROL frames of an authenticated, ordered link. Decoding never allocates by a received number: it checks counts
+against the bounds below.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from iris_overlay.errors import MessageError, UnknownMessageError
 from iris_overlay.ids import ID_BYTES, NodeId
 from iris_overlay.messages import MESSAGE_BYTES_MAX, SEQUENCE_MAX, NodeInfo, is_of_unknown_kind
 
-#: A leaf set, and some nodes near whoever asked. Twice what a node with `leaf_half` 16 would tell.
+#: A leaf set and some nodes near the receiver: twice the number for `leaf_half` 16.
 LEAVES_TOLD_MAX: Final = 64
 
-#: Entries of tables that a join collects on its way: more than a table has.
+#: Entries of tables collected by a join on its way: more than a table has.
 ROWS_TOLD_MAX: Final = 160
 
-#: The hop limit. With correct tables a route has log16(N) hops, 5 for a million nodes; more than 32 is a loop.
+#: The hop limit. With correct tables a route has log16(N) hops, 5 for a million nodes; more than 32 means a loop.
 PATH_LENGTH_MAX: Final = 32
 
-#: Nodes that do not count as root of a message: its source, and one that it does not believe.
+#: Nodes that do not count as root of a message: its source, and a root in doubt.
 EXCLUDED_MAX: Final = 2
 
-#: Hops acknowledged in one message; it is sent at once when there are as many.
+#: Hops acknowledged in one message; a full message is sent at once.
 ACKNOWLEDGEMENTS_MAX: Final = 64
 
-#: Rows of tables that news of another ring travels: 2 rows reach about 240 nodes, from where rings zip in parallel.
+#: The rows of tables that a hint about another ring travels: 2 rows reach about 240 nodes, which merge in parallel.
 HINT_DEPTH_MAX: Final = 2
 
-#: What the layer above may route or send. Twice wrapped, it still fits into MESSAGE_BYTES_MAX.
+#: The largest payload of the layer above. Wrapped twice, it still fits into MESSAGE_BYTES_MAX.
 PAYLOAD_BYTES_MAX: Final = 512 * 1024
 
 _NodeId: TypeAlias = Annotated[NodeId, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
@@ -51,79 +51,80 @@ _Signature: TypeAlias = Annotated[bytes, Meta(max_length=SIGNATURE_BYTES_MAX)]
 
 
 class RoutedKind(enum.IntEnum):
-    """Say what a routed message is for."""
+    """The purpose of a routed message."""
 
     PAYLOAD = 0
     """For the layer above, at the root of the key."""
     JOIN = 1
-    """The source wants to know its leaf set. The key is its id, the root is the nearest other node."""
+    """The source asks for its leaf set. The key is its id; the root is the nearest other node."""
     SEEK = 2
-    """The source looks for its own place in the ring of whoever it sends this to. The key is its id."""
+    """The source seeks its own place in the ring of the first hop. The key is its id."""
     RELAY = 3
-    """The payload is a link message of the source for the node whose id is the key, or one that comes back (`Returned`)."""
+    """The payload is a link message for the node whose id is the key, or a returned one (`Returned`)."""
 
 
 class LeafProbe(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """Ask for the leaf set, and tell that the sender lives and wants to be in the receiver's."""
+    """Ask for the leaf set, and announce that the sender lives and belongs in the receiver's leaf set."""
 
     info: NodeInfo
     """The sender."""
     leaves: _Leaves
-    """Its leaf set, or nothing if that is no news."""
+    """Its leaf set; empty if the receiver knows it."""
     is_active: bool
-    """Whether it is part of a ring already."""
+    """Whether the sender is already part of a ring."""
 
 
 class LeafAck(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """Answer a probe: the sender has the prober in its leaf set now, if it belongs there."""
+    """Answer a probe: the prober is now in the sender's leaf set, if it belongs there."""
 
     info: NodeInfo
     """The sender."""
     leaves: _Leaves
-    """Its leaf set, and nodes that it knows to be near the prober."""
+    """Its leaf set, and known nodes near the prober."""
     is_active: bool
-    """Whether it is part of a ring already."""
+    """Whether the sender is already part of a ring."""
     is_whole: bool
     """Whether no side of its leaf set is short."""
 
 
 class Routed(msgspec.Struct, frozen=True, array_like=True, tag=18):
-    """Carry something towards the root of a key. Each hop acknowledges it with `Got`."""
+    """Carry a payload towards the root of a key. Each hop acknowledges it with `Got`."""
 
     sequence: _Number
-    """Numbers what the sender of this hop forwards."""
+    """The number of the message at the sender of this hop."""
     kind: RoutedKind
     """The purpose."""
     key: _Key
-    """Where to."""
+    """The destination."""
     source: NodeInfo
-    """The node that sent it first."""
+    """The original sender."""
     number: _Number
-    """Numbers what the source sent: the root drops repetitions."""
+    """The number of the message at its source; the root drops repetitions."""
     path: _Path
-    """The nodes it passed, the source first."""
+    """The nodes on its path, the source first."""
     excludes: _Excluded
-    """The nodes that do not count as root: the source that joins, or one that the source wants another opinion than that of."""
+    """The nodes that do not count as root: a joining source, or a root in doubt."""
     payload: bytes
     """The message of the layer above."""
     nodes: _Rows = []
-    """For a join: the rows that the hops added."""
+    """For a join: the rows added by the hops."""
     signature: _Signature = b""
-    """Of the source, for all that it said: see `signed_part`. What the hops add is theirs."""
+    """The source's signature of its own fields, see `signed_part`; it does not cover the additions of hops."""
     held: _Times = ()
-    """How long each node of the path kept it (microseconds), if the source wants to know; else, and behind a hop that does not
-    say so, nothing."""
+    """The time in each node of the path (microseconds), if requested by the source; otherwise, and after a hop that does not
+    report it, empty.
+    """
 
 
 class Got(msgspec.Struct, frozen=True, array_like=True, tag=19):
-    """Acknowledge hops: the sender takes care of these messages from here on."""
+    """Acknowledge hops: the sender takes care of these messages from now on."""
 
     sequences: Annotated[list[_Number], Meta(max_length=ACKNOWLEDGEMENTS_MAX)]
-    """The numbers that the receiver gave them."""
+    """The sequences assigned by the receiver."""
 
 
 class Direct(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """Carry something of the layer above to the receiver."""
+    """Carry a payload of the layer above to the receiver."""
 
     source: NodeInfo
     """The sender."""
@@ -135,21 +136,21 @@ class Returned(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """Carry a link message back along the path of a routed one."""
 
     path: _WayBack
-    """The nodes after the receiver, in the order of the way there: the last one is next, the first is the destination."""
+    """The remaining path in its original order: the last node is next, the first is the destination."""
     source: NodeInfo
-    """The node that answers."""
+    """The answering node."""
     payload: bytes
-    """A link message of it."""
+    """The answering node's link message."""
     to: _NodeId
     """The destination."""
     number: _Number
-    """Numbers what the source sent, as in `Routed`: the destination drops repetitions."""
+    """The number of the message at its source, as in `Routed`; the destination drops repetitions."""
     signature: _Signature = b""
-    """Of the source: see `signed_part`. What brings the message on its way is not signed."""
+    """The source's signature, see `signed_part`; it does not cover the path."""
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Tell a joiner where it belongs."""
+    """Tell a joiner its place."""
 
     info: NodeInfo
     """The sender: the root of the joiner's id."""
@@ -160,7 +161,7 @@ class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=22):
 
 
 class JoinWaiting(msgspec.Struct, frozen=True, array_like=True, tag=23):
-    """Tell a joiner that the sender is joining as well, and keeps the request until it is done."""
+    """Tell a joiner that the sender is joining too, and keeps the request until it is done."""
 
     info: NodeInfo
     """The sender."""
@@ -172,27 +173,27 @@ class RowAsk(msgspec.Struct, frozen=True, array_like=True, tag=24):
     info: NodeInfo
     """The sender."""
     row: Annotated[int, Meta(ge=0, lt=32)]
-    """Which."""
+    """The number of the row."""
 
 
 class RowAnswer(msgspec.Struct, frozen=True, array_like=True, tag=25):
     """Tell entries of the table."""
 
     nodes: Annotated[list[NodeInfo], Meta(max_length=16)]
-    """They need not be alive."""
+    """The entries, which may be dead."""
 
 
 class MergeHint(msgspec.Struct, frozen=True, array_like=True, tag=26):
-    """Tell that there is another ring of the same network."""
+    """Tell a node about another ring of the same network."""
 
     contact: NodeInfo
-    """A node of it."""
+    """A node of the other ring."""
     row: Annotated[int, Meta(ge=1, le=HINT_DEPTH_MAX)]
-    """From which row on the receiver should pass the hint on."""
+    """The first row of the receiver's table for passing the hint on."""
 
 
 class Leaving(msgspec.Struct, frozen=True, array_like=True, tag=27):
-    """Tell that the sender is no longer part of the ring."""
+    """Tell a node that the sender has left the ring."""
 
 
 RingMessage: TypeAlias = (
@@ -203,12 +204,12 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[RingMessage] = msgspec.msgpack.Decoder(RingMessage)
 _TAGS: Final = frozenset(each.__struct_config__.tag for each in get_args(RingMessage))
 
-# Besides its own errors, the decoder lets through what Python raises for bad UTF-8 (a ValueError) and for deep nesting.
+# Besides its own errors, the decoder passes on Python's errors for bad UTF-8 (a ValueError) and for deep nesting.
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def signed_part(message: Routed | Returned) -> bytes:
-    """Return what the source of a message signs: everything that it says and no hop changes."""
+    """Return the signed bytes of a message: all fields of the source that no hop changes."""
     if isinstance(message, Routed):
         said = (18, message.kind, message.key, message.source, message.number, message.excludes, message.payload)
         return _ENCODER.encode(said)
@@ -216,16 +217,16 @@ def signed_part(message: Routed | Returned) -> bytes:
 
 
 def encode_ring_message(message: RingMessage) -> bytes:
-    """Write a message."""
+    """Encode a message."""
     return _ENCODER.encode(message)
 
 
 def decode_ring_message(data: bytes) -> RingMessage:
-    """Read a message.
+    """Decode a message.
 
     Raises:
-        UnknownMessageError: It is a message of a kind that this version does not know.
-        MessageError: The bytes are no message of the ring, or break a bound.
+        UnknownMessageError: The message is of a kind unknown to this version.
+        MessageError: The bytes are no message of the ring, or exceed a bound.
     """
     if len(data) > MESSAGE_BYTES_MAX:
         raise MessageError(f"a message of {len(data)} bytes exceeds {MESSAGE_BYTES_MAX}")

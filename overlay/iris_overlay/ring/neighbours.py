@@ -1,12 +1,12 @@
-"""Leaf set maintenance: nodes are probed before they enter it, dead ones are replaced (Castro, Costa, Rowstron, DSN 2004, 3.1).
+"""Leaf set maintenance: probe nodes before they enter, and replace dead ones (Castro, Costa, Rowstron, DSN 2004, 3.1).
 
-Nobody enters the leaf set by hearsay. A node that was heard of, and would be among the nearest, is sent a `LeafProbe`; its
-`LeafAck` proves that it lives **and that it has the prober in its own leaf set**. Both carry leaf sets, so nearer ones are
-heard of, and probed, until nothing nearer is left: the search is closed. Since whoever acknowledges has added the prober first,
-of two nodes that join next to each other at least one hears of the other from any leaf that they share, before it is active.
+No node enters the leaf set by hearsay. A node heard of, and near enough, is sent a `LeafProbe`; its `LeafAck` proves that it
+lives **and has the prober in its own leaf set**. Both carry leaf sets, so nearer nodes are heard of and probed until no nearer
+one is left: the search is closed. A node adds the prober before it acknowledges. So of two nodes that join beside each other,
+at least one hears of the other from a shared leaf before it is active.
 
-After a death, the farthest live leaf of that side is probed: its leaf set reaches farther. When a whole side is gone, the
-nearest node known in that direction is asked, and then whom it knows to be nearer, so the gap is crossed in a few steps.
+After a death, the farthest live leaf of that side is probed, because its leaf set reaches farther. When a whole side is gone,
+the nearest known node in that direction is asked, then nearer nodes it names, so the gap is crossed in a few steps.
 """
 
 from __future__ import annotations
@@ -26,36 +26,39 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_overlay.ring.state import Ring
 
-#: Probes under way at once: a leaf set and as many again. Others wait among those heard of.
+#: Concurrent probes: a leaf set and the same number again; other nodes wait among the heard ones. Too small: searches take more
+#: rounds; too large: bursts of dials.
 PROBES_MAX: Final = 32
 
-#: Nodes heard of that wait for their probe. When full, newcomers are dropped: they are mentioned again.
+#: Heard nodes that wait for their probe. Beyond it new ones are dropped, and mentioned again later. Too small: searches take
+#: longer; too large: a liar costs more memory and dials.
 HEARD_MAX: Final = 128
 
-#: How often a node that cannot be dialled is probed through the ring, which may not have it in all leaf sets yet.
+#: The probes through the ring to an undialable node, which may not be in all leaf sets yet. Too small: a live node is missed;
+#: too large: a dead one delays the search.
 RELAYS_MAX: Final = 3
 
-#: How often a leaf is asked through the ring that has no address, and no link to this node: nothing else shows that it lives.
-#: Too small: messages for each pair of such leaves. Too large: a dead one stays in the leaf set for longer.
+#: The time between questions through the ring to a leaf without address and link: no other sign shows that it lives. Too small:
+#: messages for each such pair of leaves. Too large: a dead one stays in the leaf set for longer.
 HIDDEN_ASKED_S: Final = 4.0
 
-#: How often in a row it may leave that unanswered. Too small: while two rings merge, a way there and back is found late, and a
-#: leaf that lives is taken for dead. Too large: as above.
+#: The consecutive unanswered questions of this kind before its death. Too small: while two rings merge, a path to it and back
+#: is found late, and a live leaf counts as dead. Too large: as above.
 HIDDEN_UNANSWERED_MAX: Final = 4
 
-#: Leaves without an address that are asked in turn. When full, those that are leaves no more are forgotten. Too small: they are
-#: looked through for each that comes. Too large: memory, for whoever comes nearer and nearer.
+#: Leaves without an address that are asked in turn. Beyond it former leaves are forgotten. Too small: each new one causes a
+#: scan. Too large: memory, for attackers that come nearer and nearer.
 HIDDEN_MAX: Final = 64
 
-#: When a node that answered no probe is asked again. While rings zip the way there and back may not be found, though it lives.
-#: Too small: they still do. Too large: it is missing in the leaf set for as long.
+#: The time after which a node without an answer is asked again, because during a merge a path to it and back may be missing.
+#: Too small: it is still missing. Too large: the node is missing in the leaf set for that time.
 GIVEN_UP_S: Final = 5.0
 
-#: How often it is. Too small: who was asked just before a partition ended is missing until its death is forgotten. Too large:
-#: the dead whom others still mention are dialled as often.
+#: The repetitions of this kind. Too small: a node asked just before the end of a partition is missing until its death is
+#: forgotten. Too large: dead nodes mentioned by others are dialled that often.
 ASKED_AGAIN_MAX: Final = 2
 
-#: Nodes of the table near the prober that an acknowledgement tells, on either side.
+#: Nodes of the table near the prober to include in an acknowledgement, on either side.
 NEAR_TOLD: Final = 4
 
 
@@ -84,32 +87,33 @@ class Neighbours:
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
         self.is_searching = False
-        # Set for Pastry to take: the search is closed; a node of another ring has entered, or the neighbour died.
+        # Flags for Core to take: the search is closed; the leaf set has news, by a node of another ring or the neighbour's
+        # death.
         self.has_closed = False
         self.has_changed = False
-        # Probes that were not answered yet, and how often they went through the ring because nobody could dial.
+        # Unanswered probes, with the number sent through the ring because the node is undialable.
         self._probes: dict[NodeId, tuple[NodeInfo, int]] = {}
-        # Those that did not answer in time: an answer may come late, through the ring, from one that nobody can dial.
-        # With how often that was.
+        # Nodes that missed the time-out, with the number of misses: the answer of an undialable node may come late, through the
+        # ring.
         self._given_up: dict[NodeId, tuple[NodeInfo, int]] = {}
-        # Leaves without an address that are asked through the ring, and how many questions in a row they left unanswered.
+        # Leaves without an address that are asked through the ring, with the number of consecutive unanswered questions.
         self._unanswered: dict[NodeId, int] = {}
-        # Those that have a time at which they are asked. Invariant: all of _unanswered are among them.
+        # Leaves with a scheduled question. Invariant: includes all of _unanswered.
         self._hidden: dict[NodeId, None] = {}
         self._heard: dict[int, NodeInfo] = {}
-        # While joining: who has this node in its leaf set. Emptied when active.
+        # While joining: the nodes that have this node in their leaf sets. Emptied when active.
         self._acknowledged: dict[NodeId, None] = {}
         # Acknowledgements that wait for a handover.
         self._owed: dict[NodeId, NodeInfo] = {}
         self._repair_attempts = 0
         self._is_doubted = False
-        # The right-hand neighbour died, whom this node alone watches closely.
+        # The right-hand neighbour died; only this node watches it closely.
         self._has_lost_neighbour = False
         self._is_to_repeat = False
         self._exchange_right = False
 
     def hear(self, infos: Iterable[NodeInfo], now: float) -> None:
-        """Handle that others mentioned nodes: probe those that would be leaves."""
+        """Handle nodes mentioned by others: probe those that would be leaves."""
         ring, leaves, heard = self._ring, self._ring.leaves, self._heard
         for info in infos:
             place = position(info.id)
@@ -127,8 +131,8 @@ class Neighbours:
             self._maybe_close(now)
 
     def probe(self, info: NodeInfo, now: float) -> None:
-        """Probe a node, unless that is under way or it is done."""
-        # Who acknowledged may have been displaced since, by others who then died.
+        """Probe a node, unless a probe is running or done."""
+        # A node may have acknowledged but since been displaced, by others that then died.
         is_done = info.id in self._acknowledged and position(info.id) in self._ring.leaves
         if info.id in self._probes or is_done or len(self._probes) >= PROBES_MAX:
             return
@@ -137,20 +141,20 @@ class Neighbours:
         self._send_probe(info, now)
 
     def probe_with_leaves(self, info: NodeInfo, now: float) -> None:
-        """Show a node the leaf set, and ask for its own."""
+        """Send a node the leaf set, and ask for its own."""
         if info.id in self._probes:
-            # What changed since that probe was sent has to be told as well.
+            # Changes since that probe have to be sent too.
             self._send_probe(info, now)
         else:
             self.probe(info, now)
 
     def receive_probe(self, probe: LeafProbe, now: float) -> None:
-        """Handle a probe: add the prober, hand over, acknowledge, and look at whom it mentions."""
+        """Handle a probe: add the prober, hand over, acknowledge, and consider the nodes in it."""
         ring = self._ring
         info = probe.info
         is_new = self._add(info, now, is_active=probe.is_active)
         if not ring.is_active and info.id not in self._acknowledged:
-            # It asks because it heard of this node. It counts as a leaf when it has this one, too.
+            # The prober has heard of this node, but counts as a leaf only when it has this one too.
             if len(self._heard) < HEARD_MAX:
                 self._heard.setdefault(position(info.id), info)
             self.is_searching = True
@@ -165,9 +169,9 @@ class Neighbours:
         self.hear(probe.leaves, now)
 
     def relayed_ack(self, info: NodeInfo) -> bytes | None:
-        """Return the answer to a probe that came through the ring, to be sent that way too; None if there is a better one.
+        """Return the answer to a probe through the ring, to be sent the same way; None with a link or a pending handover.
 
-        The prober doubts that this node lives, and to dial it may take longer than it waits.
+        The prober doubts that this node lives, and a dial to it may take longer than its wait.
         """
         if info.id in self._ring.links or info.id in self._owed:
             return None
@@ -181,7 +185,7 @@ class Neighbours:
             self._expect_hidden(info, now)
         is_late = self._forget_given_up(info.id)
         if info.id not in ring.links:
-            ring.emit(PeerAnswered(info.id))  # Where a firewall drops datagrams, nothing else tells.
+            ring.emit(PeerAnswered(info.id))  # the only sign of life if a firewall drops datagrams
         if self._probes.pop(info.id, None) is None and not is_late:
             return
         ring.timers.cancel((Timer.PROBE, info.id))
@@ -204,12 +208,12 @@ class Neighbours:
             self._acknowledge(info)
 
     def lose(self, node: NodeId, now: float, *, is_told: bool) -> None:
-        """Handle that a node is dead or left.
+        """Handle the death or departure of a node.
 
         Args:
-            node: Who is gone.
+            node: The node.
             now: The time.
-            is_told: Whether it told its leaves itself.
+            is_told: Whether the node itself told its leaves.
         """
         ring = self._ring
         self._owed.pop(node, None)
@@ -218,33 +222,33 @@ class Neighbours:
         self._forget_hidden(node)
         right = ring.leaves.right
         if right and right[0].id == node and not is_told:
-            # The detectors of its other leaves ask it once in a while only, or when they happen to be told.
+            # The detectors of its other leaves probe it only rarely, or when told.
             self._has_lost_neighbour = self.has_changed = True
         info = ring.leaves.get(position(node))
         was_leaf = ring.leaves.remove(node)
         self.give_up(node, now)
         if info is not None and not (info.addresses or is_told):
-            # Nobody can dial it to find out that it lives: while rings became one, perhaps no way there was found.
+            # The node may live, but cannot be dialled to find out; during a merge a path to it may be missing.
             self._note_given_up(info, now)
         if was_leaf and not ring.is_left:
             self._repair_attempts = 0
             self.repair(now)
 
     def link_opened(self, node: NodeId, now: float) -> None:
-        """Handle that there is a link: a probe that went through the ring may be lost, or its answer, while two rings zip."""
+        """Handle a new link: repeat a probe sent through the ring, which may be lost while two rings merge."""
         info, relays = self._probes.get(node, (None, 0))
         if info is not None and relays:
             self._probes[node] = (info, 0)
             self._send_probe(info, now)
 
     def link_lost(self, node: NodeId, now: float) -> None:
-        """Handle that the link to a node is gone: a probe may have been on it, or its answer."""
+        """Handle the end of a link, which may have lost a probe or its answer."""
         probe = self._probes.get(node)
         if probe is not None:
             self._send_probe(probe[0], now)
 
     def give_up(self, node: NodeId, now: float) -> None:
-        """Handle that a node does not answer: somebody farther away may be needed."""
+        """Stop waiting for a node that does not answer, and consider nodes farther away."""
         ring = self._ring
         self._heard.pop(position(node), None)
         if self._probes.pop(node, None) is not None:
@@ -254,10 +258,10 @@ class Neighbours:
             self._maybe_close(now)
 
     def relayed_probe(self, node: NodeId, now: float) -> bytes | None:
-        """Return a probe to send through the ring to a node that could not be dialled; None if there is no point in it."""
+        """Return a probe to send through the ring to an undialable node; None if no further one is useful."""
         ring = self._ring
         info, relays = self._probes.get(node, (None, 0))
-        # One with an address was asked directly, too.
+        # A node with an address was asked directly too.
         if info is None or relays >= (RELAYS_MAX - 1 if info.addresses else RELAYS_MAX):
             return None
         self._probes[node] = (info, relays + 1)
@@ -265,11 +269,11 @@ class Neighbours:
         return encode_ring_message(self._make_probe())
 
     def is_relaying(self, node: NodeId) -> bool:
-        """Return whether a probe of a node is under way through the ring."""
+        """Return whether a probe of a node was sent through the ring and is unanswered."""
         return self._probes.get(node, (None, 0))[1] > 0
 
     def probe_timed_out(self, node: NodeId, now: float) -> bytes | None:
-        """Handle that a probe was not answered; return what to send through the ring, as `relayed_probe` does."""
+        """Handle an unanswered probe; return the next one to send through the ring, see `relayed_probe`."""
         if node not in self._ring.links or self._probes.get(node, (None, 0))[1]:
             data = self.relayed_probe(node, now)
             if data is not None:
@@ -278,7 +282,7 @@ class Neighbours:
         return None
 
     def unreachable(self, node: NodeId, now: float) -> None:
-        """Handle that a probe failed for good."""
+        """Handle the final failure of a probe."""
         ring = self._ring
         if node in self._probes and position(node) not in ring.leaves:
             ring.dead.add(node, now + ring.config.dead_memory_s)
@@ -295,21 +299,21 @@ class Neighbours:
             self._ring.timers.set((Timer.GIVEN_UP, info.id), now + GIVEN_UP_S)
 
     def _forget_given_up(self, node: NodeId) -> bool:
-        """Ask a node no more that did not answer; return whether it was one."""
+        """Stop asking a node that did not answer; return whether it was remembered."""
         self._ring.timers.cancel((Timer.GIVEN_UP, node))
         return self._given_up.pop(node, None) is not None
 
     def ask_again(self, node: NodeId, now: float) -> None:
-        """Probe a node again that answered none, unless somebody has seen it die."""
+        """Probe a node without an answer again, unless its death was observed."""
         given_up = self._given_up.get(node)
         if given_up is not None:
             self._ring.dead.discard(node)
             self.hear(given_up[:1], now)
 
     def ask_hidden(self, node: NodeId, now: float) -> bytes | None:
-        """Return what to send through the ring to a leaf that there may be no other way to; None if there is no need.
+        """Return the probe to send through the ring to a leaf without an address; None if not needed.
 
-        Such a leaf cannot be pinged, and no link breaks when it dies.
+        Such a leaf cannot be pinged, and without a link no broken link shows its death.
         """
         ring = self._ring
         info = ring.leaves.get(position(node))
@@ -329,11 +333,11 @@ class Neighbours:
         return encode_ring_message(self._make_probe())
 
     def repair(self, now: float) -> None:
-        """Look for replacements on the sides that are short."""
+        """Look for replacements on the short sides."""
         ring = self._ring
         leaves = ring.leaves
         self._is_doubted = False
-        # Whose leaves are all gone is not short, but alone. Others that were too far away to be leaves may be left, too.
+        # A node that has lost all leaves has no short side, but nodes too far away to be leaves may be left.
         for is_right in leaves.short_sides or ([True, False] if not leaves else []):
             asked = leaves.edge(is_right=is_right) or self._nearest_known(now, is_right=is_right)
             if asked is None:
@@ -361,14 +365,14 @@ class Neighbours:
                 ring.tell(row[ring.rng.randrange(len(row))], RowAsk(ring.local, number))
 
     def gather_news(self, now: float) -> None:
-        """Spread news soon, and once more when those who hear it have settled: two rings that zip have no right edges yet."""
+        """Spread news soon, and again when the receivers have settled: two merging rings have wrong edges at first."""
         self._is_to_repeat = True
         timers, config = self._ring.timers, self._ring.config
         if (Timer.NEWS, None) not in timers:
             timers.set((Timer.NEWS, None), now + config.news_delay_s)
 
     def spread_news(self, now: float) -> None:
-        """Show the leaf set to its edges, which may not have heard of those who entered; to all when the neighbour died."""
+        """Send the leaf set to its edges, which may not know new members; to all leaves after the neighbour's death."""
         leaves = self._ring.leaves
         told = {info.id: info for side in (leaves.left, leaves.right) for info in (side[:1] + side[-1:])}
         if self._has_lost_neighbour:
@@ -381,7 +385,7 @@ class Neighbours:
             self._ring.timers.set((Timer.NEWS, None), now + self._settled_check_s())
 
     def become_active(self) -> None:
-        """Forget what matters while joining only."""
+        """Forget the state needed only for joining."""
         self._acknowledged = {}
 
     def told_leaves(self) -> list[NodeInfo]:
@@ -389,10 +393,10 @@ class Neighbours:
         return self._ring.leaves.members()[:LEAVES_TOLD_MAX]
 
     def _compare(self, other: NodeInfo, leaves: list[NodeInfo], now: float) -> None:
-        """Doubt leaves that another leaf does not have although it has some beyond them.
+        """Doubt leaves missing at another leaf that has members beyond them.
 
-        The detector asks most leaves rarely: who it is that dies is noticed by its neighbour. But that may be told by a refused
-        dial, say, and then it tells nobody else.
+        The detector probes most leaves rarely; the neighbour notices a death. But the neighbour may learn of it by a refused
+        dial, and then it tells no other node.
         """
         ring = self._ring
         if not ring.is_active:
@@ -402,19 +406,19 @@ class Neighbours:
         lacking = {position(info.id): info for info in ring.leaves.members() if position(info.id) not in told}
         places = [place for place in lacking if clockwise(owner, place) < ahead or clockwise(place, owner) < behind]
         doubted = [lacking[place] for place in places if place != owner]
-        # It need not be a leaf here: perhaps the very one that is dead keeps it out.
+        # The other node need not be a leaf here: perhaps only a dead leaf keeps it out.
         if not ring.leaves.admits_without(owner, places):
             return
         if doubted:
             ring.emit(LeavesDoubted([info.id for info in doubted], other.id))
         for info in doubted:
             if not info.addresses and info.id not in self._unanswered:
-                # There may be a link, but if the host lost its power, that says nothing for long.
+                # A link may exist, but after a power failure of the host it proves nothing for long.
                 self._ask_hidden_at(info.id, now)
                 self._unanswered[info.id] = 0
 
     def _expect_hidden(self, info: NodeInfo, now: float) -> None:
-        """Note a sign of life of a leaf without an address, and when it has to give the next one."""
+        """Note a sign of life of a leaf without an address, and schedule the next question."""
         self._unanswered.pop(info.id, None)
         self._ask_hidden_at(info.id, now + HIDDEN_ASKED_S * self._ring.rng.uniform(0.8, 1.2))
 
@@ -433,7 +437,7 @@ class Neighbours:
             self._ring.timers.cancel((Timer.HIDDEN, node))
 
     def _note_acknowledged(self, node: NodeId) -> None:
-        """Remember who has this joiner in its leaf set; of those who are no leaves of it any more no more than HEARD_MAX."""
+        """Remember a node that has this joiner in its leaf set; keep at most HEARD_MAX that are no leaves here any more."""
         if len(self._acknowledged) >= HEARD_MAX:
             leaves = self._ring.leaves
             self._acknowledged = {other: None for other in self._acknowledged if position(other) in leaves}
@@ -459,19 +463,19 @@ class Neighbours:
         if not is_new:
             return False
         if ring.is_active and is_active and not ring.leaves.is_edge(place):
-            # An active node in the middle of the leaf set, that nobody knew: it comes from another ring.
+            # An unknown active node in the middle of the leaf set comes from another ring.
             self.has_changed = True
         return True
 
     def _send_probe(self, info: NodeInfo, now: float) -> None:
         ring = self._ring
         ring.tell(info, self._make_probe())
-        # One that cannot be dialled, behind a firewall, say, may have been reached through the ring before the dial fails.
+        # An undialable node, for example behind a firewall, may be reached through the ring before the dial fails.
         timeout_s = ring.config.probe_timeout_s
         ring.timers.set((Timer.PROBE, info.id), now + (timeout_s if info.id in ring.links else timeout_s / RELAYS_MAX))
 
     def _make_probe(self) -> LeafProbe:
-        # What a joiner could tell, its leaves told it.
+        # A joiner has nothing to tell: it knows its leaves from other leaves.
         ring = self._ring
         return LeafProbe(ring.local, self.told_leaves() if ring.is_active else [], ring.is_active)
 
@@ -489,7 +493,7 @@ class Neighbours:
         return LeafAck(ring.local, leaves[:LEAVES_TOLD_MAX], ring.is_active, not ring.leaves.is_short)
 
     def _nearest_known(self, now: float, *, is_right: bool) -> NodeInfo | None:
-        """Return the nearest known node in one direction, for a side that has lost everybody."""
+        """Return the nearest known node in one direction, for a side without members."""
         ring = self._ring
         best, best_distance = None, RING
         for info in (*ring.table.entries(), *ring.leaves.members(), *ring.links.values()):
@@ -500,7 +504,7 @@ class Neighbours:
         return best
 
     def _maybe_close(self, now: float) -> None:
-        # Those that answered none before are no reason to wait: after a partition there always is one more.
+        # Nodes that missed earlier probes are no reason to wait: after a partition one more is always left.
         if not self.is_searching or any(node not in self._given_up for node in self._probes):
             return
         ring = self._ring
@@ -514,7 +518,7 @@ class Neighbours:
                 return
             for is_right in leaves.short_sides:
                 leaves.settle(is_right=is_right)
-            # Believed, not known: after a mass failure those asked were repairing themselves.
+            # This is an assumption: after a mass failure the asked nodes were repairing too.
             ring.timers.set((Timer.NEWS, None), now + self._settled_check_s())
         self._repair_attempts = 0
         self.is_searching = False

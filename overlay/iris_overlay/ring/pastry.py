@@ -3,15 +3,15 @@
 Sources: Rowstron and Druschel 2001; Castro, Costa, Rowstron, "Performance and Dependability of Structured Peer-to-Peer
 Overlays", DSN 2004.
 
-The root of a key is the live node nearest to it, and only the root delivers. What keeps that true:
+The root of a key is the live node nearest to it, and only the root delivers. Three rules keep this true:
 
-- Nobody enters a leaf set without having answered, and a node answers for its keys only when all of its leaves have
-  acknowledged it, that is, have it in theirs (`neighbours`).
-- Nobody leaves a leaf set but by death, which the owner reports. A node that is merely doubtful keeps its keys (`routing`).
+- No node enters a leaf set without an answer, and a node serves its keys only when all of its leaves have acknowledged it, so
+  that it is in their leaf sets (`neighbours`).
+- A node leaves a leaf set only by death, reported by the owner, or departure. A doubtful node keeps its keys (`routing`).
 - A node that has lost a whole side of its leaf set delivers nothing on that side until it has found the far edge of the gap.
 
-A join is `joining`, messages on their way are `routing`, the leaf set is `neighbours`, two rings become one in `merging`; they
-share a `Ring` of data.
+`joining` joins and merges rings, `routing` forwards messages, and `neighbours` maintains the leaf set. These components share
+the data in a `Ring` (state.py), and `Core` passes messages and results between them.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ if TYPE_CHECKING:
     from iris_overlay.ring.state import PastryCounters
 
 
-#: The largest estimate of the size of a network. Nodes choose their own ids, and whoever crowds around this one would make it
-#: believe in more nodes than a message can name.
+#: The largest estimate of the size of a network. Node ids can be chosen, so an attacker who surrounds this node could make the
+#: estimate larger than a message can encode.
 SIZE_MAX: Final = 1 << 32
 
 
 class Pastry:
     """Take part in a ring of nodes, and route messages to the node nearest to a key.
 
-    After any input or command the owner applies the outputs, in this order, and repeats while something moved:
+    After any input or command the owner applies the outputs in this order, and repeats until no output is left:
 
-    1. `messages_to_send`: give each to the link of its peer, in order; dial if there is none. A node info without addresses
-       is known by a link alone: without that, report `contact_failed`.
-    2. `events_received`: in the order given.
+    1. `messages_to_send`: pass each to the link of its peer, in order; dial a peer without a link. A node info without
+    addresses can be reached only by a link: without a link, report `contact_failed`.
+    2. `events_received`: in the given order.
     3. `deadline`: call `handle_timeout` then; calling it early does no harm.
 
-    Nothing from a peer raises. Errors of the owner raise before any state changes.
+    Input from peers never raises. Errors of the owner raise before any state changes.
     """
 
     __slots__ = ("_core", "_ring")
@@ -71,11 +71,11 @@ class Pastry:
         Args:
             local: The node itself.
             config: The constants.
-            rng: A source of randomness for jitter; nothing secret depends on it.
-            signer: Signs for the node, and checks what others signed.
+            rng: A source of randomness for jitter; no secret depends on it.
+            signer: Signs for the node, and verifies signatures of others.
 
         Raises:
-            InfoError: No peer would accept this node.
+            InfoError: Every peer would reject this node.
         """
         check_info(local)
         self._core = core = Core(local, config, rng, signer)
@@ -83,24 +83,24 @@ class Pastry:
 
     @property
     def counters(self) -> PastryCounters:
-        """Return what was dropped or done again, by reason."""
+        """The drops and repetitions, by reason."""
         return self._ring.counters
 
     def intern_infos(self, intern: Callable[[NodeInfo], NodeInfo]) -> None:
-        """Let tables keep the info that a function returns for an equal one: many nodes in one process share them then."""
+        """Let tables keep the info that a function returns for an equal one, so that many nodes in one process share infos."""
         self._ring.intern = intern
 
     def use_clock(self, clock: Callable[[], float]) -> None:
-        """Let a clock show how long a turn takes already, for `Delivered.held`; without it, time stands still within a turn."""
+        """Use a clock to measure the time within a turn, for `Delivered.held`; without one, time stands still within a turn."""
         self._ring.clock = clock
 
     def start_alone(self, now: float) -> None:
-        """Begin a ring of one. Active at once."""
+        """Start a ring of one; the node is active at once."""
         self._core.become_active(now)
         self._core.finish_turn(now)
 
     def join_via(self, contact: NodeInfo, now: float) -> None:
-        """Join the ring of a node that a link is open to; call it again with others at any time. `Activated` follows."""
+        """Join the ring of a linked node. `Activated` follows. Further calls with other nodes may come at any time."""
         ring = self._ring
         if ring.is_active or ring.is_left or contact.id == ring.local.id:
             return
@@ -112,7 +112,7 @@ class Pastry:
             joining.ask(router, now)
 
     def receive(self, peer: NodeId, message: bytes, now: float) -> None:
-        """Handle a link message of a peer. Nothing raises: a malformed one becomes `PeerViolated`."""
+        """Handle a link message from a peer. Never raises: a malformed message becomes `PeerViolated`."""
         ring = self._ring
         try:
             decoded = decode_ring_message(message)
@@ -123,7 +123,7 @@ class Pastry:
             ring.counters.messages_invalid += 1
             ring.emit(PeerViolated(peer, str(exc)))
             return
-        # Whoever left may still have something to pass on, but is no part of the ring.
+        # A departed node may still have messages to pass on, but is no part of the ring.
         is_welcome = peer not in ring.dead or self._core.revive(peer, now)
         if not is_welcome and not isinstance(decoded, Routed | Got | Direct | Returned):
             return
@@ -131,11 +131,11 @@ class Pastry:
         self._core.finish_turn(now)
 
     def link_opened(self, info: NodeInfo, now: float) -> None:
-        """Handle that a link to a peer is open, whoever dialled."""
+        """Handle a new link to a peer, dialled by either side."""
         links = self._ring.links
         links.pop(info.id, None)
         if len(links) >= LINKS_MAX:
-            # Not a leaf: whoever opens many links must not make the node forget that it has those to its neighbours.
+            # Keep the links to leaves: an attacker with many links must not make the node forget its neighbours' links.
             leaves = self._ring.leaves
             del links[next((node for node in links if position(node) not in leaves), next(iter(links)))]
         links[info.id] = info
@@ -145,9 +145,9 @@ class Pastry:
             self._core.finish_turn(now)
 
     def link_closed(self, peer: NodeId, now: float) -> None:
-        """Handle that there is no link to a peer any more; that says nothing about its life.
+        """Handle the end of a link, which proves nothing about the peer's life.
 
-        What it did not acknowledge is sent again: it may have been on the link.
+        Messages it did not acknowledge are sent again, because the link may have lost them.
         """
         if self._ring.links.pop(peer, None) is not None:
             self._core.router.link_lost(peer, now)
@@ -156,12 +156,12 @@ class Pastry:
             self._core.finish_turn(now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle that a peer is dead: a restarted process has another id."""
+        """Handle the death of a peer; a restarted process has another id."""
         if not self._ring.dead.has_left(peer):
             self._core.lose(peer, now + self._ring.config.dead_memory_s, now)
 
     def peer_doubtful(self, peer: NodeId, doubtful: bool, now: float) -> None:
-        """Route around a peer, or not any more. It keeps its keys: nobody else delivers them until `peer_dead`."""
+        """Route around a peer, or stop doing so. The peer keeps its keys: no other node delivers them until `peer_dead`."""
         if not doubtful:
             self._ring.doubtful.pop(peer, None)
         elif self._ring.find(peer) is not None:
@@ -171,7 +171,7 @@ class Pastry:
             table[peer] = None
 
     def give_back(self, peer: NodeId, undelivered: list[bytes], now: float) -> None:
-        """Handle that there was no room for messages to a peer, or a dial takes long; they are sent another way."""
+        """Handle messages that found no room, or wait too long for a dial; they take another way."""
         for data in undelivered:
             if self._core.relaying.send_another_way(peer, data, now):
                 probe = self._core.neighbours.relayed_probe(peer, now)
@@ -180,7 +180,7 @@ class Pastry:
         self._core.finish_turn(now)
 
     def contact_failed(self, peer: NodeId, undelivered: list[bytes], now: float) -> None:
-        """Handle that messages could not be given to a peer; they are sent another way."""
+        """Handle messages that could not be passed to a peer; they take another way."""
         ring = self._ring
         ring.links.pop(peer, None)
         ring.table.remove(peer)
@@ -197,50 +197,50 @@ class Pastry:
         self._core.finish_turn(now)
 
     def rtt_measured(self, peer: NodeId, rtt_s: float, now: float) -> None:
-        """Learn how near a peer is."""
+        """Note the round-trip time of a peer."""
         info = self._ring.find(peer)
         if info is not None:
             self._ring.consider(info, rtt_s)
             self._core.router.hops.expect(peer, rtt_s)
 
     def merge_with(self, contact: NodeInfo, now: float) -> None:
-        """Look whether a node that a link is open to is in the same ring, and merge the two rings if it is not."""
+        """Check whether a linked node is in the same ring, and merge the two rings if not."""
         self._core.merging.seek(contact, self._core.router, now)
         self._core.finish_turn(now)
 
     def ask(self, info: NodeInfo, now: float) -> None:
-        """Have a peer show over its link that it lives: it answers with its leaf set. Harmless if it has left.
+        """Ask a peer for a sign of life over its link: it answers with its leaf set. Harmless if it has left.
 
-        Without a link it is asked through the ring as well: to dial it may take longer than it has.
+        A peer without a link is asked through the ring too, because a dial may take too long.
         """
         ring, neighbours, peer = self._ring, self._core.neighbours, info.id
         if not (ring.is_left or ring.dead.has_left(peer)):
             neighbours.probe_with_leaves(ring.find(peer) or info, now)
-            self._core.finish_turn(now)  # It is relayed by now if nobody can dial it.
+            self._core.finish_turn(now)  # an undialable peer has its relayed probe by now
             probe = None if peer in ring.links or neighbours.is_relaying(peer) else neighbours.relayed_probe(peer, now)
             if probe is not None:
                 self._core.relaying.relay(peer, probe, now)
                 self._core.finish_turn(now)
 
     def meet(self, info: NodeInfo, now: float) -> None:
-        """Handle that a node showed that it lives: it is probed if it belongs into the leaf set and is not there."""
+        """Handle a sign of life of a node: probe it if it belongs in the leaf set but is missing."""
         ring = self._ring
         if ring.is_active and ring.leaves.admits(position(info.id)) and ring.revive(info.id):
             self._core.neighbours.hear((info,), now)
             self._core.finish_turn(now)
 
     def resume(self, now: float) -> None:
-        """Handle that this node stood still: its neighbours may have buried it."""
+        """Handle the end of a standstill of this node: its neighbours may believe it dead."""
         if self._ring.is_active:
             self._core.neighbours.spread_news(now)
             self._core.finish_turn(now)
 
     def handover_done(self, to: NodeInfo, now: float) -> None:
-        """Handle that what a `HandoverWanted` asked for was sent."""
+        """Handle the completion of a `HandoverWanted`."""
         self._core.neighbours.handover_done(to.id, now)
 
     def handle_timeout(self, now: float) -> None:
-        """Handle that time has come; harmless if early."""
+        """Handle the passing of the deadline; harmless if early."""
         for timer, item in self._ring.timers.expired(now):
             self._core.handle_timer(timer, item, now)
         self._core.finish_turn(now)
@@ -255,16 +255,16 @@ class Pastry:
         around: NodeId | None = None,
         is_timed: bool = False,
     ) -> None:
-        """Send to the root of a key. `Delivered` follows there, which may be here; `Undeliverable` here when it is given up.
+        """Send a payload to the root of a key. `Delivered` follows there, possibly here; `Undeliverable` if it is given up.
 
         Args:
-            key: ID_BYTES.
+            key: The destination, ID_BYTES.
             payload: At most PAYLOAD_BYTES_MAX.
             now: Monotonic seconds.
-            exclude_self: Deliver at the nearest node other than the local one.
-            around: A node that does not count as root, and is not on the way as far as the local node can see to it; nor is the
-                first hop that the message would take otherwise.
-            is_timed: Whether `Delivered.held` is wanted.
+            exclude_self: Whether to deliver at the nearest node other than the local one.
+            around: A node that does not count as root. The message avoids this node, and the usual first hop, as far as the
+                local node can decide.
+            is_timed: Whether to report `Delivered.held`.
 
         Raises:
             InfoError: The key or the payload has a wrong size.
@@ -278,7 +278,7 @@ class Pastry:
         self._core.finish_turn(now)
 
     def send(self, peer: NodeInfo, payload: bytes, now: float) -> None:
-        """Send to a node directly; if it cannot be dialled, through the ring. `Received` follows there.
+        """Send a payload to a node directly, or through the ring if it is undialable. `Received` follows there.
 
         Raises:
             InfoError: The payload is too large.
@@ -292,7 +292,7 @@ class Pastry:
         self._core.finish_turn(now)
 
     def answer(self, path: tuple[NodeId, ...], payload: bytes, now: float) -> None:
-        """Send back along the path of a `Delivered`; where that is broken, through the ring. `Received` follows at path[0].
+        """Send a payload back along the path of a `Delivered`, or through the ring. `Received` follows at path[0].
 
         Raises:
             InfoError: The payload is too large.
@@ -305,7 +305,7 @@ class Pastry:
             self._core.relaying.send_back(path, encode_ring_message(Direct(ring.local, payload)))
 
     def leave(self, now: float) -> None:
-        """Tell the leaf set and everybody who has a link to this node. It is inactive then, and acknowledges nothing."""
+        """Tell the leaf set and all linked nodes that this node leaves. It is inactive then, and acknowledges nothing."""
         ring = self._ring
         if ring.is_left:
             return
@@ -322,7 +322,7 @@ class Pastry:
         self._core.router.release_held(now)
 
     def is_root(self, key: bytes) -> bool:
-        """Return whether the local node is active, and the nearest to a key of all nodes it knows to live."""
+        """Return whether the local node is active, and of all known live nodes the nearest to a key."""
         ring = self._ring
         place = position(key)
         if not ring.is_active or not ring.leaves.covers(place) or ring.leaves.is_in_gap(place):
@@ -340,7 +340,7 @@ class Pastry:
         return self._ring.leaves.neighbours(len(self._ring.leaves))
 
     def replicas(self, key: bytes, count: int = 2) -> list[NodeInfo]:
-        """Return the leaves nearest to a key, the local node not among them."""
+        """Return the leaves nearest to a key, without the local node."""
         return self._ring.leaves.nearest_members(position(key), count)
 
     def known(self) -> list[NodeInfo]:
@@ -349,11 +349,11 @@ class Pastry:
         return list({info.id: info for info in (*ring.leaves.members(), *ring.table.entries())}.values())
 
     def find(self, node: NodeId) -> NodeInfo | None:
-        """Return what is known about a node that there is a link to, or that is in the leaf set or the table."""
+        """Return the info of a node that has a link, or is in the leaf set or the table."""
         return self._ring.find(node)
 
     def has_left(self, node: NodeId) -> bool:
-        """Return whether a node said good-bye."""
+        """Return whether a node has left in good order."""
         return self._ring.dead.has_left(node)
 
     def is_leaf(self, node: NodeId) -> bool:
@@ -370,17 +370,17 @@ class Pastry:
         return right[0] if right else None
 
     def size_estimate(self) -> int:
-        """Return about how many nodes the ring has, from how densely the leaves lie; with few nodes exactly.
+        """Return the estimated number of nodes in the ring, from the density of the leaves; exact for few nodes.
 
         The relative standard deviation is about 1 / sqrt(16), a quarter.
         """
         leaves = self._ring.leaves
         if leaves.is_complete or leaves.extent is None or len(leaves) < self._ring.config.leaf_half:
-            return len(leaves) + 1  # Two that are left of a damaged leaf set may lie side by side.
+            return len(leaves) + 1  # two remaining leaves of a damaged set may be adjacent
         return min(SIZE_MAX, max(len(leaves) + 1, round(len(leaves) * RING / max(1, leaves.extent))))
 
     def state_sizes(self) -> dict[str, int]:
-        """Return how many entries the tables have that grow with the network or its traffic, by name: for metrics and tests."""
+        """Return the sizes of the tables that grow with the network or its traffic, by name: for metrics and tests."""
         ring = self._ring
         sizes = {"leaves": len(ring.leaves), "table": len(ring.table), "links": len(ring.links), "dead": len(ring.dead)}
         return sizes | self._core.router.state_sizes()
@@ -390,11 +390,11 @@ class Pastry:
         return self._ring.take_messages()
 
     def events_received(self) -> list[PastryEvent]:
-        """Take what happened."""
+        """Take the events."""
         return self._ring.take_events()
 
     def deadline(self) -> float | None:
-        """Return the earliest time to call `handle_timeout`, None for never."""
+        """Return the next time for `handle_timeout`, or None."""
         return self._ring.timers.deadline()
 
 

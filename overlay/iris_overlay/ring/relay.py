@@ -1,7 +1,7 @@
-"""Reaching nodes that cannot be dialled: back along a recorded path, or through the ring to their id.
+"""Messages to undialable nodes: back along a recorded path, or through the ring to their id.
 
-A node that nobody can dial opens links itself, to its leaves at least. So a link message for it is **relayed**: routed to its
-id, where its neighbour gives it to the link. Its source signs for it, so nobody on the way can speak for another node.
+An undialable node opens links itself, at least to its leaves. So a link message for it is **relayed**: routed to its id, where
+a neighbour passes it to the link. The source signs the message, so no node on the way can speak for another.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from iris_overlay.ring.routing import Router
     from iris_overlay.ring.state import Ring
 
-#: What may come through the ring instead of over a link.
+#: The link messages that may come through the ring.
 RelayedMessage: TypeAlias = LeafProbe | LeafAck | Direct | JoinAnswer | Leaving
 
 
@@ -46,7 +46,7 @@ class Relaying:
         self._router = router
 
     def send(self, peer: NodeInfo, message: RingMessage, now: float) -> None:
-        """Send a message by a link if there may be one, else through the ring."""
+        """Send a message over a link if one exists or may open, else through the ring."""
         if peer.addresses or peer.id in self._ring.links:
             self._ring.tell(peer, message)
         else:
@@ -66,7 +66,7 @@ class Relaying:
         self.pass_back(msgspec.structs.replace(message, signature=ring.signer.sign(signed_part(message))))
 
     def pass_back(self, message: Returned) -> None:
-        """Send what comes back one step further."""
+        """Pass a returning message one step further."""
         path = message.path
         self._ring.tell(self._node_before(path), msgspec.structs.replace(message, path=path[:-1]))
 
@@ -74,10 +74,10 @@ class Relaying:
         return self._ring.find(path[-1]) or NodeInfo(path[-1], ())
 
     def send_another_way(self, peer: NodeId, data: bytes, now: float) -> bool:
-        """Send what could not be given to a peer another way, unless its sender asks anew by itself.
+        """Send a message that its peer could not take another way, unless its sender repeats it anyway.
 
         Returns:
-            Whether it is a probe, which counts its ways itself.
+            Whether it is a probe, which has its own repetitions.
         """
         message = decode_ring_message(data)
         if isinstance(message, Routed):
@@ -89,11 +89,11 @@ class Relaying:
         return isinstance(message, LeafProbe)
 
     def unwrap(self, data: bytes, source: NodeId, now: float) -> tuple[NodeId, RelayedMessage] | None:
-        """Return a link message that came through the ring, and its source; None if it is of no kind that may, or another's.
+        """Return a link message from the ring with its source; None if its kind is not allowed or its sender is wrong.
 
         Args:
             data: The message.
-            source: The node that surely sent it: maybe the last one on a way back that was broken.
+            source: The authenticated sender; after a broken path back, the last node on it.
             now: Monotonic seconds.
         """
         try:
@@ -106,7 +106,7 @@ class Relaying:
         except MessageError:
             self._ring.counters.messages_invalid += 1
             return None
-        # Whatever else there is speaks for a link, and must not nest.
+        # All other kinds concern a link, and must not nest.
         if isinstance(message, Direct):
             claimed = message.source.id
         elif isinstance(message, LeafProbe | LeafAck | JoinAnswer):

@@ -1,11 +1,14 @@
-"""Moving messages to the root of their key, hop by hop (Castro, Costa, Rowstron, DSN 2004, sections 3.2 and 4.1).
+"""Routing of messages to the root of their key, hop by hop (Castro, Costa, Rowstron, DSN 2004, sections 3.2 and 4.1).
 
-The leaf set decides when it covers the key; the table brings a message nearer otherwise. Every hop is acknowledged, and
-whoever forwarded a message keeps it until then: if the hop fails or is silent, the message goes another way. **The last hop is
-never passed over**: as long as the root may live, nobody else may deliver its keys. It is tried again until it answers or is
-declared dead; only if nothing can be given to it from here (it may be one that nobody can dial) it goes through another leaf.
-What cannot be decided yet, because this node is still joining, a side of its leaf set is gone, or nothing can be given to
-anybody who comes into question, is **held**.
+The leaf set decides if it covers the key; otherwise the table brings a message nearer. Every hop is acknowledged, and the
+forwarding node keeps a message until then: if the hop fails or is silent, the message takes another way.
+
+**The last hop is never skipped**: as long as the root may live, no other node may deliver its keys. The root is tried again
+until it answers or is declared dead. Only if this node cannot reach it at all, perhaps because it is undialable, the message
+goes through another leaf.
+
+A message without a decision is **held**: while this node is joining, while a side of its leaf set is gone, or if no possible
+hop can take it.
 """
 
 from __future__ import annotations
@@ -37,22 +40,23 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_overlay.ring.state import Ring
 
-#: Messages that wait until their root is known. When full, the oldest is dropped (and counted).
+#: Messages held until their root is known. Beyond it the oldest is dropped (and counted). Too small: messages get lost during a
+#: repair; too large: memory.
 HELD_MAX: Final = 1024
 
-#: How long they wait. A join or a repair takes a few seconds at the worst; later their senders have given up.
+#: The longest hold. A join or a repair takes a few seconds at worst; later the senders have given up.
 HELD_S_MAX: Final = 30.0
 
-#: How often a row of the table is asked for because a message missed an entry: there may be none in the whole ring.
+#: The shortest time between requests for a row of the table after a missing entry: the ring may have no such node.
 ROW_ASKED_S: Final = 10.0
 
-#: Hops in a row that nothing can be given to, after which a message is held. Too small: it waits although another leaf might
-#: take it. Too large: work, when all of them are beyond a partition.
+#: Consecutive hops that cannot take a message before it is held. Too small: it waits although another leaf might take it. Too
+#: large: work, when all of them are beyond a partition.
 REFUSALS_MAX: Final = 8
 
-#: Leaves that a message has been at already and nothing could be given to its root from, after which it is held. Too small: a
-#: root that has few links is not reached. Too large: when the root is beyond a partition, and nobody has declared it dead yet,
-#: the message wanders among the leaves until its path is full.
+#: Leaves that a message has passed without reaching its root before it is held. Too small: a root with few links is not
+#: reached. Too large: while the root is beyond a partition and not declared dead, the message wanders among the leaves until
+#: its path is full.
 DETOURS_MAX: Final = 4
 
 #: Attempts for a relayed message. Its receiver is probably gone, since it could not be reached directly.
@@ -75,15 +79,15 @@ class Router:
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
-        # What reached its root here and is not for the layer above, for Pastry to take.
+        # Messages at their root here that are not for the layer above, for Core to take.
         self.arrived: list[Routed] = []
         self.hops = Hops(ring)
         self._held: list[Pending] = []
         self._seen = Arrivals()
-        # Repairs of the table that a message showed to be needed.
+        # Repairs of the table found necessary by a message.
         self._missing_row: int | None = None
         self._row_asked: dict[int, float] = {}
-        # An id is never used again, so its numbers may start at zero.
+        # Node ids are never used again, so numbers may start at zero.
         self._number = 0
 
     def originate(
@@ -98,17 +102,17 @@ class Router:
         tried: tuple[NodeId, ...] = (),
         is_timed: bool = False,
     ) -> None:
-        """Route something that starts here.
+        """Route a message of the local node.
 
         Args:
-            kind: What it is for.
-            key: Where to.
-            payload: What it carries.
+            kind: The purpose.
+            key: The destination.
+            payload: The content.
             now: Monotonic seconds.
             excludes: See `Routed`.
-            first: The first hop, instead of the one that the local tables tell.
-            tried: Nodes not to go through.
-            is_timed: Whether each node of the path says how long it kept it.
+            first: The first hop, instead of the one from the local tables.
+            tried: Nodes to avoid.
+            is_timed: Whether each node of the path reports its time.
         """
         ring = self._ring
         message = Routed(0, kind, key, ring.local, self.next_number(), (), excludes, payload)
@@ -120,17 +124,17 @@ class Router:
             self._dispatch(pending, now)
 
     def usual_hop(self, key: bytes) -> tuple[NodeId, ...]:
-        """Return the node that would pass on what starts here and is not for a leaf, if there is one."""
+        """Return the usual first hop of local messages to a key; empty for a key of the leaf set."""
         hop = None if self._ring.leaves.covers(position(key)) else self._ring.table.next_hop(position(key))
         return () if hop is None else (hop.id,)
 
     def next_number(self) -> int:
-        """Return the number of the next message that starts here."""
+        """Return the number of the next message of the local node."""
         self._number += 1
         return self._number
 
     def is_genuine(self, message: Routed | Returned, now: float) -> bool:
-        """Return whether a message that other nodes brought is of its source, and comes for the first time."""
+        """Return whether a message from other nodes is signed by its source and new."""
         ring, source = self._ring, message.source.id
         if (source, message.number) in self._seen:
             ring.counters.repetitions_dropped += 1
@@ -157,7 +161,7 @@ class Router:
         self._dispatch(Pending(message, taken_at=ring.read_clock(now) if message.held else None), now)
 
     def hop_timed_out(self, sequence: int, now: float) -> None:
-        """Handle that a hop was silent: go another way, or ask the root again."""
+        """Handle a silent hop: take another way, or ask the root again."""
         pending = self.hops.take(sequence)
         if pending is None or pending.hop is None:
             return
@@ -167,24 +171,24 @@ class Router:
         self._again(pending, now)
 
     def hop_refused(self, sequence: int, now: float) -> None:
-        """Handle that a message could not be given to its hop: send it another way, to the root through a neighbour of it."""
+        """Handle a message that its hop could not take: send it another way, to the root through its neighbour."""
         pending = self.hops.take(sequence)
         if pending is not None and pending.hop is not None:
             self._refuse(pending, pending.hop.id, now)
 
     def hop_failed(self, node: NodeId, now: float) -> None:
-        """Handle that a node is dead, or nothing could be given to it: send what it did not acknowledge another way."""
+        """Handle a dead or unreachable node: send its unacknowledged messages another way."""
         for pending in self.hops.take_all(node):
             self._refuse(pending, node, now)
         self.hops.forget(node)
 
     def link_lost(self, node: NodeId, now: float) -> None:
-        """Handle that the link to a node is gone: what it did not acknowledge may have been on it."""
+        """Handle the end of a link: repeat the unacknowledged messages, which it may have lost."""
         for pending in self.hops.take_all(node):
             self._again(pending, now)
 
     def release_held(self, now: float) -> None:
-        """Try again what waited for this node to know more."""
+        """Dispatch the held messages again."""
         held, self._held = self._held, []
         for pending in held:
             if pending.held_since is not None and now - pending.held_since > HELD_S_MAX:
@@ -194,15 +198,15 @@ class Router:
                 self._dispatch(pending, now)
 
     def has_held(self) -> bool:
-        """Return whether something waits to be released."""
+        """Return whether messages are held."""
         return bool(self._held)
 
     def state_sizes(self) -> dict[str, int]:
-        """Return how many entries the tables have."""
+        """Return the sizes of the tables."""
         return {"pending": len(self.hops), "held": len(self._held), "arrivals": len(self._seen)}
 
     def purge(self, now: float) -> None:
-        """Forget what arrived long ago."""
+        """Forget old arrivals."""
         self._seen.purge(now)
 
     def _dispatch(self, pending: Pending, now: float) -> None:
@@ -236,7 +240,7 @@ class Router:
                     self._deliver(message, now)
                 return
             if hop.id in pending.tried or not ring.is_reachable(hop, now):
-                # Nothing can be given to the root from here. Perhaps from another leaf, unless that has been tried as well.
+                # This node cannot reach the root. Another leaf may, unless that was tried too.
                 away = {*excluded, *map(position, (hop.id, *pending.tried, *message.path))}
                 other = ring.nearest_reachable(key, away, now)
                 detours = sum(position(node) in leaves for node in message.path)
@@ -255,21 +259,21 @@ class Router:
             self._maybe_ask_row(hop, now)
 
     def _linked(self, pending: Pending, excluded: set[int]) -> NodeInfo | None:
-        """Return the node whose id is the key, if there is a link to it: while rings merge it may not be a leaf yet."""
+        """Return the node whose id is the key, if linked: during a merge it may not be a leaf yet."""
         linked = self._ring.links.get(NodeId(pending.message.key))
         if linked is None or position(linked.id) in excluded or linked.id in pending.tried or linked.id in self._ring.dead:
             return None
         return linked
 
     def _maybe_ask_row(self, hop: NodeInfo, now: float) -> None:
-        """Ask the hop that had to do instead of a missing entry for its entries of that row."""
+        """Ask the hop used for lack of a table entry for its entries of that row."""
         row, self._missing_row = self._missing_row, None
         if row is not None and now - self._row_asked.get(row, -ROW_ASKED_S) >= ROW_ASKED_S:
             self._row_asked[row] = now
             self._ring.tell(hop, RowAsk(self._ring.local, row))
 
     def _to_other(self, pending: Pending, hop: NodeInfo | None, now: float) -> None:
-        """Handle that the local node is the nearest, but does not count: it goes to the nearest other one."""
+        """Pass a message on whose nearest node is the excluded local one: to the nearest other node."""
         if hop is not None and hop.id not in pending.tried:
             self._forward(pending, hop, now)
         elif self._ring.leaves.is_complete and hop is None:
@@ -297,17 +301,17 @@ class Router:
             self._forward(pending, hop, now)
 
     def _relay_hop(self, pending: Pending, key: int, now: float) -> NodeInfo | None:
-        """Return the next hop towards a node that there is no link to."""
+        """Return the next hop towards a node without a link."""
         ring = self._ring
         leaves = ring.leaves
         away = {position(node) for node in (*pending.tried, *pending.message.path)}
         if not ring.is_active and not ring.is_left:
-            # A joiner's leaf set tells nothing yet; but those that it has a link to are in the ring.
+            # A joiner's leaf set proves nothing yet, but its linked nodes are in the ring.
             links = [info for info in ring.links.values() if position(info.id) not in away]
             return ring.nearest_reachable(key, away, now) or (links[0] if links else None)
         if not leaves.covers(key):
             return self._hop_by_table(pending, key, now)
-        # Whoever is near to the receiver has a link to it, if it lives: the local node has none.
+        # A live receiver has links to nodes near it; the local node has none.
         target = leaves.get(key)
         nearest = ring.nearest_reachable(key, away | {key}, now)
         if nearest is None or not (pending.tried or target or is_nearer(key, position(nearest.id), ring.place)):
@@ -330,7 +334,7 @@ class Router:
         if hop is None or (near is not None and is_nearer(key, position(near.id), position(hop.id))):
             hop = near
         if hop is None and tried:
-            # Better a hop that was silent once than none.
+            # A hop that was silent once is better than none.
             pending.tried = ()
             near = ring.leaves.nearest(key, [position(node) for node in excluded])
             hop = near if near is not None and is_nearer(key, position(near.id), ring.place) else None
@@ -338,7 +342,7 @@ class Router:
 
     def _deliver(self, message: Routed, now: float) -> None:
         ring = self._ring
-        if message.path and not self.is_genuine(message, now):  # Without a path it never left this node.
+        if message.path and not self.is_genuine(message, now):  # without a path it never left this node
             return
         ring.counters.delivered += bool(message.path)
         ring.counters.hops += len(message.path)
@@ -373,18 +377,18 @@ class Router:
         self.hops.watch(pending, hop, sequence, now)
 
     def _times_with_own(self, message: Routed, taken_at: float, now: float) -> tuple[int, ...]:
-        """Return how long each node kept a message, the local one too; nothing if one of those before did not say so."""
+        """Return the times in each node, with the local one added; empty if a previous node did not report its time."""
         if len(message.held) != len(message.path):
             return ()
         kept_s = self._ring.read_clock(now) - taken_at
         return (*message.held, min(SEQUENCE_MAX, max(0, round(kept_s * 1e6))))
 
     def _with_rows(self, message: Routed) -> list[NodeInfo]:
-        """Return the rows collected by a join, with those of this node that the joiner can use."""
+        """Return the rows collected by a join, with the local rows useful to the joiner."""
         ring = self._ring
         if message.source.id == ring.local.id:
             return []
-        # The rows before were added by the hops before; those behind share no more digits with the joiner than this node does.
+        # Previous hops added the lower rows; higher ones share no more digits with the joiner than this node does.
         key = position(message.key)
         before = shared_digits(position(message.path[-1]), key) if len(message.path) > 1 else 0
         known = {info.id: info for info in message.nodes}
@@ -395,9 +399,9 @@ class Router:
         return list(known.values())
 
     def _refuse(self, pending: Pending, node: NodeId, now: float) -> None:
-        """Go another way round a hop that nothing could be given to; that is no attempt. If there is none, wait for repairs.
+        """Avoid a hop that could not take a message, without counting an attempt; hold the message if no hop is left.
 
-        In a partition all hops of one side fail at once, faster than anybody is declared dead.
+        In a partition all hops of one side fail at once, before any is declared dead.
         """
         pending.tried = (*pending.tried, node)
         if pending.message.kind is not RoutedKind.RELAY:
@@ -425,7 +429,7 @@ class Router:
         if message.source.id != ring.local.id:
             return
         if not ring.signer.verify(ring.local.id, signed_part(message), message.signature):
-            ring.counters.signatures_invalid += 1  # somebody else made it, and named this node as its source
+            ring.counters.signatures_invalid += 1  # another node made it in this node's name
             return
         if message.kind is RoutedKind.PAYLOAD:
             self._ring.emit(Undeliverable(message.key, message.payload, reason))
@@ -447,7 +451,7 @@ class Router:
             ring.timers.set(key, now + ring.config.hop_timeout_s)
 
     def _is_root(self, message: Routed, hop: NodeInfo) -> bool:
-        """Return whether a hop is the root of a message, for all that is known: then there is no way round it."""
+        """Return whether a hop is the root of a message, as far as known, and so cannot be avoided."""
         leaves = self._ring.leaves
         key = position(message.key)
         if not leaves.covers(key):

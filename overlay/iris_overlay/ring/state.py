@@ -1,7 +1,7 @@
-"""The state that the parts of `Pastry` share: known nodes, nodes believed dead, messages to send, and timers.
+"""The state shared by the components of `Pastry`: known nodes, nodes believed dead, messages to send, and timers.
 
-It decides nothing. The parts (`Neighbours`, `Router`, `Joining`, `Merging`) read and change it, and do not know each other
-except through the calls that `Core` makes.
+The state decides nothing. The components (`Neighbours`, `Router`, `Joining`, `Merging`) read and change it, and know each other
+only through the calls of `Core`.
 """
 
 from __future__ import annotations
@@ -28,21 +28,24 @@ if TYPE_CHECKING:
     from iris_overlay.ring.events import PastryEvent
     from iris_overlay.ring.messages import RingMessage
 
-#: Open links remembered; beyond that, `leave` does not reach the oldest that is not to a leaf.
+#: Open links remembered; beyond it the oldest link to a node that is no leaf is forgotten, and `leave` does not tell its peer.
+#: Too small: peers learn late of a departure; too large: memory.
 LINKS_MAX: Final = 4096
 
-#: Nodes that messages are routed around, until it is known whether they live; of more, the one doubted first is trusted again.
+#: Doubtful nodes to route around; beyond it the first one is trusted again. Too small: messages wait for dead hops; too large:
+#: memory.
 DOUBTFUL_MAX: Final = 512
 
-#: Joining nodes remembered; when full, newcomers are dropped: others will mention them.
+#: Joining nodes remembered; beyond it new ones are dropped, and mentioned by others later. Too small: tables fill later; too
+#: large: memory.
 NEWCOMERS_MAX: Final = 64
 
-#: How long a join takes at the most, if nothing fails.
+#: The longest join without failures.
 NEWCOMER_S: Final = 5.0
 
 
 class Timer(enum.IntEnum):
-    """Name what a deadline is for. It comes with the node or number that it belongs to."""
+    """The purpose of a deadline, whose key adds a node or a number."""
 
     PROBE = 0
     HANDOVER = 1
@@ -63,14 +66,14 @@ TimerKey: TypeAlias = "tuple[Timer, NodeId | int | None]"
 
 @dataclass(slots=True)
 class PastryCounters:
-    """Count what was dropped or done again, by reason."""
+    """The drops and repetitions, by reason."""
 
     messages_invalid: int = 0
-    """Messages that broke the protocol."""
+    """Messages that violated the protocol."""
     messages_unknown: int = 0
-    """Messages of a kind that only newer versions know."""
+    """Messages of a kind known only to newer versions."""
     signatures_invalid: int = 0
-    """Messages that other nodes brought, and that are not of the source that they name."""
+    """Messages from other nodes without a valid signature of their source."""
     repetitions_dropped: int = 0
     """Routed messages that arrived again."""
     retransmissions: int = 0
@@ -80,21 +83,21 @@ class PastryCounters:
     given_up: int = 0
     """Routed messages dropped after all attempts."""
     held_dropped: int = 0
-    """Routed messages dropped because too many, or too long, waited for their root to be known."""
+    """Routed messages dropped because too many were held, or for too long."""
     relays_dropped: int = 0
     """Relayed messages whose receiver is not in the ring."""
     pending_dropped: int = 0
-    """Routed messages no longer watched over because too many were unacknowledged."""
+    """Routed messages no longer repeated because too many were unacknowledged."""
     relayed: int = 0
-    """Routed messages of others that were passed on."""
+    """Forwarded messages of other nodes."""
     delivered: int = 0
-    """Routed messages of others that arrived here, at their root."""
+    """Messages of other nodes delivered here, at their root."""
     hops: int = 0
-    """Hops that those had taken, all together."""
+    """The total number of hops of these messages."""
 
 
 class Ring:
-    """Hold the state that the parts share."""
+    """The state shared by the components."""
 
     __slots__ = (
         "_outbox",
@@ -131,10 +134,10 @@ class Ring:
         self.table = RoutingTable(self.place, local.zone)
         self.links: dict[NodeId, NodeInfo] = {}
         self.doubtful: dict[NodeId, None] = {}
-        # Who died or left, and must not enter the leaf set by hearsay; who could not be dialled, nor the table.
+        # Dead and departed nodes, which hearsay must not put into the leaf set; and undialable ones, also not into the table.
         self.dead = DepartedNodes()
         self.unreachable = DepartedNodes()
-        # Nodes that are joining, and since when: they go into the table when they should be active.
+        # Joining nodes, and the times when they should be active and go into the table.
         self.newcomers: list[tuple[float, NodeInfo]] = []
         self.is_active = False
         self.is_left = False
@@ -143,14 +146,14 @@ class Ring:
         self.events: list[PastryEvent] = []
         # A simulation of many nodes in one process keeps one copy of each info; see `Pastry.intern_infos`.
         self.intern: Callable[[NodeInfo], NodeInfo] | None = None
-        # What shows how long a turn takes already; without it, time stands still within a turn.
+        # Measures the time within a turn; without it, time stands still within a turn.
         self.clock: Callable[[], float] | None = None
         self._outbox: list[tuple[NodeInfo, bytes]] = []
         self._told_leaves: dict[NodeId, NodeInfo] = {}
         self._told_version = 0
 
     def read_clock(self, now: float) -> float:
-        """Return what the clock shows; without one, the time of this turn."""
+        """Return the time of the clock, or without one the time of this turn."""
         return now if self.clock is None else self.clock()
 
     def tell(self, to: NodeInfo, message: RingMessage) -> None:
@@ -167,7 +170,7 @@ class Ring:
         return outbox
 
     def emit(self, event: PastryEvent) -> None:
-        """Queue an event, after the news of the leaf set that it was decided with."""
+        """Queue an event, after the changes of the leaf set that it depends on."""
         if self.leaves.version != self._told_version:
             self._tell_leaves()
         self.events.append(event)
@@ -182,16 +185,16 @@ class Ring:
         return events
 
     def find(self, node: NodeId) -> NodeInfo | None:
-        """Return what is known about a node."""
+        """Return the info of a known node, or None."""
         return self.links.get(node) or self.leaves.get(position(node)) or self.table.get(node)
 
     def is_reachable(self, info: NodeInfo, now: float) -> bool:
-        """Return whether there is a link to a node, or hope for one."""
+        """Return whether a node has a link, or may be dialled."""
         node = info.id
         return node in self.links or (bool(info.addresses) and not self.unreachable.has(node, now))
 
     def nearest_reachable(self, key: int, excluding: set[int], now: float) -> NodeInfo | None:
-        """Return the leaf nearest to a key of those that something can be given to."""
+        """Return the reachable leaf nearest to a key, or None."""
         while True:
             info = self.leaves.nearest(key, excluding)
             if info is None or self.is_reachable(info, now):
@@ -199,19 +202,19 @@ class Ring:
             excluding.add(position(info.id))
 
     def learn(self, infos: Iterable[NodeInfo], now: float) -> None:
-        """Consider nodes that others mentioned for the table."""
+        """Consider nodes mentioned by others for the table."""
         for info in infos:
             node = info.id
             if not self.dead.has(node, now) and self.is_reachable(info, now):
                 self.consider(info)
 
     def note_newcomer(self, info: NodeInfo, now: float) -> None:
-        """Remember a node that is joining. In the table already, it would be sent messages that it has to hold."""
+        """Remember a joining node. In the table now, it would get messages that it has to hold."""
         if len(self.newcomers) < NEWCOMERS_MAX:
             self.newcomers.append((now + NEWCOMER_S, info))
 
     def admit_newcomers(self, now: float) -> None:
-        """Consider those whose join should be done for the table."""
+        """Consider nodes that should have joined by now for the table."""
         while self.newcomers and self.newcomers[0][0] <= now:
             self.learn((self.newcomers.pop(0)[1],), now)
 
@@ -226,13 +229,13 @@ class Ring:
         return self.leaves.add(info if self.intern is None else self.intern(info))
 
     def revive(self, node: NodeId) -> bool:
-        """Handle that a node has sent something itself; return False if it had left for good."""
+        """Handle a message from the node itself; return False if it had left for good."""
         self.unreachable.discard(node)
         if node not in self.dead:
             return True
         if self.dead.has_left(node):
             return False
-        # The others may have been cut off together with it.
+        # The other nodes believed dead may have been cut off together with it.
         self.dead.clear()
         return True
 

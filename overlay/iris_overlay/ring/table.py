@@ -1,7 +1,7 @@
-"""The prefix table: a node for each prefix of the local id and each other next digit (Rowstron and Druschel 2001, section 2.2).
+"""The prefix table: a node per prefix of the local id and different next digit (Rowstron and Druschel 2001, section 2.2).
 
-Of several candidates for a place the nearest one is kept: first by zone, then by round-trip time. An entry may be hearsay
-and may be dead; that costs a detour when it is used, and it is dropped then.
+Of several candidates for a place the nearest one is kept: first by zone, then by round-trip time. An entry may be hearsay and
+may be dead; its use then costs a detour, and removes it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = 1 << DIGIT_BITS
 
-#: With the leaf set below 150. A million nodes fill five rows, 75 entries; more rows than that repeat the leaf set.
+#: With the leaf set below 150. A million nodes fill five rows, 75 entries; further rows would repeat the leaf set.
 ENTRIES_MAX: Final = 128
 
-#: A newcomer must have at most this part of the round-trip time of the entry it replaces, so that entries do not flap.
+#: A new node replaces an entry only at or below this share of its round-trip time, so that entries do not flap.
 IMPROVEMENT: Final = 0.8
 
 
 def common_zone_parts(a: str, b: str) -> int:
-    """Return how many leading parts two zones share, ``eu-west/a`` and ``eu-west/b`` one."""
+    """Return the number of leading parts shared by two zones: 1 for ``eu-west/a`` and ``eu-west/b``."""
     if a == b:
         return 1 + a.count("/")
     count = 0
@@ -38,14 +38,14 @@ def common_zone_parts(a: str, b: str) -> int:
 
 
 class RoutingTable:
-    """Keep up to ENTRIES_MAX nodes by shared prefix and next digit."""
+    """Up to ENTRIES_MAX nodes, by shared prefix and next digit."""
 
     __slots__ = ("_entries", "_local", "_zone")
 
     def __init__(self, local: int, zone: str = "") -> None:
         self._local = local
         self._zone = zone
-        # By row * COLUMNS + column. The time is None until it is measured.
+        # By row * COLUMNS + column. The time is None until measured.
         self._entries: dict[int, tuple[NodeInfo, float | None]] = {}
 
     def __len__(self) -> int:
@@ -61,7 +61,7 @@ class RoutingTable:
         return entry[0] if entry is not None and entry[0].id == node else None
 
     def consider(self, info: NodeInfo, rtt_s: float | None = None) -> bool:
-        """Keep a node if its place is free or it is nearer than who is there; return whether it is new."""
+        """Keep a node if its place is free or its present entry is farther away; return whether it is new."""
         other = position(info.id)
         if other == self._local:
             return False
@@ -89,12 +89,12 @@ class RoutingTable:
         return True
 
     def next_hop(self, key: int) -> NodeInfo | None:
-        """Return the entry that shares at least one more digit with the key than the local node does."""
+        """Return the entry that shares more digits with the key than the local node does, or None."""
         entry = self._entries.get(self._place(key))
         return None if entry is None else entry[0]
 
     def detour(self, key: int, excluding: Container[NodeId]) -> NodeInfo | None:
-        """Return the best entry that shares no fewer digits with the key than the local node, and is nearer to it."""
+        """Return the entry nearest to a key that shares no fewer digits than the local node and is nearer; or None."""
         least = (ID_BITS - (self._local ^ key).bit_length()) // DIGIT_BITS * COLUMNS
         best, best_place = None, self._local
         for place, (info, _) in self._entries.items():
@@ -111,7 +111,7 @@ class RoutingTable:
         return [self._entries[place][0] for place in range(first, first + COLUMNS) if place in self._entries]
 
     def rows(self) -> int:
-        """Return the number of the last row that has entries, plus one."""
+        """Return the number of the last row with entries, plus one."""
         return max(self._entries, default=-COLUMNS) // COLUMNS + 1
 
     def entries(self) -> list[NodeInfo]:
@@ -119,7 +119,7 @@ class RoutingTable:
         return [info for info, _ in self._entries.values()]
 
     def _place(self, other: int) -> int:
-        """Return where a position belongs. That of the local node itself is beyond the last row, where nobody is."""
+        """Return the place of a position; the local node's own is beyond the last row."""
         row = (ID_BITS - (self._local ^ other).bit_length()) // DIGIT_BITS
         return row * COLUMNS + ((other >> (ID_BITS - DIGIT_BITS * (row + 1))) & (COLUMNS - 1) if row < 32 else 0)
 
