@@ -1,1 +1,1 @@
-"""Groups over the ring: memberships, views, directories at roots, and casts."""
+"""Groups over the ring: memberships, membership views, directories at roots, and multicasts."""

@@ -1,12 +1,12 @@
-"""Casts: messages to all members of a group, sent by this node or passed on down the tree.
+"""Multicasts to all members of a group: sent by this node, or passed on down the tree.
 
-The source keeps a cast until the root has sent it down, and repeats it when that does not happen in time or the root dies; the
-root and every member drop duplicates and put the casts of each source in order. The source signs each cast, so neither the root
-nor an inner node of the tree can make one, change it or give it another number.
+The source keeps a multicast until the root has sent it down the tree, and repeats it after a time-out or the root's death. The
+root and every member drop duplicates and order the multicasts of each source. The source signs each multicast, so neither the
+root nor an inner node of the tree can make, change or renumber one.
 
-A member takes no cast that was made before it joined, so nobody can keep one and have it executed by newcomers. Both times are
-those of different clocks. So the source says a time at which no member that it knows of joins any more: if its own clock
-is behind, the root tells it of that member (`Later`), and it casts again. A newcomer whose clock is behind is told likewise.
+A member rejects multicasts made before it joined, so that an attacker cannot keep one and have new members execute it. The two
+times come from different clocks. So a source states a time after the join of all members it knows: if its clock is behind, the
+root tells it about the latest member (`Later`), and the source sends again. A new member with a slow clock is told likewise.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
 
-#: Casts of one group that no root has taken yet. Beyond, the oldest is not repeated any more: as many are put in order.
+#: Multicasts of one group that no root has taken yet; beyond it the oldest is no longer repeated. Too small: losses in a burst;
+#: too large: memory. Receivers order the same number.
 OUTGOING_MAX: Final = 64
 
-#: Groups that the local node casts to. Beyond, the one unused for longest is forgotten, and numbered anew if it comes back.
+#: Groups with multicasts of the local node; beyond it the least recently used is forgotten, and numbered afresh later. Too
+#: small: unacknowledged multicasts are lost; too large: memory.
 TARGETS_MAX: Final = 4096
 
-#: How often a cast is sent: over 40 s with the doubling intervals. A ring that is broken for longer is not one to wait for.
+#: Transmissions of a multicast: over 40 s with the doubling intervals. Too small: a slow repair of the ring loses it; too
+#: large: it arrives late.
 ATTEMPTS_MAX: Final = 5
 
 
@@ -46,11 +49,11 @@ class _Target:
     def __init__(self, sequence: int, permit: bytes) -> None:
         self.sequence = sequence
         self.permit = permit
-        # When the last member joined that this node was told of because its own clock is behind.
+        # The latest join of a member of which this node was told because its clock is behind.
         self.not_before = 0
-        # What no root has taken yet, in order.
+        # The multicasts that no root has taken yet, in order.
         self.outgoing: deque[CastUp] = deque()
-        # The way that the outgoing ones took, None for through the ring: another way could overtake them.
+        # Their way: directly to the root, or None for through the ring. Mixed ways could reorder them.
         self.root: NodeInfo | None = None
         self.attempts = 0
 
@@ -65,7 +68,7 @@ class _Inner:
 
 
 class Casts:
-    """Send, pass on and receive casts."""
+    """Send, pass on and receive multicasts."""
 
     __slots__ = (
         "_clock",
@@ -99,22 +102,22 @@ class Casts:
         self._epoch = 0
         self._targets: dict[GroupId, _Target] = {}
         self._resend: DeadlineTable[GroupId] = DeadlineTable()
-        # Groups in which this is an inner node of the tree, and who passes casts to it. Invariant: the local node is a member,
-        # or left and was not told yet that everybody knows; so at most 2 * GROUPS_PER_NODE_MAX.
+        # The groups with this node as an inner node of the tree, and its parents there. Invariant: the local node is a member,
+        # or has left without an acknowledgement from all; so at most 2 * GROUPS_PER_NODE_MAX.
         self._inner: dict[GroupId, _Inner] = {}
         self._parents: dict[GroupId, NodeId] = {}
-        # When this node joined the groups that it is a member of.
+        # The joining time of each group of the local node.
         self._since: dict[GroupId, int] = {}
         self._sequences: Sequences[CastDown] = Sequences(config.reorder_s, SOURCES_MAX)
 
     def activate(self, now: float) -> None:
-        """Handle that the ring carries messages: nothing was sent before."""
+        """Handle activation of the ring: send what waited for it."""
         self._is_active = True
         for group, target in self._targets.items():
             self._send_again(group, target, now)
 
     def cast(self, group: GroupId, payload: bytes, root: NodeInfo | None, now: float) -> None:
-        """Send to all members of a group, by the root if it is known, else through the ring."""
+        """Send a multicast to a group, directly to a known root or else through the ring."""
         target = self._targets.pop(group, None)
         if target is None:
             target = _Target(self._epoch << STAMP_SHIFT, self._signer.permit(group, user_part(self._local.id)))
@@ -123,7 +126,7 @@ class Casts:
                 oldest = next(iter(self._targets))
                 self._counters.casts_lost += len(self._targets.pop(oldest).outgoing)
                 self._resend.cancel(oldest)
-        self._targets[group] = target  # The last is the one used last.
+        self._targets[group] = target  # keep the order of use
         if not target.outgoing:
             target.root = root
             target.attempts = 0
@@ -140,7 +143,7 @@ class Casts:
         self._send_up(target, message)
 
     def taken(self, message: CastTaken) -> None:
-        """Handle that a root sent casts down the tree."""
+        """Handle a root's report that multicasts went down the tree."""
         target = self._targets.get(message.group)
         if target is None:
             return
@@ -152,7 +155,7 @@ class Casts:
             self._resend.cancel(message.group)
 
     def moved(self, group: GroupId, source: NodeId, now: float) -> None:
-        """Handle that a node which was the root of a group is it no more: what it has not taken goes through the ring."""
+        """Handle a former root: its untaken multicasts go through the ring."""
         target = self._targets.get(group)
         if target is not None and target.root is not None and target.root.id == source:
             target.root = None
@@ -160,7 +163,7 @@ class Casts:
                 self._resend.set(group, now)
 
     def later(self, message: Later, now: float) -> None:
-        """Handle that a member has joined after the time at which this node casts: what was not taken is cast again."""
+        """Handle a member that joined after this node's time: repeat the untaken multicasts with a later time."""
         target, record, group = self._targets.get(message.group), message.member, message.group
         if target is None or record.since <= target.not_before:
             return
@@ -178,15 +181,15 @@ class Casts:
             self._expect(group, target, now)
 
     def joined(self, group: GroupId, since: int) -> None:
-        """Handle that the local node is a member from a time on."""
+        """Handle a join of the local node at a time."""
         self._since[group] = since
 
     def left(self, group: GroupId) -> None:
-        """Handle that the local node leaves a group: it passes on what comes until the root knows."""
+        """Handle a leave of the local node, which still passes multicasts on until the root knows."""
         self._since.pop(group, None)
 
     def adopt(self, message: Children) -> None:
-        """Handle to whom casts are passed on. Only members are in a tree: whoever else is told so says nothing to that."""
+        """Handle new children for passing multicasts on; ignore them for groups without the local node."""
         inner = self._inner.get(message.group)
         if message.children and inner is None and message.group not in self._since:
             return
@@ -198,7 +201,7 @@ class Casts:
         self._outbox.send(message.root, Adopted(message.group, message.version))
 
     def receive(self, source: NodeInfo, message: CastDown, now: float) -> None:
-        """Handle a cast from the parent: pass it on once, and deliver it in its turn."""
+        """Handle a multicast from the parent: pass it on once, and deliver it in order."""
         key = (message.group, message.source)
         inner = self._inner.get(message.group)
         if message.group not in self._since and inner is None:
@@ -212,18 +215,18 @@ class Casts:
                 self._outbox.send(info, down)
         if source.id != self._local.id:
             self._parents[message.group] = source.id
-        # Who sees nothing of a source before begins with this, whatever was cast before it was there.
+        # With an unknown source the sequence starts here, whatever it sent before.
         base = message.base if key in self._sequences else None
         self._deliver(self._sequences.accept(key, message.sequence, message, now, base))
 
     def forget(self, group: GroupId) -> None:
-        """Handle that the local node is a member no more: it is no part of the tree, and begins anew if it comes back."""
+        """Handle the end of a membership: leave the tree, and start afresh after a new join."""
         self._inner.pop(group, None)
         self._parents.pop(group, None)
         self._sequences.forget_group(group)
 
     def peer_lost(self, peer: NodeId, now: float) -> None:
-        """Handle that a node is dead or cannot be reached: a root is left, a child is reported."""
+        """Handle a dead or unreachable node: leave it as a root, report it as a child."""
         for group, target in self._targets.items():
             if target.root is not None and target.root.id == peer:
                 target.root = None
@@ -234,7 +237,7 @@ class Casts:
                 self._outbox.send(inner.root, Doubt(group, peer))
 
     def handle_timeout(self, now: float) -> None:
-        """Send again what no root took, and skip what does not come."""
+        """Repeat untaken multicasts, and skip missing ones."""
         for group in self._resend.expired(now):
             target = self._targets[group]
             if target.attempts >= ATTEMPTS_MAX:
@@ -259,7 +262,7 @@ class Casts:
         )
 
     def copies(self, group: GroupId) -> int:
-        """Return to how many nodes casts are passed on."""
+        """Return the number of children for passing multicasts on."""
         inner = self._inner.get(group)
         return 0 if inner is None else len(inner.children)
 
@@ -267,7 +270,7 @@ class Casts:
         return len(self._targets) + len(self._sequences) + len(self._inner)
 
     def _is_genuine(self, message: CastDown) -> bool:
-        """Return whether its source has made a cast; a base beyond the cast itself would have those in between skipped."""
+        """Return whether the source has signed a multicast, and the base does not skip past it."""
         said = cast_part(message.group, message.sequence, message.at, message.payload)
         return message.base <= message.sequence and self._signer.verify(message.source, said, message.signature)
 
@@ -289,7 +292,7 @@ class Casts:
     def _expect(self, group: GroupId, target: _Target, now: float) -> None:
         self._resend.set(group, now + self._config.resend_after_s(target.attempts))
         if self._is_active:
-            target.attempts = min(target.attempts + 1, ATTEMPTS_MAX)  # A root may ask for them again without end.
+            target.attempts = min(target.attempts + 1, ATTEMPTS_MAX)  # a root may request repetitions without end
 
     def _deliver(self, casts: list[CastDown]) -> None:
         self._counters.casts_skipped += self._sequences.skipped

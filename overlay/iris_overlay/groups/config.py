@@ -1,4 +1,4 @@
-"""Every number that the timing and the size of the groups layer depend on, with the cost of too small and too large."""
+"""All constants for the timing and size of the groups layer, with the cost of too small and too large values."""
 
 from __future__ import annotations
 
@@ -7,62 +7,72 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """Configure the groups of a node. All nodes of a network should agree on `renew_s`."""
+    """The configuration of a node's groups. All nodes of a network should agree on `renew_s`."""
 
     told_timeout_s: float = 1.0
-    """How long joining, leaving and casting wait for those who have to know. Too small: a busy watcher has not heard yet, and
-    what it sends is lost or fails. Too large: one stalled watcher holds up every start and stop."""
+    """The wait of joins, leaves and multicasts for the nodes that have to know of them. Too small: a busy watcher has not heard
+    yet, and its messages are lost or fail. Too large: one stalled watcher delays every start and stop.
+    """
 
     resend_s: float = 1.5
-    """When an unanswered message is sent again, by another way; twice, then it doubles each time. More than `told_timeout_s`,
-    for so long a root may take to answer. Too small: load when there is too much already. Too large: what a crash swallowed is
-    missing longer."""
+    """The wait before an unanswered message is repeated by another way; twice, then it doubles each time. Above
+    `told_timeout_s`, the longest time of a root's answer. Too small: load on an overloaded network. Too large: messages lost in
+    a crash are repeated later.
+    """
 
     resend_s_max: float = 30.0
-    """The longest such wait. Too small: traffic to nodes that are gone. Too large: repair after a long outage takes as long."""
+    """The longest wait of this kind. Too small: traffic to dead nodes. Too large: repair after a long outage takes that long.
+    """
 
     renew_s: float = 60.0
-    """How often memberships and watches are renewed, jittered by a tenth. Too small: traffic. Too large: what every copy of a
-    directory lost at once is missing for as long."""
+    """The time between renewals of memberships and watches, jittered by a tenth. Too small: traffic. Too large: entries lost
+    with all copies of a directory are missing for that time.
+    """
 
     renewals_missed_max: int = 3
-    """After so many renewals without a sign soft state expires. Too small: two lost messages remove the living. Too large: the
-    dead whom nobody reported stay longer."""
+    """The number of missed renewals after which soft state expires. Too small: two lost messages remove live nodes. Too large:
+    dead nodes without a death report stay longer.
+    """
 
     sweep_s: float = 10.0
-    """How often a node with soft state of others looks for what expired. Too small: work. Too large: the dead stay longer."""
+    """The time between checks for expired soft state. Too small: work. Too large: dead nodes stay longer."""
 
     repair_jitter_s: float = 0.2
-    """Members and watchers of a dead root ask the new one after a random part of this. Too small: a rush on a root that is just
-    taking over. Too large: the directory is incomplete for as long, if all its copies died."""
+    """The random delay of members and watchers of a dead root before they ask the new one. Too small: a rush on a root that is
+    just taking over. Too large: the directory is incomplete for that time, if all its copies died.
+    """
 
     replay_s: float = 5.0
-    """A cast is kept at the root for so long, and repeated to who lost its parent in the tree meanwhile. Too small: what was
-    sent through an inner node between its death and the detection, 3 s, is lost. Too large: memory, and repetitions."""
+    """The time for which a root keeps multicasts, and repeats them to nodes that lost their parent in the tree. Too small:
+    multicasts sent through an inner node between its death and the detection, 3 s, are lost. Too large: memory, and
+    repetitions.
+    """
 
     reorder_s: float = 1.0
-    """How long a cast waits for an earlier one of the same source. Too small: repairs of the tree lose casts. Too large: a lost
-    cast holds up the later ones."""
+    """The wait of a multicast for an earlier one of the same source. Too small: repairs of the tree lose multicasts. Too large:
+    a lost one delays the later ones.
+    """
 
     watch_refresh_s: float = 1.0
-    """How old a view that is not kept fresh may be when it is used. Too small: a question per request. Too large: requests go
-    to members that are gone."""
+    """The age at which a membership view without updates is requested again on use. Too small: a question per request. Too
+    large: requests go to departed members.
+    """
 
     groups_watched_max: int = 4096
-    """Groups watched at once; beyond, watching raises. Too small: gateways run out. Too large: memory."""
+    """Groups watched at once; more are refused with an error. Too small: gateways reach it. Too large: memory."""
 
     tells_counts: bool = True
-    """Whether a root tells any node that asks how many members and watchers a group has, though not which."""
+    """Whether a root tells any insider the numbers of a group's members and watchers, but not their ids."""
 
     def resend_after_s(self, attempts: int) -> float:
-        """Return how long to wait for an answer, after so many earlier attempts.
+        """Return the wait for an answer after a number of earlier attempts.
 
-        The second wait is not longer than the first: of two losses in a row most are chance, and with two waits of 1.5 s
-        whoever watches or joins in a bad moment is still served in about 3 s.
+        The second wait is not longer than the first. Two consecutive losses are mostly chance, and with two waits of 1.5 s a
+        watch or join at a bad moment still succeeds in about 3 s.
         """
         return min(self.resend_s_max, self.resend_s * 2.0 ** max(0, attempts - 1))
 
     @property
     def expiry_s(self) -> float:
-        """Return how long soft state lives without renewal."""
+        """The lifetime of soft state without renewal."""
         return self.renewals_missed_max * self.renew_s

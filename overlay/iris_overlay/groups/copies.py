@@ -1,4 +1,4 @@
-"""Copies of directories whose root is a neighbour: kept up to date by it, and taken over when it dies."""
+"""Copies of the directories of neighbouring roots, which update them; used when the root dies."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
 
-#: Neighbours that keep a copy of a directory. With all three dying at once it is lost: when each of 1,000 nodes dies with 1 %
-#: probability, one in 10^6, and renewals bring it back. Each more costs a message per change.
+#: The copies of a directory, at neighbours of the root. If all three nodes die at once it is lost: when each of 1,000 nodes
+#: dies with 1 % probability, one directory in 10^6, and renewals restore it. Too large: each further copy costs a message per
+#: change.
 COPIES: Final = 2
 
-#: Directories of a node, and copies as many: 100 MiB of small ones. Beyond, registrations are refused and counted.
+#: Directories of a node, and as many copies: 100 MiB of small ones. Too small: more registrations are refused and counted; too
+#: large: memory.
 GROUPS_MAX: Final = 65_536
 
-#: Copies of which some parts have arrived. Neighbours send theirs one after another; beyond it they come again later.
+#: Copies with missing parts. Neighbours send theirs one after another; more are sent again later. Too small: takeovers take
+#: longer; too large: memory.
 PARTS_MAX: Final = 256
 
 
 def copy_parts(directory: Directory, watchers: Iterable[NodeInfo], version: int | None = None) -> list[Copy]:
-    """Return the messages that carry a whole directory.
+    """Return the messages of a whole directory.
 
     Args:
         directory: The directory.
         watchers: Its watchers.
-        version: None for a directory of the local node; else the highest version of all that is in a copy that it passes on.
+        version: None for a directory of the local node; else the highest version in a forwarded copy.
     """
     records = [member.record for member in directory.members.values()]
     removed = [(node, stamp) for node, (stamp, _) in directory.tombstones.items()]
@@ -55,7 +58,7 @@ def copy_parts(directory: Directory, watchers: Iterable[NodeInfo], version: int 
 
 
 class HeldCopy:
-    """Hold a directory of another root."""
+    """The copy of another root's directory."""
 
     __slots__ = ("directory", "expires", "floor", "is_mixed", "owner", "passed_to", "watchers")
 
@@ -64,20 +67,21 @@ class HeldCopy:
         self.watchers = watchers
         self.owner = owner
         self.expires = expires
-        # The highest version of any root that this copy has something of: who takes it over begins above.
+        # The highest version of any root merged into this copy; a directory made of it begins above.
         self.floor = 0
-        # Whether it says more than its owner did: what comes from there does not replace it.
+        # Whether the copy contains more than its owner sent, so that the owner's next whole copy is merged rather than
+        # replacing it.
         self.is_mixed = False
-        # Who was sent it lately, for its owner is not the root any more.
+        # The new root to which it was sent after the owner lost that role.
         self.passed_to: NodeId | None = None
 
     def apply(self, message: Copy, expires: float) -> int:
-        """Apply a part of a copy, or a change. Return how many watchers were left out, for no root has so many."""
+        """Apply a part of a copy, or a change. Return the number of watchers left out beyond the bound of a root."""
         directory = self.directory
         for node, stamp in message.removed:
             if stamp:
                 directory.remove(node, stamp, expires)
-            else:  # It expired at the owner. Nothing forbids it to come back.
+            else:  # it expired at the owner, and may come back
                 directory.members.pop(node, None)
         for record in message.members:
             directory.register(record, expires)
@@ -87,15 +91,15 @@ class HeldCopy:
         return self._watch(message.watchers)
 
     def parts(self) -> list[Copy]:
-        """Return the messages that pass it on."""
+        """Return the messages for passing the copy on."""
         return copy_parts(self.directory, self.watchers.values(), max(self.floor, self.directory.version))
 
     def count(self) -> int:
-        """Return how much this copy says."""
+        """Return the number of entries."""
         return len(self.directory.members) + len(self.directory.tombstones) + len(self.watchers)
 
     def merge(self, other: HeldCopy) -> None:
-        """Take over what another copy knows."""
+        """Merge the entries of another copy."""
         for node, (stamp, expires) in other.directory.tombstones.items():
             self.directory.remove(node, stamp, expires)
         for member in other.directory.members.values():
@@ -104,7 +108,7 @@ class HeldCopy:
         self.floor = max(self.floor, other.floor, other.directory.version)
 
     def _watch(self, infos: Iterable[NodeInfo]) -> int:
-        """Note watchers, as many as a root has. Return how many were left out: they ask the next root themselves."""
+        """Add watchers up to the bound of a root. Return the number left out; these ask the next root themselves."""
         left_out = 0
         for info in infos:
             if info.id in self.watchers or len(self.watchers) < WATCHERS_MAX:
@@ -115,16 +119,16 @@ class HeldCopy:
 
 
 class Copies:
-    """Hold the copies of a node."""
+    """The copies held by a node."""
 
     __slots__ = ("_expiry_s", "_parts", "held", "refused")
 
     def __init__(self, expiry_s: float) -> None:
         self._expiry_s = expiry_s
         self.held: dict[GroupId, HeldCopy] = {}
-        # Watchers and copies that there was no room for: for the owner to count.
+        # Watchers and copies refused for lack of space, for the owner to count.
         self.refused = 0
-        # Copies of which some parts have arrived, by group and sender: parts of two senders may alternate.
+        # Copies with missing parts, by group and sender, because parts of two senders may alternate.
         self._parts: dict[tuple[GroupId, NodeId], HeldCopy] = {}
 
     def __len__(self) -> int:
@@ -134,7 +138,7 @@ class Copies:
         """Apply a message.
 
         Returns:
-            The version to acknowledge, None if more parts follow; and whether the copy now holds more than what was sent.
+            The version to acknowledge, or None if more parts follow; and whether the copy now holds more than was sent.
         """
         group, expires = message.group, now + self._expiry_s
         held = self.held.get(group)
@@ -161,8 +165,8 @@ class Copies:
             return version, self.held[group].count() > count
         is_sequel = held is not None and held.directory.version <= version < next_epoch(held.directory.version)
         if held is not None and (held.owner != source or held.is_mixed or not is_sequel):
-            # The old root did not hand over, or there were two, or one of both is what the owner passed on of another root.
-            # What each was told is true until somebody knows better.
+            # The old root did not hand over, or two roots existed, or one part came from a forwarded copy. Keep the entries of
+            # both until newer ones replace them.
             part.merge(held)
             part.is_mixed = part.count() > count
             if held.owner == source:
@@ -172,39 +176,39 @@ class Copies:
         return message.version, part.count() > count
 
     def _add(self, part: HeldCopy, version: int) -> None:
-        """Add what a neighbour holds of another root. Its own directory may be here too: neither replaces the other."""
+        """Add a neighbour's copy of another root's directory, without replacing the neighbour's own directory."""
         part.floor = version
         held = self.held.setdefault(part.directory.group, part)
-        if held is part:  # Version 0: no change of the neighbour's own directory is meant for it.
+        if held is part:  # version 0: changes of the neighbour's own directory do not apply to it
             held.is_mixed = True
             return
         count, own_version = held.count(), held.directory.version
         held.merge(part)
-        held.directory.version = own_version  # Its owner goes on from there.
+        held.directory.version = own_version  # the owner's changes continue from there
         held.expires = max(held.expires, part.expires)
         held.is_mixed = held.is_mixed or held.count() > count
 
     def keep(self, own: HeldCopy) -> None:
-        """Keep what is left of a directory that was handed over. Without room the new root and its neighbours have it."""
+        """Keep the rest of a handed-over directory; without space the new root and its neighbours still have it."""
         group = own.directory.group
         held = self.held.get(group)
         if held is None and len(self) >= GROUPS_MAX:
             self.refused += 1
         elif held is None:
             self.held[group] = own
-        elif held.owner != own.owner:  # Else the new root has sent its copy already.
+        elif held.owner != own.owner:  # else the new root has already sent its copy
             held.merge(own)
             held.is_mixed = True
 
     def expire(self, now: float) -> None:
-        """Forget copies that their owners do not keep up to date."""
+        """Forget copies that their owners no longer update."""
         for group in [group for group, held in self.held.items() if held.expires <= now]:
             del self.held[group]
         for key in [key for key, part in self._parts.items() if part.expires <= now]:
             del self._parts[key]
 
     def drop(self, group: GroupId, owner: NodeId) -> None:
-        """Handle that the owner keeps its copies elsewhere. What it did not know stays: it was no root, or is gone with it."""
+        """Handle an owner that keeps its copies elsewhere. A mixed copy stays, because the owner does not have all of it."""
         held = self.held.get(group)
         if held is not None and held.owner == owner and not held.is_mixed:
             del self.held[group]

@@ -1,7 +1,7 @@
-"""The last will of a node: its neighbours in the ring know its groups, and report its death to their roots.
+"""Death reports: a node's neighbours on the ring know its groups, and report its death to the roots of these groups.
 
-They watch each other anyway, and a root need not watch its members. A node that was taken for dead by mistake is told as soon
-as it is back among the neighbours.
+Neighbours watch each other anyway, so roots need not watch members. A live node that was declared dead is told when it returns
+to the leaf set.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
 
-#: Neighbours that know the groups of a node. With two, the death of 20 % of all nodes at once leaves 4 % of the dead without an
-#: executor; with four it is 0.2 %, and those are found out by who uses them.
+#: Neighbours that know a node's groups. If 20 % of all nodes die at once, two reporters miss 4 % of the dead, four miss 0.2 %;
+#: users of the missed ones find out. Too large: more messages for each join and leave.
 REPORTERS: Final = 4
 
-#: Nodes whose groups are known here: the leaves, 16, and those who have not heard yet that they are leaves no more.
+#: Nodes with known groups: the 16 leaves, and former leaves that have not replaced their reporters yet. Too small: deaths go
+#: unreported; too large: memory.
 ENTRUSTED_MAX: Final = 64
 
-#: How long an accused node is told so when it comes back. After that it has renewed its registrations, and was told then.
+#: The time for which an accused node is told so on its return; after that it has renewed its registrations, and learned it from
+#: the roots.
 ACCUSED_S: Final = 180.0
 
 
-#: After this time an accusation is repeated, once: the root may have died with it, but hardly the next one, too.
+#: The delay before an accusation is repeated once, because the root may have died with the node.
 REPEAT_S: Final = 4.0
 
 
@@ -44,26 +46,26 @@ class _Trust:
 
 
 class DeathReports:
-    """Entrust neighbours with the groups of the local node, and keep theirs."""
+    """Give the groups of the local node to its reporters, and keep the groups of neighbours."""
 
     __slots__ = ("_accused", "_deadlines", "_outbox", "_repeated", "_reporters", "_trusts")
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        # Who knows the groups of the local node. Empty while there are none: an idle node entrusts nobody.
+        # The reporters of the local node; empty while the node has no groups.
         self._reporters: dict[NodeId, NodeInfo] = {}
         self._trusts: dict[NodeId, _Trust] = {}
-        # What they were accused of, and until when they may come back.
+        # The stamps of accusations, and the end of the wait for the nodes' return.
         self._accused: dict[NodeId, tuple[int, float]] = {}
-        # What will be repeated. Invariant: the same nodes have a deadline.
+        # Accusations to repeat. Invariant: the same nodes have a deadline.
         self._repeated: dict[NodeId, list[Accuse]] = {}
         self._deadlines: DeadlineTable[NodeId] = DeadlineTable()
 
     def place(self, neighbours: Sequence[NodeInfo], groups: Iterable[GroupId], stamp: int, *, is_again: bool = False) -> bool:
-        """Make the nearest neighbours the reporters; those who are new learn all groups, with `is_again` the others too.
+        """Make the nearest neighbours the reporters. New ones learn all groups; with `is_again` the others too.
 
         Returns:
-            Whether all of them are new: then none of the old ones may be able to say that the local node was taken for dead.
+            Whether all of them are new, so that no old one may tell the local node that it was declared dead.
         """
         wanted = {info.id: info for info in neighbours}
         for node, info in self._reporters.items():
@@ -98,7 +100,7 @@ class DeathReports:
         trust.stamp = max(trust.stamp, message.stamp)
         for group in message.dropped:
             trust.groups.pop(group, None)
-        for group in message.groups[: GROUPS_PER_NODE_MAX - len(trust.groups)]:  # nobody is in more
+        for group in message.groups[: GROUPS_PER_NODE_MAX - len(trust.groups)]:  # no node has more groups
             trust.groups[group] = None
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
@@ -111,7 +113,7 @@ class DeathReports:
         for accusation in accusations:
             self._outbox.route(accusation.group, accusation)
         if accusations:
-            if len(self._repeated) >= ENTRUSTED_MAX:  # More die in that time than are trusted: its users find out.
+            if len(self._repeated) >= ENTRUSTED_MAX:  # more deaths than trusted nodes: users find out
                 oldest = next(iter(self._repeated))
                 del self._repeated[oldest]
                 self._deadlines.cancel(oldest)
@@ -120,7 +122,7 @@ class DeathReports:
         self.keep_accusation(Accused(peer, accusation_of(trust.stamp)), now)
 
     def keep_accusation(self, message: Accused, now: float) -> None:
-        """Tell an accused node so when it enters the leaf set: it may live, and be in another ring or in none until then."""
+        """Remember to tell an accused node when it enters the leaf set: it may live, in another ring or in none so far."""
         node = message.node
         self._accused = {other: accused for other, accused in self._accused.items() if accused[1] > now}
         stamp, _ = self._accused.pop(node, (0, 0.0))
@@ -129,7 +131,7 @@ class DeathReports:
         self._accused[node] = (max(stamp, message.stamp), now + ACCUSED_S)
 
     def returned(self, info: NodeInfo) -> None:
-        """Handle a sign of life of a node: if it was taken for dead here, it has to say that it is not."""
+        """Handle the return of a node: send it the accusation to refute."""
         accusation = self._accused.pop(info.id, None)
         if accusation is not None:
             self._outbox.send(info, Accused(info.id, accusation[0]))

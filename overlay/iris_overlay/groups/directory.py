@@ -1,7 +1,7 @@
-"""The directory of one group: members, tombstones of former members, and the changes since a version.
+"""The directory of one group: members, tombstones of former members, and recent changes.
 
-All of it is soft state. Of two statements about a membership the one with the higher stamp is right, in whatever order and over
-whichever copies they arrive, so directories that grew apart are merged by putting them together.
+All entries are soft state. Of two entries for a membership the one with the higher stamp is right, in any order of arrival and
+through any copies. So diverged directories are merged by applying the entries of both.
 """
 
 from __future__ import annotations
@@ -17,32 +17,35 @@ if TYPE_CHECKING:
 
     from iris_overlay.ids import GroupId, NodeId
 
-#: Members of a group: about 50 MiB at the root. Beyond, registrations are not acknowledged, and tried again later.
+#: Members of a group: about 50 MiB at the root. Too small: more registrations stay unacknowledged, and are tried again later;
+#: too large: memory.
 MEMBERS_MAX: Final = 100_000
 
-#: Former members of a group that are remembered. Beyond, the oldest is forgotten: its late registrations would count.
+#: Remembered former members of a group. Too small: the oldest is forgotten, and a late registration of it would count; too
+#: large: memory.
 TOMBSTONES_MAX: Final = 8192
 
-#: Changes that are remembered. Who missed more is sent everything.
+#: Remembered changes. Too small: a follower that missed more is sent the whole directory; too large: memory.
 LOG_MAX: Final = 256
 
 
-#: A root begins its epoch above what a watcher claims to have seen, but believes no claim from here on: one lie would bring the
-#: directory to its last version. A thousand new roots in each second get here after 12 days.
+#: The limit of credible epochs claimed by watchers. A root begins its epoch above a watcher's claim, and without a limit one
+#: lie would bring the directory to its last version. A thousand new roots a second reach the limit after 12 days.
 EPOCHS_CLAIMED_MAX: Final = 1 << 30
 
-#: Copies from here on are not kept: who takes one over begins the next epoch, and has to be able to say it. Only a liar gets a
-#: directory there; it has no copies then, and begins anew when its root is gone.
+#: The limit of epochs in copies: a node that takes a copy over needs a next epoch. Only a liar can bring a directory there; it
+#: then has no copies, and starts afresh when its root is gone.
 EPOCHS_COPIED_MAX: Final = (1 << 31) - 2
 
 
-#: From here on accusations are believed of the incarnation alone in which a member lives: one lie would bring it to the last,
-#: and a directory to where no member can follow. Those count up by one: a thousand in each second reach the end after 12 days.
+#: The limit of credible incarnations in accusations; beyond it only a member's present incarnation can be accused. Without a
+#: limit one lie would bring a member to its last incarnation, and a directory beyond its members. Members count by one: a
+#: thousand a second reach the limit after 12 days.
 INCARNATIONS_BELIEVED: Final = 1 << 30
 
 
 class Outcome(Enum):
-    """Say what a registration did."""
+    """The result of a registration."""
 
     CHANGED = "changed"
     RENEWED = "renewed"
@@ -52,14 +55,14 @@ class Outcome(Enum):
 
 
 class Member:
-    """Hold a member."""
+    """A member of the directory."""
 
     __slots__ = ("expires", "record", "version")
 
     def __init__(self, record: MemberRecord, expires: float, version: int) -> None:
         self.record = record
         self.expires = expires
-        # The version in which this registration appeared.
+        # The version of this registration.
         self.version = version
 
 
@@ -79,12 +82,12 @@ def next_epoch(version: int) -> int:
 
 
 def is_believable(version: int, epochs: int) -> bool:
-    """Return whether a version that somebody claims is of an earlier epoch than a number: others may be asked to lie."""
+    """Return whether the epoch of a claimed version is below a limit."""
     return version >> STAMP_SHIFT < epochs
 
 
 class Directory:
-    """Hold the members of a group."""
+    """The members of a group."""
 
     __slots__ = ("_log", "group", "members", "tombstones", "version")
 
@@ -92,7 +95,7 @@ class Directory:
         self.group = group
         self.version = version
         self.members: dict[NodeId, Member] = {}
-        # Stamp and expiry. Invariant: no member has a stamp up to that of its tombstone.
+        # Stamp and expiry. Invariant: a member's stamp is above that of its tombstone.
         self.tombstones: dict[NodeId, tuple[int, float]] = {}
         self._log: deque[tuple[int, NodeId]] = deque(maxlen=LOG_MAX)
 
@@ -122,7 +125,7 @@ class Directory:
         return Outcome.CHANGED
 
     def remove(self, node: NodeId, stamp: int, expires: float) -> bool:
-        """Apply that registrations up to a stamp do not count any more. Return whether that took a member out."""
+        """End all registrations of a node up to a stamp. Return whether this removed a member."""
         tombstone = self.tombstones.get(node)
         member = self.members.get(node)
         if member is not None and member.record.stamp > stamp:
@@ -137,7 +140,7 @@ class Directory:
         return True
 
     def expire(self, now: float) -> list[NodeId]:
-        """Forget what was not renewed; return the members among it."""
+        """Forget entries without renewal; return the members among them."""
         for node in [node for node, (_, expires) in self.tombstones.items() if expires <= now]:
             del self.tombstones[node]
         expired = [node for node, member in self.members.items() if member.expires <= now]
@@ -146,14 +149,14 @@ class Directory:
         return expired
 
     def begin_epoch(self, above: int = 0) -> None:
-        """Begin a new epoch: nobody has any version of it."""
+        """Begin a new epoch, of which no follower has any version."""
         self.version = next_epoch(max(self.version, above))
         self._log.clear()
         for member in self.members.values():
             member.version = self.version
 
     def changed_since(self, version: int) -> list[NodeId] | None:
-        """Return the nodes that came, went or changed after a version, None if that is not known any more."""
+        """Return the nodes that came, went or changed after a version; None if the log does not reach back so far."""
         if version == self.version:
             return []
         if version >> STAMP_SHIFT != self.version >> STAMP_SHIFT or version > self.version:
@@ -168,12 +171,12 @@ class Directory:
         return list(changed)
 
     def records(self, nodes: Iterable[NodeId]) -> list[MemberRecord]:
-        """Return the records of those that are members."""
+        """Return the records of the nodes that are members."""
         members = self.members
         return [members[node].record for node in nodes if node in members]
 
     def removals(self, nodes: Iterable[NodeId]) -> list[tuple[NodeId, int]]:
-        """Return those that are no members, with the stamps of their tombstones."""
+        """Return the nodes that are no members, with the stamps of their tombstones."""
         return [(node, self.tombstones.get(node, (0, 0.0))[0]) for node in nodes if node not in self.members]
 
     def _delete(self, node: NodeId) -> None:

@@ -1,7 +1,7 @@
-"""The root of a key says who it is: the question that walks of the ring, samples of it and traces of a route are made of.
+"""Questions for the root of a key, used for walks of the ring, samples of it and traces of a route.
 
-The question is routed as everything is, and each hop adds how long it kept it. The root answers back along that path, so nobody
-dials for it. Nothing is kept for a question, and nothing changes by it.
+A question is routed like any message, and each hop adds its time. The root answers along the path of the question, so no dial
+is needed. A question leaves no state and changes nothing.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from iris_overlay.groups.root_store import Roots
     from iris_overlay.messages import NodeInfo
 
-#: Answers of one root within a second; further questions are dropped, and counted. Too small: several who look at a network at
-#: once hinder each other. Too large: a flood of questions costs the root a signature each, 0.1 ms.
+#: Answers of a root within a second; more questions are dropped and counted. Too small: several simultaneous observers of a
+#: network hinder each other. Too large: a flood of questions costs the root a signature each, 0.1 ms.
 ANSWERS_PER_S_MAX: Final = 100
 
 
 class Finding:
-    """Ask for roots, and answer as one.
+    """Ask for roots, and answer as a root.
 
     Attributes:
-        held: How long the nodes on its way kept the message that is handled now (microseconds).
-        events: The answers that came.
+        held: The time of the present message in each node on its way (microseconds).
+        events: The received answers.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class Finding:
         self._outbox.route(GroupId(key), FindRoot(GroupId(key), number))
 
     def answer(self, message: FindRoot, path: Path | None, now: float) -> None:
-        """Answer as the root, which the local node is for whatever was routed to it."""
+        """Answer a question as the root; a message routed to this node has it as its root."""
         if path is None:
-            return  # Nobody routed it here.
+            return  # it was not routed here
         held, self.held = self.held, ()
         if now - self._second_began >= 1.0:
             self._second_began, self._answered = now, 0
@@ -73,7 +73,7 @@ class Finding:
         self._outbox.answer(path, found)
 
     def found(self, message: RootFound) -> None:
-        """Take an answer; whether anybody asked for it the owner of the overlay knows."""
+        """Report an answer; the owner of the overlay checks whether it was requested."""
         self.events.append(
             RootLocated(
                 message.number,

@@ -1,9 +1,9 @@
-"""The followers of a directory, which are told its changes: watchers, copies, and the inner nodes of the tree.
+"""The followers of a directory: watchers, copies, and the inner nodes of the tree.
 
-All three are told in the same way. A follower **wants** a version, the last one that concerns it; it was **sent** one, and was
-**told** what it acknowledged. At most one message to it is under way: changes meanwhile wait for its acknowledgement and are
-sent together, so a storm of changes costs each follower no more messages than it can take. A member that joins waits until
-all followers were told the version that it is in.
+All followers are told of changes in the same way. A follower **wants** the last version that concerns it, was **sent** a
+version, and was **told** the version it acknowledged. It has at most one message in transit. Later changes wait for its
+acknowledgement and are sent together, so a storm of changes cannot overload a follower. A joining member waits until all
+followers were told its version.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
 
 
-#: Nobody waits for a follower that left so many messages unanswered, over 4 s: it is likely to be dead, and each join would
-#: last for a second.
+#: Unanswered messages, over 4 s, after which joins no longer wait for a follower. It is probably dead, and would delay each
+#: join by a second.
 ATTEMPTS_WAITED_MAX: Final = 2
 
-#: Registrations, and ends of some, that wait for the followers of one directory; one for each node. Too small: where thousands
-#: join one group at once, some know it before all its users do. Too large: memory, for each of them knows whom it waits for.
-#: Beyond, the one that has waited for longest is acknowledged, as if its bound had passed.
+#: Registrations and unregistrations that wait for the followers of one directory, one per node. Beyond it the longest wait
+#: ends, as if its time limit had passed. Too small: when thousands join one group at once, some are acknowledged before all
+#: users know them. Too large: memory, because each has a list of followers.
 PENDINGS_MAX: Final = 1024
 
-#: A watcher that left so many messages unanswered, over 45 s, is forgotten. If it lives it renews its watch.
+#: Unanswered messages, over 45 s, after which a watcher is forgotten. A live watcher renews its watch.
 ATTEMPTS_MAX: Final = 5
 
 
 class FollowerKind(IntEnum):
-    """Say why a node follows a directory."""
+    """The role of a follower."""
 
     WATCHER = 0
     COPY = 1
@@ -41,30 +41,30 @@ FollowerKey: TypeAlias = tuple[FollowerKind, "NodeId"]
 
 
 class Follower:
-    """Hold what a follower knows."""
+    """The state of a follower."""
 
     __slots__ = ("attempts", "expires", "info", "is_stale", "path", "sample", "sent", "stamp", "told", "wants")
 
     def __init__(self, info: NodeInfo, expires: float) -> None:
         self.info = info
         self.expires = expires
-        # A watcher's own, when it asked last; 0 if only another root knew it.
+        # A watcher's own stamp from its last question; 0 if it was only taken over from another root.
         self.stamp = 0
-        # Invariant: told <= sent; a message is under way while told < sent.
+        # Invariant: told <= sent; a message is in transit while told < sent.
         self.wants = 0
         self.sent = -1
         self.told = -1
         self.attempts = 0
-        # Whether it needs everything, not changes.
+        # Whether it needs the whole directory rather than changes.
         self.is_stale = True
-        # A watcher of a large group: the members that it was dealt.
+        # The sample of members for a watcher of a large group.
         self.sample: dict[NodeId, None] | None = None
-        # How to answer a question, once.
+        # The path of an unanswered question.
         self.path: tuple[NodeId, ...] | None = None
 
 
 class Pending:
-    """Hold a registration, or its end, whose acknowledgement waits for followers."""
+    """A registration or unregistration whose acknowledgement waits for followers."""
 
     __slots__ = ("deadline", "info", "stamp", "waiting")
 
@@ -76,25 +76,25 @@ class Pending:
 
 
 class Followers:
-    """Hold the followers of a directory, and who waits for them."""
+    """The followers of a directory, and the acknowledgements that wait for them."""
 
     __slots__ = ("due", "members", "pendings", "removed", "unsettled", "unsettled_parents")
 
     def __init__(self) -> None:
         self.members: tuple[dict[NodeId, Follower], dict[NodeId, Follower], dict[NodeId, Follower]] = ({}, {}, {})
-        # Invariant: holds exactly the followers with told < wants.
+        # Invariant: exactly the followers with told < wants.
         self.unsettled: dict[FollowerKey, Follower] = {}
         self.unsettled_parents = 0
-        # Who has to be sent something.
+        # The followers to send a message to.
         self.due: dict[FollowerKey, Follower] = {}
-        # By node, for of what a node says the last counts. The one that has waited for longest comes first.
+        # By node, because only a node's last statement counts. The longest wait comes first.
         self.pendings: dict[NodeId, Pending] = {}
-        # Who follows no more, for the owner to take: its timers are of no use.
+        # Former followers, for the owner to cancel their timers.
         self.removed: list[FollowerKey] = []
 
     @property
     def is_awaited(self) -> bool:
-        """Return whether a follower does not know all that it wants, and is likely to live."""
+        """Return whether a probably live follower lacks changes."""
         return any(follower.attempts < ATTEMPTS_WAITED_MAX for follower in self.unsettled.values())
 
     def touch(self, kind: FollowerKind, follower: Follower, version: int) -> None:
@@ -107,19 +107,19 @@ class Followers:
             self.unsettled_parents += kind is FollowerKind.PARENT
 
     def forget_told(self, kind: FollowerKind, follower: Follower, version: int) -> None:
-        """Start over with a follower: it may have nothing."""
+        """Start over with a follower, which may have lost its state."""
         follower.sent = follower.told = -1
         follower.is_stale = True
         self.touch(kind, follower, version)
 
     def acknowledge(self, kind: FollowerKind, node: NodeId, version: int) -> Follower | None:
-        """Handle what a follower has now; return it if it is one."""
+        """Handle the acknowledged version of a follower; return the follower, or None."""
         follower = self.members[kind].get(node)
         if follower is None:
             return None
         follower.attempts = 0
         if 0 < version <= follower.sent:
-            # What changed since then is known. But a watcher may have had a sample then, and what it lacks be on its way.
+            # The later changes are known. But a watcher may have had a sample then, and its missing members may be in transit.
             follower.is_stale |= version < follower.sent and kind is FollowerKind.WATCHER
             follower.told = follower.sent = version
         else:
@@ -148,9 +148,9 @@ class Followers:
         return follower
 
     def wait(self, info: NodeInfo, stamp: int, version: int, deadline: float) -> Pending | None:
-        """Let an acknowledgement wait until all followers were told a version. Return what makes room for it, if anything.
+        """Delay an acknowledgement until all followers were told a version. Return the one evicted for it, if any.
 
-        What the same node has said before needs no acknowledgement any more; what it repeats waits already.
+        Earlier statements of the same node need no acknowledgement any more; a repeated one is already waiting.
         """
         known = self.pendings.get(info.id)
         if known is not None and known.stamp >= stamp:
@@ -161,12 +161,12 @@ class Followers:
         return oldest
 
     def wait_anew(self, version: int) -> None:
-        """Let what waits wait for followers that came from another root, too."""
+        """Let waiting acknowledgements also wait for followers taken over from another root."""
         for pending in self.pendings.values():
             pending.waiting = self._waited_for(version)
 
     def completed(self, now: float) -> tuple[list[Pending], int]:
-        """Take what waits no more; return also how many of it only because the bound passed."""
+        """Take the completed acknowledgements; return also the number completed only by the time limit."""
         done = [pending for pending in self.pendings.values() if not pending.waiting or pending.deadline <= now]
         for pending in done:
             del self.pendings[pending.info.id]

@@ -1,10 +1,8 @@
-"""Handing directories on: a node that leaves, or is the root no more, gives them to the next root.
+"""Handover of directories to the next root, and merges of copies into directories.
 
-A directory is never left to a node that is joining: as long as that one is not active it may be told nothing, and nobody asks
-it for what it holds. So it acknowledges a directory that was handed over to it when it is active, and until then who handed it
-over keeps it, and its copies, and does not leave.
-
-Turn a copy into a directory, or into a part of one.
+A node that leaves or loses the role of a root sends its directories to the next root. A joining node may miss updates, and gets
+no questions. So it acknowledges a received directory only when it is active. Until then the sender keeps the directory and its
+copies, and does not leave.
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
 
-#: For so long a member that another root had declared dead may say that it lives, when two directories become one. Too small:
-#: the living are missing from views for a moment. Too large: the dead stay in views for as long.
+#: The time for a member declared dead by another root to show that it lives, when two directories are merged. Too small: live
+#: members are missing from membership views for a moment. Too large: dead ones stay in views for that time.
 ANSWER_S: Final = 1.0
 
 
 def revive(held: HeldCopy, expires: float) -> Directory:
-    """Return the directory of a copy whose owner is gone, in a new epoch.
+    """Return the directory of a copy without an owner, in a new epoch.
 
     Args:
         held: The copy.
-        expires: When members expire who do not renew: the owner did not tell of every renewal.
+        expires: The expiry of members that do not renew; the owner did not report every renewal.
     """
     for member in held.directory.members.values():
         member.expires = expires
@@ -45,7 +43,7 @@ def revive(held: HeldCopy, expires: float) -> Directory:
 
 
 def knows_better(directory: Directory, told: Directory) -> bool:
-    """Return whether the directory of a small group says something that another one of the same group does not."""
+    """Return whether the directory of a small group contains news for another directory of the same group."""
     if len(directory.members) > VIEW_MAX:
         return False
     if any(
@@ -61,10 +59,10 @@ def knows_better(directory: Directory, told: Directory) -> bool:
 
 
 def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bool:
-    """Put what a copy knows into a directory. Return whether a new epoch began, so that everybody is told everything.
+    """Merge a copy into a directory. Return whether a new epoch began, so that all followers are told everything.
 
-    Who is a member in one and dead in the other, as after a split, is asked: it says so itself if it lives. Until it has had
-    the time for that it stays what it is here; but a root that stood still believes the other one.
+    A member alive in one and dead in the other, as after a split, is asked, and refutes if it lives. Until its time has passed
+    the state here remains; but a root after a standstill accepts the copy's state.
     """
     directory = root.directory
     before = directory.version
@@ -88,7 +86,7 @@ def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bo
     new = [info for info in held.watchers.values() if info.id not in watchers]
     for node in held.watchers:
         if node in watchers:
-            watchers[node].attempts = 0  # It was silent here, as if cut off, but not there.
+            watchers[node].attempts = 0  # It was silent as if cut off from here, but not from the copy's owner.
     floor = max(held.floor, held.directory.version)
     is_new_epoch = directory.version != before or bool(new) or floor >= before
     if is_new_epoch:
@@ -99,7 +97,7 @@ def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bo
 
 
 class Passing:
-    """Pass on copies, and acknowledge directories that were handed over too early."""
+    """Pass copies on, and acknowledge directories received before activation."""
 
     __slots__ = ("_copies", "_is_active", "_outbox", "_owed", "_place", "_ring")
 
@@ -109,21 +107,21 @@ class Passing:
         self._ring = ring
         self._outbox = outbox
         self._is_active = False
-        # Whose directories wait for their acknowledgement, and the versions; at most GROUPS_MAX. Beyond, they come again.
+        # Senders and versions of unacknowledged directories; at most GROUPS_MAX, and more are sent again.
         self._owed: dict[GroupId, tuple[NodeInfo, int]] = {}
 
     def activate(self) -> list[GroupId]:
-        """Handle that the local node answers for keys; return of which groups it was given the directory before."""
+        """Handle activation of the local node; return the groups with a directory received before."""
         self._is_active = True
         return list(self._owed)
 
     def is_early(self, source: NodeInfo, message: Copy, version: int) -> bool:
-        """Return whether a directory was handed over that cannot be answered for yet: it is acknowledged by `settle`.
+        """Return whether a directory was received before activation; `settle` acknowledges it later.
 
         Args:
-            source: Who sent it.
-            message: Its last part.
-            version: What to acknowledge; 0 if it could not be applied.
+            source: The sender.
+            message: The last part.
+            version: The version to acknowledge; 0 if it could not be applied.
         """
         is_handover = not (self._is_active or message.base or message.is_passed_on) and version > 0
         if is_handover and is_nearer(position(message.group), self._place, position(source.id)):
@@ -135,16 +133,16 @@ class Passing:
         return False
 
     def settle(self, group: GroupId) -> None:
-        """Acknowledge a directory that came early: it has become one here by now, or another node is nearer still."""
+        """Acknowledge an early directory: it is in use here by now, or another node is nearer."""
         source, version = self._owed.pop(group)
         if group in self._copies.held:
             self.pass_on(group, source)
         self._outbox.send(source, Copied(group, version))
 
     def pass_on(self, group: GroupId, source: NodeInfo) -> bool:
-        """Pass a copy on if another node than its sender is the root. Return whether that is so.
+        """Pass a copy on if another node than its sender is the root. Return whether it was passed on.
 
-        When rings merge, the nearest node that the sender knew to hand over to need not be the root.
+        While rings merge, the nearest node known to the sender may not be the root.
         """
         key, nearest = position(group), self._ring.replicas(group, 1)
         if not nearest or not is_nearer(key, position(nearest[0].id), position(source.id)):
@@ -153,11 +151,11 @@ class Passing:
         return True
 
     def complete(self, group: GroupId, source: NodeInfo) -> None:
-        """Tell the sender of a copy what else is here: it became the root without having been told by the old one."""
+        """Send the sender of a copy the other entries held here: it became the root without a handover."""
         self._outbox.send_all(source, self._copies.held[group].parts())
 
     def pass_on_orphans(self) -> None:
-        """Pass on copies that no root keeps up to date: while rings merged, their owner gave them to one that was none."""
+        """Pass on copies without updates: while rings merged, their owner gave them to a node that was not the root."""
         for group, held in self._copies.held.items():
             key = position(group)
             for info in self._ring.replicas(group, 1):
@@ -166,11 +164,11 @@ class Passing:
                     self._outbox.send_all(info, held.parts())
 
     def peer_dead(self, peer: NodeId) -> None:
-        """Give what a dead node kept to its heirs."""
+        """Pass on the copies of a dead node to its heirs."""
         for group in [group for group, (source, _) in self._owed.items() if source.id == peer]:
             del self._owed[group]
         for group, held in self._copies.held.items():
             if held.owner == peer and not self._ring.is_root(group):
-                # The heir has a copy too, unless it came just now. In doubt it hears twice.
+                # The heir has a copy too, unless it is new. If in doubt it gets two.
                 for heir in self._ring.replicas(group, 1):
                     self._outbox.send_all(heir, held.parts())

@@ -1,4 +1,4 @@
-"""The ring as the groups layer sees it, and the outbox of the layer."""
+"""The ring as seen by the groups layer, and the outbox of the layer."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ Path: TypeAlias = tuple[NodeId, ...]
 
 
 class Ring(Protocol):
-    """Answer questions about the ring. `Pastry` fits; a simulation may replace it by a perfect one."""
+    """Questions about the ring. `Pastry` implements it; a simulation may use a perfect ring."""
 
     def is_root(self, key: bytes, /) -> bool:
         """Return whether the local node is active and the nearest to a key."""
 
     def replicas(self, key: bytes, count: int, /) -> Sequence[NodeInfo]:
-        """Return the leaves nearest to a key, the local node not among them."""
+        """Return the leaves nearest to a key, without the local node."""
 
 
 class RouteTo(msgspec.Struct, frozen=True):
     """Ask to route a message to the root of a key (`Pastry.route`)."""
 
     key: bytes
-    """A group, or a node: who is not that node and gets it as the nearest one knows that the node is gone."""
+    """A group, or a node: if another node gets the message as the nearest one, the node is gone."""
     payload: bytes
     """The message."""
     around: NodeId | None = None
-    """A node that it is not for, nor for the local node: the nearest other one gets it, another way than usual."""
+    """A node to avoid: the message goes to the nearest other node except the local one, by an unusual way."""
     is_timed: bool = False
-    """Whether `GroupLayer.delivered` wants to know there how long each node on the way kept it."""
+    """Whether `GroupLayer.delivered` needs the time in each node on the way."""
 
 
 class SendTo(msgspec.Struct, frozen=True):
@@ -48,20 +48,20 @@ class SendTo(msgspec.Struct, frozen=True):
     info: NodeInfo
     """The receiver; never the local node."""
     payload: bytes
-    """The message. The same object as in the output before if it goes to several nodes."""
+    """The message; for several receivers the same object as in the previous output."""
 
 
 class AnswerTo(msgspec.Struct, frozen=True):
     """Ask to send a message back along the path of a delivered one (`Pastry.answer`)."""
 
     path: Path
-    """As it was delivered."""
+    """The path of the delivered message."""
     payload: bytes
     """The message."""
 
 
 class HandoverDone(msgspec.Struct, frozen=True):
-    """Report that everything a node needs to take over was sent before (`Pastry.handover_done`)."""
+    """Report that a new root was sent everything before (`Pastry.handover_done`)."""
 
     to: NodeInfo
     """The node of `GroupLayer.handover_wanted`."""
@@ -71,17 +71,17 @@ GroupOutput: TypeAlias = RouteTo | SendTo | AnswerTo | HandoverDone
 
 
 class Outbox:
-    """Collect the messages of all parts of the layer in one order, unencoded: those for the local node never are."""
+    """The messages of all components in one order, unencoded: local messages need no encoding."""
 
     __slots__ = ("detours", "posts")
 
     def __init__(self) -> None:
         self.posts: list[tuple[NodeInfo | bytes | Path, GroupMessage]] = []
-        # What goes around a node: that is rare.
+        # The rare messages that avoid a node.
         self.detours: list[tuple[Key, NodeId, GroupMessage]] = []
 
     def send(self, info: NodeInfo, message: GroupMessage) -> None:
-        """Send to a node."""
+        """Send a message to a node."""
         self.posts.append((info, message))
 
     def send_all(self, info: NodeInfo, messages: Iterable[GroupMessage]) -> None:
@@ -89,19 +89,19 @@ class Outbox:
         self.posts += [(info, message) for message in messages]
 
     def route(self, key: Key, message: GroupMessage) -> None:
-        """Send to the root of a key."""
+        """Send a message to the root of a key."""
         self.posts.append((key, message))
 
     def route_around(self, around: NodeId, key: Key, message: GroupMessage) -> None:
-        """Send to the node nearest to a key, apart from one and from the local node."""
+        """Send a message to the node nearest to a key, except the given and the local node."""
         self.detours.append((key, around, message))
 
     def answer(self, path: Path, message: GroupMessage) -> None:
-        """Send back along a path."""
+        """Send a message back along a path."""
         self.posts.append((path, message))
 
     def take(self, local: NodeId, ring: Ring) -> tuple[list[GroupOutput], list[tuple[GroupMessage, Path | None]]]:
-        """Take the messages: written for others, and as they are, with the path if routed, for the local node."""
+        """Take the messages: encoded for other nodes; unencoded for the local node, with their path if routed."""
         posts, self.posts = self.posts, []
         detours, self.detours = self.detours, []
         outputs: list[GroupOutput] = [RouteTo(key, encode_group_message(each), around) for key, around, each in detours]
@@ -118,7 +118,7 @@ class Outbox:
             if is_local:
                 loopback.append((message, (local,) if is_routed else None))
                 continue
-            if message is not written:  # One message to many is written once.
+            if message is not written:  # encode a message to many receivers once
                 data, written = encode_group_message(message), message
             if isinstance(target, NodeInfo):
                 outputs.append(SendTo(target, data))

@@ -1,9 +1,9 @@
 """The groups of one node: memberships, watches, directories and trees, over a ring.
 
-Theory of operation. The ring names one node as the root of each group. What it does is in `roots.py`: it keeps the
-directory of the group and tells its followers. What everybody does is in `memberships` (be registered), `watches` (know the
-members), `casts` (reach all of them) and `death_reports` (report the death of neighbours). The parts never hold each other:
-they put messages into one outbox, and this class carries them, those to the local node without writing and reading them.
+The ring makes one node the root of each group. The root keeps the directory of the group and tells its followers
+(root_store.py). Every node registers its memberships (`memberships`), knows the members of watched groups (`watches`), sends
+multicasts (`casts`) and reports the death of neighbours (`death_reports`). These components do not know each other: they put
+messages into one outbox. `GroupLayer` carries the messages, and does not encode local ones.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ if TYPE_CHECKING:
 
 
 class GroupLayer:
-    """Know who takes part in which group, and reach all of them.
+    """Know the members of groups, and reach all of them.
 
-    After any input or command the owner applies, and repeats while something moved: `outputs_to_send` (in order, each to the
-    ring), `events_received`, `deadline`. Within one batch of events, `ProtocolViolated` comes first, then views, then casts,
-    then what completed: who acts on a completion sees the views that belong to it.
+    After any input or command the owner applies `outputs_to_send` (in order, each to the ring), `events_received` and
+    `deadline`, and repeats until no output is left. A batch of events contains first `ProtocolViolated`, then membership views,
+    then multicasts, then completions. So the owner handles a completion with current views.
 
-    The owner reports every change to the ring before it reports it here, for the layer asks the ring. Nothing from a peer
-    raises; errors of the owner raise before any state changes.
+    The owner reports every change to the ring first, because the layer asks the ring. Input from peers never raises; errors of
+    the owner raise before any state changes.
     """
 
     __slots__ = (
@@ -108,10 +108,10 @@ class GroupLayer:
         Args:
             local: The node itself.
             config: The constants.
-            rng: A source of randomness for jitter and samples; nothing secret depends on it.
-            ring: The ring that the node is, or will be, part of: asked, never changed.
-            counters: Where to count what is dropped.
-            signer: Signs for the node, and checks what others signed.
+            rng: A source of randomness for jitter and samples; no secret depends on it.
+            ring: The ring that the node joins: asked, never changed.
+            counters: The counters of drops.
+            signer: Signs for the node, and verifies signatures of others.
         """
         self._local = local
         self._config = config
@@ -137,11 +137,11 @@ class GroupLayer:
     # Inputs
 
     def start(self, now: float, unix_s: float) -> None:
-        """Handle that it is so many seconds after 1970. Nothing was joined before."""
+        """Set the time of day, in seconds since 1970, before any join."""
         self._clock.set(now, unix_s)
 
     def activated(self, now: float) -> None:
-        """Handle that the node is part of a ring: what waited is sent."""
+        """Handle activation of the ring: send what waited for it."""
         self._is_active = True
         self._roots.activate(now)
         self._watches.activate(now)
@@ -168,10 +168,10 @@ class GroupLayer:
             self._finish_turn(now)
 
     def undeliverable(self, key: bytes, payload: bytes, now: float) -> None:
-        """Handle that the ring gave a message up.
+        """Handle an undeliverable message.
 
-        What has to arrive is sent again for want of an acknowledgement. But the receiver may be dead without anybody having
-        reported it: what came from it late made it look alive.
+        Important messages are repeated until acknowledged. But the receiver may be dead without a report, if its late messages
+        made it look alive.
         """
         self._counters.messages_undeliverable += 1
         peer = NodeId(key)
@@ -190,16 +190,16 @@ class GroupLayer:
         self._finish_turn(now)
 
     def handover_wanted(self, to: NodeInfo, now: float) -> None:
-        """Hand over directories whose root is now another node. `HandoverDone` follows, after them.
+        """Hand over directories with a new root; `HandoverDone` follows after them.
 
-        A node that is joining acknowledges them only when it is active (`handing_on.py`).
+        A joining node acknowledges them only when it is active (handover.py).
         """
         self._roots.ring_changed(now)
         self._finish_turn(now)
         self._outputs.append(HandoverDone(to))
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle that a node is dead, or left the network: not that merely a link to it ended."""
+        """Handle the death or departure of a node; a broken link is neither."""
         self._death_reports.peer_dead(peer, now)
         self._roots.peer_dead(peer, now)
         self._watches.peer_dead(peer, now)
@@ -209,14 +209,14 @@ class GroupLayer:
         self._finish_turn(now)
 
     def link_lost(self, peer: NodeId, now: float) -> None:
-        """Handle that the link to a peer ended: that says nothing about its life, but messages may be lost."""
+        """Handle the end of a link, which may have lost messages but proves nothing about the peer's life."""
         self._roots.link_lost(peer, now)
         self._watches.link_lost(peer, now)
         self._memberships.link_lost(peer, now)
         self._finish_turn(now)
 
     def resume(self, now: float) -> None:
-        """Handle that this process stood still: it was taken for dead, perhaps, and who would tell it so may be gone."""
+        """Handle a standstill of this process: it may have been declared dead, by nodes that are gone."""
         if self._is_active:
             self._roots.resume(now)
             self._memberships.forget_roots()
@@ -224,7 +224,7 @@ class GroupLayer:
             self._finish_turn(now)
 
     def handle_timeout(self, now: float) -> None:
-        """Handle that time has come; harmless if early."""
+        """Handle the passing of the deadline; harmless if early."""
         self._roots.handle_timeout(now)
         self._watches.handle_timeout(now)
         self._looks.handle_timeout(now)
@@ -236,11 +236,11 @@ class GroupLayer:
     # Commands
 
     def join_group(self, group: GroupId, attributes: bytes, now: float) -> None:
-        """Become a member, or change the attributes of the membership. `GroupJoined` follows.
+        """Join a group, or change the attributes of the membership. `GroupJoined` follows.
 
         Raises:
             InfoError: The group id has the wrong size, or the attributes are too large.
-            TooManyGroupsError: The node is in GROUPS_PER_NODE_MAX groups already.
+            TooManyGroupsError: The node is already in GROUPS_PER_NODE_MAX groups.
             StateError: The node is leaving.
         """
         if self._is_leaving:
@@ -256,21 +256,21 @@ class GroupLayer:
         self._finish_turn(now)
 
     def leave_group(self, group: GroupId, now: float) -> None:
-        """Stop being a member. `GroupLeft` follows, also when the node was none."""
+        """Leave a group. `GroupLeft` follows, even if the node was no member."""
         self._leave_group(group, now)
         self._finish_turn(now)
 
     def watch_group(self, group: GroupId, now: float, *, is_doubted: bool = False) -> None:
-        """Ask for `ViewChanged`: when the view is known, and after every change. Harmless if watched already.
+        """Request `ViewChanged`: once the membership view is known, and after every change. Harmless if already watched.
 
         Args:
             group: The group.
             now: Monotonic seconds.
-            is_doubted: Whether another keeper is asked before a root is believed that says that nobody is there.
+            is_doubted: Whether a root that reports an empty group is checked with another keeper of the directory.
 
         Raises:
             InfoError: The group id has the wrong size.
-            TooManyGroupsError: The node watches `groups_watched_max` groups already.
+            TooManyGroupsError: The node already watches `groups_watched_max` groups.
         """
         check_membership(group)
         self._watches.watch(group, now)
@@ -280,13 +280,13 @@ class GroupLayer:
         self._finish_turn(now)
 
     def use_group(self, group: GroupId, now: float) -> None:
-        """Say that a watched group is used: a view that nobody keeps fresh is asked for again if it is old."""
+        """Announce the use of a watched group: an old membership view without updates is requested again."""
         self._watches.use(group, now)
         self._looks.use(group, now)
         self._finish_turn(now)
 
     def unwatch_group(self, group: GroupId, now: float) -> None:
-        """Stop watching a group; harmless if it is not watched."""
+        """Stop watching a group; harmless if not watched."""
         self._watches.unwatch(group)
         self._looks.forget(group)
         self._views.pop(group, None)
@@ -294,7 +294,7 @@ class GroupLayer:
         self._finish_turn(now)
 
     def cast(self, group: GroupId, payload: bytes, now: float) -> None:
-        """Send to all members, the local node too if it is one, down a tree. `Cast` follows at each of them.
+        """Multicast a payload to all members down a tree, including the local node if joined. `Cast` follows at each member.
 
         Raises:
             InfoError: The group id has the wrong size, or the payload is larger than CAST_BYTES_MAX.
@@ -307,7 +307,7 @@ class GroupLayer:
         self._finish_turn(now)
 
     def find_root(self, key: bytes, number: int, now: float) -> None:
-        """Ask the root of a key who it is; `RootLocated` follows, or nothing.
+        """Ask the root of a key for its identity; `RootLocated` follows, unless the answer is lost.
 
         Raises:
             InfoError: The key has the wrong size.
@@ -317,9 +317,9 @@ class GroupLayer:
         self._finish_turn(now)
 
     def leave(self, now: float) -> None:
-        """Leave all groups. `Departed` follows when everybody was told, or the bound passed. Harmless when called again.
+        """Leave all groups. `Departed` follows when all peers know, or the time limit passed. A second call does no harm.
 
-        Until the node is out of the ring it goes on serving as a root: the copies of its directories are up to date then.
+        The node continues to serve as a root until it leaves the ring, so the copies of its directories stay up to date.
         """
         if self._is_leaving:
             return
@@ -335,12 +335,12 @@ class GroupLayer:
     # Outputs and queries
 
     def outputs_to_send(self) -> list[GroupOutput]:
-        """Take what to send."""
+        """Take the outputs for the ring."""
         outputs, self._outputs = self._outputs, []
         return outputs
 
     def events_received(self) -> list[Event]:
-        """Take what happened."""
+        """Take the events."""
         events: list[Event] = [
             *self._violations,
             *self._views.values(),
@@ -359,7 +359,7 @@ class GroupLayer:
         return events
 
     def deadline(self) -> float | None:
-        """Return the earliest time to call `handle_timeout`, None for never."""
+        """Return the next time for `handle_timeout`, or None."""
         deadlines = (
             self._roots.deadline(),
             self._watches.deadline(),
@@ -372,15 +372,15 @@ class GroupLayer:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def needs(self, peer: NodeId) -> bool:
-        """Return whether a link to a peer should be kept: a root and its followers, or neighbours in a tree."""
+        """Return whether to keep a link to a peer: between a root and its followers, or neighbours in a tree."""
         return self._watches.needs(peer) or self._memberships.needs(peer) or self._casts.needs(peer) or self._roots.needs(peer)
 
     def roots(self) -> list[NodeInfo]:
-        """Return the roots of the groups that the node watches or is a member of, as far as they are known."""
+        """Return the known roots of the node's groups and watched groups."""
         return list({info.id: info for info in (*self._watches.roots(), *self._memberships.roots())}.values())
 
     def table_sizes(self) -> dict[str, int]:
-        """Return how many entries the tables have that grow with the network, by name: for metrics and tests."""
+        """Return the sizes of the tables that grow with the network, by name: for metrics and tests."""
         roots = self._roots
         return {
             "directories": len(roots.roots),
@@ -400,7 +400,7 @@ class GroupLayer:
         return {node: member.record.attributes for node, member in root.directory.members.items()}
 
     def watchers_of(self, group: GroupId) -> list[NodeId]:
-        """Return who is told of the changes of a group if its directory is here: for display and tests."""
+        """Return the watchers of a group if its directory is here: for display and tests."""
         root = self._roots.roots.get(group)
         return [] if root is None else list(root.followers.members[FollowerKind.WATCHER])
 
@@ -426,7 +426,7 @@ class GroupLayer:
         _HANDLERS[type(message)](self, message, source, path, now)
 
     def _begin_incarnation(self, stamp: int, now: float) -> None:
-        """Say everything again, if what was said up to a stamp does not count any more."""
+        """Repeat all statements if those up to a stamp no longer count."""
         if self._memberships.accused(stamp, now):
             self._watches.stamp = self._memberships.stamp
             self._entrust_groups(now, is_again=True)
@@ -452,7 +452,7 @@ class GroupLayer:
         return not self._memberships.is_busy and self._roots.is_settled()
 
     def _finish_turn(self, now: float) -> None:
-        """Carry messages to the local node at once, then write the others."""
+        """Carry local messages at once, then encode the others."""
         self._now = now
         while True:
             self._roots.flush(now)
@@ -474,7 +474,7 @@ class GroupLayer:
             self._views[view.group] = view
 
     def _look_for_self(self, group: GroupId, now: float) -> None:
-        """Register at once if a view lacks this member: it was taken for dead, or its registration went to an old root."""
+        """Register at once if a view lacks this member: it was declared dead, or its registration went to an old root."""
         if self._watches.lacks(group, self._local.id):
             self._memberships.missed(group, now)
 
@@ -484,7 +484,7 @@ class GroupLayer:
         if message.node == self._local.id:
             self._begin_incarnation(message.stamp, now)
         elif path is not None:
-            # The ring does not have it, or not yet: then it is about to become a leaf of the nearest node, this one.
+            # The ring does not have the node yet: it will become a leaf of the nearest node, this one.
             self._death_reports.keep_accusation(message, now)
 
     def _handle_applied(self, message: Applied, source: NodeInfo, path: Path | None, now: float) -> None:
@@ -520,7 +520,7 @@ class GroupLayer:
             self._casts.moved(group, source.id, now)
 
 
-#: Whom a message is of, where it says that: the node that surely sent it.
+#: The claimed sender inside each message, which has to be the authenticated one.
 _SPEAKERS: dict[type, Callable[[Any], NodeId]] = {
     Register: lambda message: message.info.id,
     Unregister: lambda message: message.info.id,

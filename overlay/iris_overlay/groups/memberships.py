@@ -1,8 +1,8 @@
-"""The member side of a node: it registers its memberships at the roots, and keeps them alive there.
+"""The node as a member: register its memberships at the roots, and renew them.
 
-A registration is sent to the root of its group, through the ring the first time and directly afterwards, until the root has
-applied it. Renewals go out in batches, one per root. When a root dies, its members register at the new one at once: that
-does no harm if it took the directory over, and brings it back if all copies died.
+A registration goes to the root of its group, through the ring at first and directly afterwards, until the root has applied it.
+Renewals are sent in batches, one per root. When a root dies, its members register at the new one at once. This does no harm if
+the new root took the directory over, and restores the directory if all copies died.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
 
-#: The last incarnation that a stamp can say. A node that lives there is declared dead and cannot deny it.
+#: The last incarnation that a stamp can encode. A node in this incarnation cannot refute its death.
 INCARNATION_LAST: Final = SEQUENCE_MAX >> STAMP_SHIFT
 
-#: Who is missing in a view registers through the ring, but not if it did so a moment ago. Too small: each view that is older
-#: than the registration costs a message. Too large: a registration that was lost is missing for as long.
+#: The shortest time between registrations through the ring of a member missing from a view. Too small: each view older than the
+#: registration costs a message. Too large: a lost registration is missing for that time.
 MISSED_S: Final = 0.25
 
-#: Who stood still does not trust the roots that it knew, and registers through the ring, if it is in so few groups. Beyond, it
-#: asks the roots that it knew, in batches, and the ring when those are gone. Too small: a message into a link that is dead
-#: costs a second. Too large: a stall is followed by another one, for the messages that it makes.
+#: The number of groups up to which a node after a standstill registers through the ring, because its roots may have changed.
+#: With more groups it asks the known roots in batches, and the ring if they are gone. Too small: a message into a dead link
+#: costs a second. Too large: the messages after a standstill cause another one.
 ROUTED_MAX: Final = 64
 
-#: How often a member registers anew through the ring if neither it nor its root has an address: there is no link between them
-#: whose end would tell that the root is gone, and no datagram that would. Too small: messages. Too large: a root that is beyond
-#: a partition or dead leaves the member out of views for as long.
+#: The time between registrations through the ring if neither the member nor its root has an address: without link or datagrams
+#: nothing shows the root's death. Too small: messages. Too large: a root that is dead or beyond a partition keeps the member
+#: out of views for that time.
 HIDDEN_ASKED_S: Final = 5.0
 
-#: Joins and leaves that wait for acknowledgements. A caller that joins and leaves in a loop reaches it; the oldest then
-#: completes at once, as if its bound had passed.
+#: Joins and leaves that wait for acknowledgements; beyond it the oldest completes at once, as if its time limit had passed. Too
+#: small: a caller that joins and leaves in a loop reaches it; too large: memory.
 COMMANDS_MAX: Final = 4096
 
 
@@ -63,18 +63,18 @@ class _Membership:
     def __init__(self, attributes: bytes, stamp: int, since: int) -> None:
         self.attributes = attributes
         self.stamp = stamp
-        # When the local node joined, by its own clock, or later than all others of whom it was told before it was a member.
+        # The joining time by the own clock, or a later time above those of all members reported before.
         self.since = since
         self.is_new = True
-        # What the root is told, with the permit for this stamp: it is made once.
+        # The registration with the permit for this stamp, made once.
         self.said: Registration | None = None
-        # Who acknowledged last; None if that node is gone, or nobody did.
+        # The root of the last acknowledgement; None if it is gone, or none came.
         self.root: NodeInfo | None = None
         self.size = 0
         self.attempts = 0
-        # When it was last sent through the ring.
+        # The time of the last message through the ring.
         self.routed_at = -inf
-        # When a membership that was left is given up: the root has forgotten it by then.
+        # The time for giving up an unregistration: the root has forgotten the member by then.
         self.ends_at: float | None = None
 
 
@@ -122,7 +122,7 @@ class Memberships:
         self._clock = clock
         self._is_active = False
         self._leaving: dict[GroupId, _Membership] = {}
-        # What waits, by stamp of the command.
+        # Waiting completions, by the stamp of the command.
         self._commands: dict[int, GroupJoined | GroupLeft] = {}
         self._deadlines: DeadlineTable[int] = DeadlineTable()
         self._resend: DeadlineTable[GroupId] = DeadlineTable()
@@ -134,14 +134,14 @@ class Memberships:
         return bool(self._commands)
 
     def activate(self, now: float) -> None:
-        """Handle that the ring carries messages: nothing was sent before."""
+        """Handle activation of the ring: send what waited for it."""
         self._is_active = True
         for command in self._commands:
             self._deadlines.set(command, now + self._config.told_timeout_s)
         self.register_all(now)
 
     def join(self, group: GroupId, attributes: bytes, now: float) -> None:
-        """Become a member, or change the attributes."""
+        """Join a group, or change the attributes."""
         member = self.groups.get(group)
         old = self._leaving.pop(group, None) or member
         self.stamp += 1
@@ -156,7 +156,7 @@ class Memberships:
         self._send(group, membership, now)
 
     def leave(self, group: GroupId, now: float) -> None:
-        """Stop being a member."""
+        """Leave a group."""
         membership = self.groups.pop(group, None)
         if membership is None:
             self.completions.append(GroupLeft(group))
@@ -172,7 +172,7 @@ class Memberships:
         self._send(group, membership, now)
 
     def applied(self, message: Applied, now: float) -> None:
-        """Handle that a root applied registrations, or their ends."""
+        """Handle a root's acknowledgement of registrations or unregistrations."""
         for group, stamp, size, is_member in message.items:
             membership = self.groups.get(group) or self._leaving.get(group)
             if membership is None and is_member:
@@ -182,7 +182,7 @@ class Memberships:
                 continue
             self._complete_group(group, stamp)
             if membership.ends_at is None and not is_member:
-                # It was applied, and then the member was accused, which it was perhaps not told of.
+                # It was applied, but then the member was accused, and may not have been told.
                 self.missed(group, now)
                 continue
             membership.root, membership.size, membership.is_new = message.root, size, False
@@ -194,35 +194,35 @@ class Memberships:
                 self._resend.set(group, now + HIDDEN_ASKED_S)
 
     def accused(self, stamp: int, now: float) -> bool:
-        """Handle that this incarnation was declared dead. Return whether that was news, so that all has to be told again."""
+        """Handle an accusation of this incarnation. Return whether it is news, and all statements have to be repeated."""
         accused, own = stamp >> STAMP_SHIFT, self.stamp >> STAMP_SHIFT
-        # One that never was, only a liar can speak of: but a directory that believes him is overtaken like that.
+        # A future incarnation is a lie, but move past it, so that directories that believed the lie accept this node again.
         if accused < own or (accused > own and accused >= INCARNATIONS_BELIEVED) or accused == INCARNATION_LAST:
             return False
         self.stamp = (accused + 1) << STAMP_SHIFT
         for membership in self.groups.values():
-            # Commands that wait are completed by any later stamp of their group.
+            # A later stamp of the group completes waiting commands.
             self.stamp += 1
             membership.stamp = self.stamp
         self.register_all(now)
         return True
 
     def later(self, message: Later, now: float) -> None:
-        """Handle that a member joined at a later time: a newcomer says to have joined after it."""
+        """Handle a member that joined at a later time: a new member then moves its own joining time after it."""
         membership, record = self.groups.get(message.group), message.member
         if membership is None or not membership.is_new or not membership.since <= record.since < SEQUENCE_MAX:
             return
-        if record.info.id == self._local.id:  # A cast of this node was older than its own membership: no reason to join later.
+        if record.info.id == self._local.id:  # a multicast of this node was older than its membership: no reason to join later
             return
         if not self._signer.is_permitted(message.group, member_part(record, record.info.id), record.permit):
             self._counters.permits_invalid += 1
             return
-        self.stamp += 1  # Commands that wait are completed by any later stamp of their group.
+        self.stamp += 1  # a later stamp of the group completes waiting commands
         membership.stamp, membership.since = self.stamp, record.since + 1
         self._send(message.group, membership, now)
 
     def register_all(self, now: float) -> None:
-        """Register in all groups, or renew that."""
+        """Register in all groups, or renew the registrations."""
         batches: dict[NodeId, tuple[NodeInfo, list[Registration]]] = {}
         for group, membership in self.groups.items():
             if membership.root is None:
@@ -236,21 +236,21 @@ class Memberships:
                 self._outbox.send(root, Register(self._local, items[start : start + BATCH_MAX]))
 
     def lose_root(self, peer: NodeId, now: float) -> None:
-        """Handle that a node is dead or cannot be reached: if it was a root, go to its heir.
+        """Handle a dead or unreachable node: if it was a root, register at its heir.
 
-        What nobody acknowledged may have ended there. Members of a small group go at once: they are no rush, and if all copies
-        died nobody finds them before.
+        Unacknowledged registrations may have been lost there. Members of a small group register at once: they cause no rush,
+        and if all copies died they cannot be found before.
         """
         for memberships in (self.groups, self._leaving):
             for group, membership in memberships.items():
                 if membership.root is None or membership.root.id == peer:
                     membership.root = None
-                    membership.attempts = 0  # Many deaths are no long silence.
+                    membership.attempts = 0  # many deaths are no long silence
                     jitter_s = 0.0 if membership.size <= VIEW_MAX else self._config.repair_jitter_s * self._rng.random()
                     self._resend.set(group, now + jitter_s)
 
     def link_lost(self, peer: NodeId, now: float) -> None:
-        """Handle that a link ended: what was sent through it and is not acknowledged is sent again, through the ring."""
+        """Handle the end of a link: repeat unacknowledged messages to its peer through the ring."""
         for memberships in (self.groups, self._leaving):
             for group, membership in memberships.items():
                 if membership.root is not None and membership.root.id == peer and group in self._resend:
@@ -258,7 +258,7 @@ class Memberships:
                     self._resend.set(group, now)
 
     def missed(self, group: GroupId, now: float) -> None:
-        """Handle that a view lacks this node: register through the ring, for the root that is known here may be none."""
+        """Handle a view without this node: register through the ring, because the known root may be wrong."""
         membership = self.groups.get(group)
         if membership is not None and now - membership.routed_at >= MISSED_S:
             membership.root = None
@@ -266,30 +266,30 @@ class Memberships:
             self._send(group, membership, now)
 
     def forget_roots(self) -> None:
-        """Handle that this process stood still: other nodes may be the roots by now. Who they are the ring knows."""
+        """Handle a standstill of this process: other nodes may be the roots by now, and the ring knows them."""
         if len(self.groups) <= ROUTED_MAX:
             for membership in (*self.groups.values(), *self._leaving.values()):
                 membership.root = None
                 membership.attempts = 0
 
     def root_moved(self, group: GroupId, root: NodeInfo) -> None:
-        """Handle that this node handed a directory over.
+        """Handle the handover of a directory by this node.
 
-        As its own root it would not notice that the new one is gone, if that dies before it has told the members of itself.
+        As its own root the node would not notice the new root's death before the new root announced itself.
         """
         membership = self.groups.get(group) or self._leaving.get(group)
         if membership is not None and membership.root is not None and membership.root.id == self._local.id:
             membership.root = root
 
     def moved(self, group: GroupId, source: NodeId, now: float) -> None:
-        """Handle that a node which was the root of a group is it no more: tell the one that is."""
+        """Handle a former root: register at the present one."""
         membership = self.groups.get(group) or self._leaving.get(group)
         if membership is not None and membership.root is not None and membership.root.id == source:
             membership.root = None
             self._send(group, membership, now)
 
     def handle_timeout(self, now: float) -> None:
-        """Send again, renew, and complete what waited for too long."""
+        """Repeat, renew, and complete commands whose time limit has passed."""
         for group in self._resend.expired(now):
             membership = self.groups.get(group) or self._leaving.get(group)
             if membership is None:
@@ -314,7 +314,7 @@ class Memberships:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def root_of(self, group: GroupId) -> NodeInfo | None:
-        """Return the root of a group, if it is known."""
+        """Return the root of a group, if known."""
         membership = self.groups.get(group)
         return None if membership is None else membership.root
 
@@ -323,7 +323,7 @@ class Memberships:
         return [membership.root for membership in self.groups.values() if membership.root is not None]
 
     def needs(self, peer: NodeId) -> bool:
-        """Return whether a node is the root of a small group: its members are the first to notice that it died."""
+        """Return whether a node is the root of a small group, whose members have to notice its death first."""
         return any(
             membership.root is not None and membership.root.id == peer and membership.size <= VIEW_MAX
             for membership in self.groups.values()

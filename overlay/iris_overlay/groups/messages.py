@@ -1,25 +1,29 @@
-"""The messages of the groups layer: msgpack arrays whose first element names the message.
+"""The messages of the groups layer: msgpack arrays with the message's tag first.
 
-They travel as payloads of the ring, routed to a key or sent to a node. Members say `Register` and `Unregister` to the root
-of a group, which answers `Applied` when all who have to know were told. Watchers say `Watch` and `Unwatch`; the root sends
-`View` (all of it) and `Change` (since a version), acknowledged by `Told`. The root keeps copies of its directory on its
-neighbours by `Copy`, acknowledged by `Copied`, and a tree of the members by `Children`, acknowledged by `Adopted`. Members
-entrust their neighbours with the list of their groups (`Entrust`), who accuse them at the roots when they die. Casts go up
-to the root (`CastUp`), which answers `CastTaken`, and down the tree of the members (`CastDown`). Any node may ask a root who
-it is (`FindRoot`, `RootFound`).
+They travel as payloads of the ring, routed to a key or sent to a node:
 
-**Stamps** order what is said about a membership: `incarnation << 32 | sequence`. A node counts a sequence with each change, and
-a new incarnation whenever it hears that it was declared dead, as in SWIM (Das, Gupta, Motivala 2002, section 4.2). The highest
+* Members send `Register` and `Unregister` to the root of a group, which answers `Applied` when all nodes that have to know were
+  told.
+* Watchers send `Watch` and `Unwatch`; the root sends `View` (everything) and `Change` (since a version), acknowledged by
+  `Told`.
+* The root keeps copies of its directory at its neighbours by `Copy`, acknowledged by `Copied`, and a tree of the members by
+  `Children`, acknowledged by `Adopted`.
+* Members give their neighbours the list of their groups (`Entrust`); the neighbours report a death to the roots (`Accuse`).
+* Multicasts go up to the root (`CastUp`), which answers `CastTaken`, and down the tree of the members (`CastDown`).
+* Any node may ask a root for its identity (`FindRoot`, `RootFound`).
+
+**Stamps** order statements about a membership: `incarnation << 32 | sequence`. A node increments the sequence with each change,
+and the incarnation when it learns that it was declared dead, as in SWIM (Das, Gupta, Motivala 2002, section 4.2). The highest
 stamp is right; an accusation has the highest of its incarnation.
 
-**Versions** order the states of a directory: `epoch << 32 | counter`. Whoever takes a directory over begins a new epoch.
+**Versions** order the states of a directory: `epoch << 32 | counter`. A node that takes a directory over begins a new epoch.
 
-**Times** (`since`, `at`) are milliseconds since 1970, by the clock of whoever says them. A member takes no cast that was made
-before it joined: so nobody can have an old one executed by a newcomer. Clocks may differ. So the root tells of the member with
-the latest time (`Later`): a newcomer then says to have joined after that, and a source to have cast no earlier. So what
-is cast after a member has joined reaches it, and what was cast before does not.
+**Times** (`since`, `at`) are milliseconds since 1970, by the clock of the sender. A member rejects multicasts made before it
+joined, so that an attacker cannot have a new member execute an old one. Because clocks differ, the root reports the member with
+the latest time (`Later`). A new member then moves its joining time after that, and a source its sending time. So a new member
+gets exactly the multicasts sent after its join.
 
-Bounds are checked while decoding, and nothing is allocated by a number that a stranger sent.
+Decoding checks all bounds, and never allocates by a received number.
 """
 
 from __future__ import annotations
@@ -42,26 +46,29 @@ from iris_overlay.messages import (
 )
 from iris_overlay.ring.messages import LEAVES_TOLD_MAX, PATH_LENGTH_MAX, PAYLOAD_BYTES_MAX
 
-#: Members in a view: enough for two choices among the live and near, and a copy of everything to all of them is cheap.
+#: Members in a membership view: enough for a choice of two among live and near ones. Too large: sending all of them to all
+#: watchers is expensive.
 VIEW_MAX: Final = 32
 
-#: Watchers of a group. The root sends each change to all of them: more would make one node a hot spot.
+#: Watchers of a group. Too small: more nodes have to poll. Too large: the root sends each change to all of them, which
+#: overloads one node.
 WATCHERS_MAX: Final = 256
 
-#: Copies of a cast that one node sends: 1,000 members are two hops from the root, 30,000 three.
+#: Copies of a multicast sent by one node: 1,000 members are two hops from the root, 30,000 three.
 FANOUT_MAX: Final = 32
 
-#: Groups in one message: with full attributes 95 KiB. Larger batches would hold up what follows on the link.
+#: Groups in one message: with full attributes 95 KiB. Too small: more messages; too large: following messages on the link are
+#: delayed.
 BATCH_MAX: Final = 256
 
-#: Members in one part of a copy, and watchers: about 21 KiB together, and 350 KiB if every node has the longest addresses. More
-#: could exceed what the ring carries.
+#: Members and watchers in one part of a copy: about 21 KiB together, and 350 KiB with the longest addresses. Too small: more
+#: messages; too large: the ring may refuse them.
 COPY_MEMBERS_MAX: Final = 64
 
 #: Removals in one part of a copy: about 30 KiB.
 COPY_REMOVED_MAX: Final = 1024
 
-#: What is cast, so that it fits into a message of a link with every header.
+#: The largest payload of a multicast: with all headers it fits into a link message.
 CAST_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - 4096
 
 STAMP_SHIFT: Final = 32
@@ -77,37 +84,37 @@ _Groups: TypeAlias = Annotated[list[_GroupId], Meta(max_length=GROUPS_PER_NODE_M
 
 
 class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
-    """Describe a member of a group."""
+    """A member of a group."""
 
     info: NodeInfo
     """The member."""
     attributes: _Attributes
     """See `Membership`."""
     stamp: _Number
-    """Of its registration."""
+    """The stamp of the registration."""
     permit: _Signature = b""
-    """Of the group, for all that: see `member_part`. Whoever keeps or passes on a record checks it."""
+    """The group's permit for the record, see `member_part`. Every node that keeps or passes on the record verifies it."""
     since: _Number = 0
-    """When the member joined: it takes no earlier casts."""
+    """The joining time; the member rejects earlier multicasts."""
 
 
 class Registration(msgspec.Struct, frozen=True, array_like=True):
-    """Describe a membership of the sender."""
+    """A membership of the sender."""
 
     group: _GroupId
     """The group."""
     attributes: _Attributes
     """See `Membership`."""
     stamp: _Number
-    """Of this registration; a renewal has the same."""
+    """The stamp of this registration, unchanged by renewals."""
     permit: _Signature = b""
-    """Of the group: see `MemberRecord`."""
+    """The group's permit, see `MemberRecord`."""
     since: _Number = 0
     """See `MemberRecord`."""
 
 
 class Register(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Make a node a member, or renew that it is one."""
+    """Register memberships of the sender, or renew them."""
 
     info: NodeInfo
     """The member, and the sender."""
@@ -116,45 +123,45 @@ class Register(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Unregister(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Take a node out of groups."""
+    """End memberships of the sender."""
 
     info: NodeInfo
     """The former member, and the sender."""
     items: Annotated[list[tuple[_GroupId, _Number]], Meta(max_length=BATCH_MAX)]
-    """The groups and the stamps of leaving."""
+    """The groups, with the stamps of leaving."""
 
 
 class Applied(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Acknowledge registrations and their ends: whoever has to know was told, or had its time."""
+    """Acknowledge registrations and unregistrations: all nodes that have to know were told, or had their time."""
 
     root: NodeInfo
-    """The root that acknowledges: the next renewals go there directly."""
+    """The acknowledging root, the direct receiver of the next renewals."""
     items: Annotated[list[tuple[_GroupId, _Number, _Number, bool]], Meta(max_length=BATCH_MAX)]
-    """Group, stamp, number of members, and whether the receiver is one of them: an old copy may say so by mistake."""
+    """Group, stamp, number of members, and whether the receiver is a member, possibly by mistake of an old copy."""
 
 
 class Accused(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Tell a node that it was declared dead, in case it is not. Routed to its id."""
+    """Tell a node of its declared death, which it can refute. Routed to its id."""
 
     node: _NodeId
     """The node."""
     stamp: _Number
-    """Registrations up to here do not count any more."""
+    """The highest stamp that no longer counts."""
 
 
 class Entrust(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Ask a neighbour to accuse the sender at the roots of its groups when it dies, and to tell it when that was wrong."""
+    """Ask a neighbour to report the sender's death to the roots of its groups, and to tell the sender of a mistaken report."""
 
     stamp: _Number
     """The highest stamp of the sender."""
     is_needed: bool
-    """Whether there is anything to do: a node that only watches has to be told as well."""
+    """Whether the receiver is a reporter; true also for a sender that only watches."""
     is_whole: bool
-    """Whether to forget what was entrusted before."""
+    """Whether to forget earlier groups."""
     groups: _Groups
-    """Groups that it is a member of."""
+    """The sender's groups."""
     dropped: _Groups
-    """Groups that it is no member of any more."""
+    """The sender's former groups."""
 
 
 class Accuse(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -163,13 +170,13 @@ class Accuse(msgspec.Struct, frozen=True, array_like=True, tag=5):
     node: _NodeId
     """The member."""
     stamp: _Number
-    """Of its registrations that the accuser knows."""
+    """The highest stamp of its registrations known to the accuser."""
     group: _GroupId
     """The group."""
 
 
 class Doubt(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Tell the root that a member cannot be reached."""
+    """Tell the root that a member is unreachable."""
 
     group: _GroupId
     """The group."""
@@ -178,23 +185,23 @@ class Doubt(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class Check(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Ask whether a node lives. Routed to its id: whoever else gets it accuses the node."""
+    """Ask whether a node lives. Routed to its id: any other node that gets the message accuses the node."""
 
     root: NodeInfo
     """The root to tell."""
     accusation: Accuse
-    """The accusation to tell it."""
+    """The accusation to send to the root."""
 
 
 class Watch(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """Ask for the views of groups, now and after every change; or renew that."""
+    """Ask for the membership views of groups, now and after every change; or renew this request."""
 
     info: NodeInfo
     """The watcher, and the sender."""
     stamp: _Number
-    """Its highest stamp: an earlier incarnation that is accused takes its watch with it, this one not."""
+    """Its highest stamp: an accusation of an earlier incarnation ends only the watches of that incarnation."""
     items: Annotated[list[tuple[_GroupId, _Number, _Signature]], Meta(max_length=BATCH_MAX)]
-    """The groups, the version that the watcher has from this root, 0 for none, and the permit of the group: see `user_part`."""
+    """The groups; the version that the watcher has from this root, 0 for none; and the permit of the group, see `user_part`."""
 
 
 class Unwatch(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -210,54 +217,54 @@ class View(msgspec.Struct, frozen=True, array_like=True, tag=10):
     """Tell a watcher the members of a group."""
 
     root: NodeInfo
-    """The root that tells: the next renewals go there directly."""
+    """The root, the direct receiver of the next renewals."""
     group: _GroupId
     """The group."""
     version: _Number
-    """Of the directory."""
+    """The version of the directory."""
     size: _Number
     """The number of members."""
     is_watched: bool
-    """Whether changes will be told."""
+    """Whether the root will report changes."""
     members: Annotated[list[MemberRecord], Meta(max_length=VIEW_MAX)]
     """All members, or a sample of VIEW_MAX."""
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """Tell a watcher what changed in a group."""
+    """Tell a watcher the changes of a group."""
 
     group: _GroupId
     """The group."""
     base: _Number
-    """The version that the watcher has; with another one, this does not apply."""
+    """The version that the watcher must have for the change to apply."""
     version: _Number
-    """The version that it has then."""
+    """The version after the change."""
     size: _Number
     """The number of members."""
     members: Annotated[list[MemberRecord], Meta(max_length=VIEW_MAX)]
-    """The members that are new, or described in another way."""
+    """The new members, and members with new attributes or addresses."""
     removed: Annotated[list[_NodeId], Meta(max_length=COPY_REMOVED_MAX)]
-    """The nodes that are no members any more."""
+    """The nodes that are no longer members."""
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """Acknowledge a view."""
+    """Acknowledge a membership view."""
 
     group: _GroupId
     """The group."""
     version: _Number
-    """The version that the watcher has now; 0 for none."""
+    """The present version of the watcher; 0 for none."""
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """Keep a copy of a directory at a neighbour, or hand it over: whoever is the root takes it into its own directory."""
+    """Keep a copy of a directory at a neighbour, or hand it over: a root merges it into its own directory."""
 
     group: _GroupId
     """The group."""
     base: _Number
     """The version that it changes; 0 for a whole copy, which may have several parts."""
     version: _Number
-    """The version of the copy then."""
+    """The version of the copy afterwards."""
     is_first: bool
     """Whether this is the first part."""
     is_last: bool
@@ -265,13 +272,13 @@ class Copy(msgspec.Struct, frozen=True, array_like=True, tag=13):
     members: Annotated[list[MemberRecord], Meta(max_length=COPY_MEMBERS_MAX)]
     """Members."""
     removed: Annotated[list[tuple[_NodeId, _Number]], Meta(max_length=COPY_REMOVED_MAX)]
-    """The nodes that are no members any more, and up to which stamp."""
+    """The former members, with the highest stamp that no longer counts."""
     watchers: Annotated[list[NodeInfo], Meta(max_length=COPY_MEMBERS_MAX)]
     """Watchers."""
     unwatched: Annotated[list[_NodeId], Meta(max_length=COPY_REMOVED_MAX)]
     """The nodes that watch no more."""
     is_passed_on: bool = False
-    """Whether it is what the sender holds of another root: added to what is held, never replacing it, not acknowledged."""
+    """Whether it is the sender's copy of another root's directory: merged, never replacing, not acknowledged."""
 
 
 class Copied(msgspec.Struct, frozen=True, array_like=True, tag=14):
@@ -280,27 +287,27 @@ class Copied(msgspec.Struct, frozen=True, array_like=True, tag=14):
     group: _GroupId
     """The group."""
     version: _Number
-    """The version that the neighbour has now; 0 for none."""
+    """The present version of the neighbour; 0 for none."""
 
 
 class Drop(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """Tell a neighbour that its copy is not kept up to date any more."""
+    """Tell a neighbour that its copy is no longer updated."""
 
     group: _GroupId
     """The group."""
 
 
 class Children(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """Tell a member to whom it passes casts on."""
+    """Tell a member its children in the tree, to which it passes multicasts on."""
 
     root: NodeInfo
-    """The root that tells: the one to ask when a child cannot be reached."""
+    """The root, which has to be told of an unreachable child."""
     group: _GroupId
     """The group."""
     version: _Number
-    """Of the directory."""
+    """The version of the directory."""
     children: Annotated[list[NodeInfo], Meta(max_length=FANOUT_MAX)]
-    """The children, none if it is an inner node no more."""
+    """The children; empty if the member is no longer an inner node."""
 
 
 class Adopted(msgspec.Struct, frozen=True, array_like=True, tag=17):
@@ -309,41 +316,44 @@ class Adopted(msgspec.Struct, frozen=True, array_like=True, tag=17):
     group: _GroupId
     """The group."""
     version: _Number
-    """As it was told."""
+    """The version of the `Children`."""
 
 
 class CastUp(msgspec.Struct, frozen=True, array_like=True, tag=18):
-    """Ask the root to cast."""
+    """Ask the root to multicast."""
 
     info: NodeInfo
     """The source, and the sender."""
     group: _GroupId
     """The group."""
     sequence: _Number
-    """One more than the source's last cast to this group; the upper half changes when the source starts over."""
+    """The number of the source's previous multicast to this group, plus one; the upper half changes when the source starts
+    over.
+    """
     base: _Number
-    """The first one that no root has taken: a new root waits for it, as messages through the ring may overtake each other."""
+    """The first sequence that no root has taken: a new root waits for it, because messages through the ring may be reordered.
+    """
     payload: Annotated[bytes, Meta(max_length=CAST_BYTES_MAX)]
-    """The message to cast."""
+    """The payload."""
     signature: _Signature = b""
-    """Of the source, for every member: see `cast_part`."""
+    """The source's signature, verified by every member: see `cast_part`."""
     permit: _Signature = b""
-    """Of the group, for the root: see `user_part`."""
+    """The group's permit, verified by the root: see `user_part`."""
     at: _Number = 0
-    """When it was cast, and no earlier than any member that the source was told of had joined."""
+    """The sending time, never before the joining time of a member known to the source."""
 
 
 class CastTaken(msgspec.Struct, frozen=True, array_like=True, tag=19):
-    """Acknowledge a cast: the root sent it down the tree."""
+    """Acknowledge multicasts: the root sent them down the tree."""
 
     group: _GroupId
     """The group."""
     sequence: _Number
-    """The last one that was taken."""
+    """The last sequence taken."""
 
 
 class CastDown(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """Carry a cast down the tree."""
+    """Carry a multicast down the tree."""
 
     group: _GroupId
     """The group."""
@@ -352,11 +362,11 @@ class CastDown(msgspec.Struct, frozen=True, array_like=True, tag=20):
     sequence: _Number
     """See `CastUp`."""
     is_replay: bool
-    """Whether the receiver took the place of a lost node: it passes the cast on even if it has it itself."""
+    """Whether the receiver replaces a lost node: it passes the multicast on even if it already has it."""
     base: _Number
-    """From which sequence on the root sent every cast of this source: nobody waits for an earlier one."""
+    """The sequence from which on the root sent every multicast of this source: receivers wait for no earlier one."""
     payload: Annotated[bytes, Meta(max_length=CAST_BYTES_MAX)]
-    """The message that is cast."""
+    """The payload."""
     signature: _Signature = b""
     """As in `CastUp`."""
     at: _Number = 0
@@ -364,16 +374,16 @@ class CastDown(msgspec.Struct, frozen=True, array_like=True, tag=20):
 
 
 class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=21):
-    """Tell a node that acknowledged a view that it is no watcher: it was taken for dead, or the root is one no more."""
+    """Tell a node that it is no watcher here: it was declared dead, or the receiver lost the root role."""
 
     group: _GroupId
     """The group."""
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Tell a node that the sender, which it asked, is not the root: it says so itself to who is, through the ring.
+    """Tell a node that the receiver of its message is not the root; it has to repeat the message through the ring.
 
-    The sender does not pass the message on: to the root it would be the word of the sender about another node.
+    The receiver does not pass the message on, because only its author may send it to the root.
     """
 
     groups: Annotated[list[_GroupId], Meta(max_length=BATCH_MAX)]
@@ -381,9 +391,7 @@ class Moved(msgspec.Struct, frozen=True, array_like=True, tag=22):
 
 
 class Later(msgspec.Struct, frozen=True, array_like=True, tag=23):
-    """Tell a node that a member joined at a later time, by its clock: later than the node itself, which then says a later time,
-    too, or than the node has cast, which then casts again.
-    """
+    """Tell a node of a member with a later time: a new member then joins at a later time, a source sends again."""
 
     group: _GroupId
     """The group."""
@@ -392,55 +400,55 @@ class Later(msgspec.Struct, frozen=True, array_like=True, tag=23):
 
 
 class Look(msgspec.Struct, frozen=True, array_like=True, tag=24):
-    """Ask another keeper of a directory for the members, where the root says that there is none. Routed around that root."""
+    """Ask another keeper of a directory for the members if the root reports none. Routed around that root."""
 
     info: NodeInfo
-    """The node that asks, and the sender."""
+    """The requesting node, and the sender."""
     group: _GroupId
     """The group."""
     permit: _Signature
-    """Of the group: see `user_part`."""
+    """The group's permit, see `user_part`."""
     number: _Number
-    """A random number, for the answer: nobody but those on this way can have it."""
+    """A random number for the answer: only nodes on the path know it."""
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True, tag=25):
-    """Tell the members that the sender knows: of its own directory, or of its copy of another one."""
+    """Tell the members known to the sender, from its own directory or its copy of another one."""
 
     group: _GroupId
     """The group."""
     number: _Number
-    """As it was asked."""
+    """The number of the question."""
     members: Annotated[list[MemberRecord], Meta(max_length=VIEW_MAX)]
-    """Members, VIEW_MAX at most; each has its permit, which the asker checks."""
+    """At most VIEW_MAX members; the requester verifies their permits."""
 
 
 class FindRoot(msgspec.Struct, frozen=True, array_like=True, tag=26):
-    """Ask the root of a key who it is. It changes nothing there."""
+    """Ask the root of a key for its identity. It changes no state."""
 
     key: _GroupId
-    """A group, or any other place in the ring."""
+    """A group, or any other position on the ring."""
     number: _Number
-    """A random number, for the answer: nobody but those on this way can have it."""
+    """A random number for the answer: only nodes on the path know it."""
 
 
 class RootFound(msgspec.Struct, frozen=True, array_like=True, tag=27):
-    """Tell the asker who the root of a key is, its neighbours, and the way that the question took."""
+    """Tell the root of a key, its neighbours, and the path of the question."""
 
     root: NodeInfo
     """The root, and the sender."""
     key: _GroupId
-    """As it was asked."""
+    """The key of the question."""
     number: _Number
-    """As it was asked."""
+    """The number of the question."""
     path: Annotated[tuple[_NodeId, ...], Meta(max_length=PATH_LENGTH_MAX)]
-    """The nodes that the question passed, the asker first, the root not among them."""
+    """The nodes on the way of the question, the requester first, without the root."""
     held: Annotated[tuple[_Number, ...], Meta(max_length=PATH_LENGTH_MAX)]
-    """How long each of them kept it (microseconds); nothing if one did not say so."""
+    """The time in each of these nodes (microseconds); empty if a node did not report its time."""
     leaves: Annotated[list[NodeInfo], Meta(max_length=LEAVES_TOLD_MAX)]
     """The leaf set of the root."""
     counts: _Counts = ()
-    """How many members and how many watchers a group has; nothing if there is no directory of it, or the root does not tell."""
+    """The numbers of a group's members and watchers; empty without a directory, or if the root withholds them."""
 
 
 GroupMessage: TypeAlias = (
@@ -481,31 +489,31 @@ _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def member_part(record: MemberRecord | Registration, node: NodeId) -> bytes:
-    """Return what the permit of a member is for: this node, with these attributes, in this registration."""
+    """Return the content of a member's permit: the node, its attributes, and the registration's stamp and time."""
     return _ENCODER.encode((1, node, record.stamp, record.since, record.attributes))
 
 
 def user_part(node: NodeId) -> bytes:
-    """Return what the permit of a node is for that watches a group, or casts to it."""
+    """Return the content of the permit of a watcher or multicast source."""
     return _ENCODER.encode((2, node))
 
 
 def cast_part(group: GroupId, sequence: int, at: int, payload: bytes) -> bytes:
-    """Return what the source of a cast signs: what neither the root nor an inner node of the tree may change."""
+    """Return the fields of a multicast signed by its source, which neither the root nor an inner node may change."""
     return _ENCODER.encode((20, group, sequence, at, payload))
 
 
 def encode_group_message(message: GroupMessage) -> bytes:
-    """Write a message."""
+    """Encode a message."""
     return _ENCODER.encode(message)
 
 
 def decode_group_message(data: bytes) -> GroupMessage:
-    """Read a message.
+    """Decode a message.
 
     Raises:
-        UnknownMessageError: It is a message of a kind that this version does not know.
-        MessageError: The bytes are no message, or break a bound.
+        UnknownMessageError: The message is of a kind unknown to this version.
+        MessageError: The bytes are no message, or exceed a bound.
     """
     if len(data) > MESSAGE_BYTES_MAX:
         raise MessageError(f"a message of {len(data)} bytes exceeds {MESSAGE_BYTES_MAX}")

@@ -1,4 +1,4 @@
-"""The root of one group: it keeps the directory and tells the followers, once per turn (`roots.py`)."""
+"""The root of one group: keep the directory and tell the followers, once per turn (root_store.py calls it)."""
 
 from __future__ import annotations
 
@@ -36,27 +36,28 @@ if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import NodeInfo
 
-#: Watchers of a sample are told a new size at once when it changed by one part in so many, else at the next sweep: each change
-#: would cost up to 256 messages.
+#: Watchers of a sample are told a new size at once if it changed by one part in this number, else at the next sweep, because
+#: each change can cost 256 messages. Too small: wrong sizes; too large: messages.
 SIZE_DRIFT: Final = 32
 
-#: Casts of a group that are kept to be repeated. Beyond, what went through a dying inner node may be lost.
+#: Recent multicasts of a group, kept for repetition. Too small: those sent through a dying inner node may be lost; too large:
+#: memory.
 RECENT_MAX: Final = 64
 
-#: Their payloads together.
+#: The bound of their total payload.
 RECENT_BYTES_MAX: Final = 4 * 1024 * 1024
 
-#: Casts that wait until the inner nodes of the tree know their children: an inner node that says nothing holds up each for a
-#: second. Beyond, the one that has waited for longest goes down the tree as it is. Too small: what is cast while the tree
-#: changes misses a part of it. Too large: memory, while somebody casts as fast as its links allow.
+#: Multicasts that wait until the inner nodes of the tree know their children; a silent inner node delays each by a second.
+#: Beyond it the oldest goes down the present tree. Too small: a multicast during a change of the tree misses a part of it. Too
+#: large: memory, while a source sends as fast as its links allow.
 HELD_MAX: Final = 1024
 
-#: Their payloads together.
+#: The bound of their total payload.
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class Held(NamedTuple):
-    """Hold a cast that waits until the tree is as it should be."""
+    """A multicast that waits for the tree."""
 
     deadline: float
     source: NodeInfo
@@ -93,24 +94,24 @@ class GroupRoot:
         self.directory = directory
         self.followers = Followers()
         self.tree = Tree()
-        # Members that another root had declared dead, who are asked: the stamps of their tombstones, and when those expire.
+        # Members declared dead by another root and asked for a sign of life: the stamps and expiry of their tombstones.
         self.accused: dict[NodeId, tuple[int, float]] = {}
         self.held: deque[Held] = deque()
-        # How many of them went before their time, for the owner to count.
+        # The number of multicasts sent before their time, for the owner to count.
         self.hurried = 0
-        # Who is a member no more, for the owner to take: its timers are of no use.
+        # Former members, for the owner to cancel their timers.
         self.gone: list[NodeId] = []
-        # The record of the one that joined last of all that were members here, by their own clocks.
+        # The record with the latest joining time of all past and present members, by their own clocks.
         records = (member.record for member in directory.members.values())
         self.latest: MemberRecord | None = max(records, key=lambda record: record.since, default=None)
-        # Whether the neighbours were asked what they know of the group. Before that, no watcher is answered.
+        # Whether the neighbours were asked about the group. Until then, no watcher is answered.
         self.is_sure = True
-        # To whom the directory is being handed over: then nothing else is done with it.
+        # The receiver of a running handover, during which the directory is not used.
         self.successor: Follower | None = None
         self._local = local
         self._rng = rng
         self._outbox = outbox
-        # There is one exactly while the members are too many for one view.
+        # Present exactly while the members are too many for one view.
         self._dealer: Dealer | None = None
         self._size_told = 0
         self._watcher_log: deque[tuple[int, NodeId]] = deque(maxlen=WATCHERS_MAX)
@@ -142,7 +143,7 @@ class GroupRoot:
         return outcome
 
     def remove(self, node: NodeId, stamp: int, expires: float) -> bool:
-        """Apply that a member left or died. Return whether it was one."""
+        """Remove a member that left or died. Return whether it was a member."""
         if not self.directory.remove(node, stamp, expires):
             return False
         self._exit(node)
@@ -150,17 +151,17 @@ class GroupRoot:
         return True
 
     def accuse(self, node: NodeId, stamp: int, expires: float) -> bool:
-        """Apply that an incarnation of a member died. Return whether it was a member."""
+        """Remove a member whose incarnation died. Return whether it was a member."""
         return self.remove(node, accusation_of(stamp), expires)
 
     def believe_accusations(self) -> None:
-        """Take out the members that were asked whether they live and did not say so."""
+        """Remove the accused members that gave no sign of life."""
         accused, self.accused = self.accused, {}
         for node, (stamp, expires) in accused.items():
             self.remove(node, stamp, expires)
 
     def expire(self, now: float) -> None:
-        """Forget members and watchers that did not renew."""
+        """Forget members and watchers without renewal."""
         expired = self.directory.expire(now)
         for node in expired:
             self._exit(node)
@@ -178,7 +179,7 @@ class GroupRoot:
                 self._outbox.route(node, Accused(node, stamp))
 
     def begin_epoch(self, above: int = 0) -> None:
-        """Tell all followers everything, as the one who knows best."""
+        """Begin a new epoch, and tell all followers everything."""
         self.directory.begin_epoch(above)
         self._watcher_log.clear()
         for kind in (FollowerKind.WATCHER, FollowerKind.COPY):
@@ -190,14 +191,14 @@ class GroupRoot:
     # Watchers
 
     def watch(self, info: NodeInfo, stamp: int, version: int, expires: float, path: tuple[NodeId, ...] | None) -> bool:
-        """Add a watcher, or answer one that renews. Return whether there was room."""
+        """Add a watcher, or renew and answer it. Return whether there was room."""
         watchers = self.followers.members[FollowerKind.WATCHER]
         watcher = watchers.get(info.id)
         if version > self.directory.version:
             if is_believable(version, EPOCHS_CLAIMED_MAX):
                 self.begin_epoch(version)
             else:
-                version = 0  # It is told everything; who has not lied asks anew, as for a root that has forgotten.
+                version = 0  # it is told everything; an honest watcher asks again, as after a restart of the root
         if watcher is None:
             if len(watchers) >= WATCHERS_MAX:
                 return False
@@ -214,14 +215,14 @@ class GroupRoot:
         return True
 
     def remove_watcher(self, node: NodeId) -> None:
-        """Remove a watcher; harmless if it is none."""
+        """Remove a watcher; harmless if unknown."""
         watcher = self.followers.remove(FollowerKind.WATCHER, node)
         if watcher is not None:
             self._release_sample(watcher)
             self._log_watcher(node)
 
     def view_unwatched(self) -> View:
-        """Return a view for a watcher that there is no room for."""
+        """Return a membership view for a watcher without room."""
         members = self.directory.members
         nodes = list(members)
         if len(nodes) > VIEW_MAX:
@@ -234,7 +235,7 @@ class GroupRoot:
     # Copies
 
     def set_copies(self, infos: Iterable[NodeInfo]) -> list[NodeInfo]:
-        """Keep copies at these nodes. Return who had one and shall drop it."""
+        """Keep copies at these nodes. Return the nodes that have to drop theirs."""
         wanted = {info.id: info for info in infos}
         copies = self.followers.members[FollowerKind.COPY]
         dropped = [copy.info for node, copy in copies.items() if node not in wanted]
@@ -247,26 +248,26 @@ class GroupRoot:
         return dropped
 
     def refresh_copies(self) -> None:
-        """Tell the copies that they are still wanted."""
+        """Tell the copies that they are still needed."""
         for copy in self.followers.members[FollowerKind.COPY].values():
             self.followers.touch(FollowerKind.COPY, copy, self.directory.version)
 
     def ask_copies(self) -> None:
-        """Tell no watcher anything before the copies have said that they still are copies, or what they know as roots."""
+        """Tell no watcher anything until the copies have acknowledged, or sent their own entries as roots."""
         self.is_sure = False
         self.directory.version += 1
         for copy in self.followers.members[FollowerKind.COPY].values():
             self.followers.touch(FollowerKind.COPY, copy, self.directory.version)
 
     def copy_parts(self, *, is_passed_on: bool = False) -> list[Copy]:
-        """Return the whole directory, in parts; as the copy of another root that the receiver adds to its own, if wanted."""
+        """Return the whole directory in parts, on request as a forwarded copy for the receiver to merge."""
         watchers = [watcher.info for watcher in self.followers.members[FollowerKind.WATCHER].values()]
         return copy_parts(self.directory, watchers, self.directory.version if is_passed_on else None)
 
     # Casts
 
     def cast(self, source: NodeInfo, cast: CastDown, now: float, wait_s: float) -> None:
-        """Send a cast down the tree, as soon as the inner nodes know their children."""
+        """Send a multicast down the tree, as soon as the inner nodes know their children."""
         self.held.append(Held(now + wait_s, source, cast))
         self._held_bytes += len(cast.payload)
         while len(self.held) > HELD_MAX or self._held_bytes > HELD_BYTES_MAX:
@@ -274,7 +275,7 @@ class GroupRoot:
             self._release_first(now)
 
     def release_casts(self, now: float, replay_s: float) -> None:
-        """Send what waits no more: repetitions to those who moved first, for they are older."""
+        """Send the multicasts that no longer wait; first repeat older ones to nodes that moved in the tree."""
         self._forget_recent(now - replay_s)
         unsettled = self.followers.unsettled
         for node in [node for node in self._replays if (FollowerKind.PARENT, node) not in unsettled]:
@@ -289,16 +290,16 @@ class GroupRoot:
     # Telling
 
     def acknowledge(self, kind: FollowerKind, node: NodeId, version: int) -> bool:
-        """Handle what a follower has now. Return whether it is one."""
+        """Handle the acknowledged version of a follower. Return whether it is a follower."""
         follower = self.followers.acknowledge(kind, node, version)
         if follower is None:
             return False
         if kind is FollowerKind.PARENT and follower.told >= follower.wants and not self.tree.children(node):
-            self.followers.remove(kind, node)  # It knows that it is an inner node no more.
+            self.followers.remove(kind, node)  # it knows that it is no longer an inner node
         return True
 
     def note_silence(self, kind: FollowerKind, node: NodeId) -> bool:
-        """Handle that a follower may not have acknowledged in time: tell it again. Return whether it did not."""
+        """Tell a follower again if its acknowledgement is late. Return whether it was."""
         follower = self.followers.members[kind].get(node)
         if follower is None or follower.told >= follower.sent:
             return False
@@ -310,7 +311,7 @@ class GroupRoot:
         return True
 
     def link_lost(self, node: NodeId) -> bool:
-        """Handle that the link to a node ended: tell it again what it has not acknowledged. Return whether there is such."""
+        """Handle the end of a link: tell the peer unacknowledged versions again. Return whether any was unacknowledged."""
         is_untold = False
         for kind in FollowerKind:
             follower = self.followers.members[kind].get(node)
@@ -320,7 +321,7 @@ class GroupRoot:
         return is_untold
 
     def flush(self) -> list[tuple[FollowerKind, Follower]]:
-        """Send what followers have to know; return whom something was sent to."""
+        """Send due messages to followers; return their receivers."""
         due, self.followers.due = self.followers.due, {}
         told: list[tuple[FollowerKind, Follower]] = []
         self.is_sure = self.is_sure or not any(kind is FollowerKind.COPY for kind, _ in self.followers.unsettled)
@@ -329,7 +330,7 @@ class GroupRoot:
                 self.followers.due[kind, node] = follower
                 continue
             if follower.sent > follower.told:
-                continue  # Its acknowledgement brings it back here.
+                continue  # its acknowledgement makes it due again
             for message in self._messages(kind, follower):
                 if follower.path is not None:
                     self._outbox.answer(follower.path, message)
@@ -394,20 +395,20 @@ class GroupRoot:
     # Inside
 
     def _enter(self, node: NodeId) -> None:
-        if node != self._local.id:  # The root passes casts to itself.
+        if node != self._local.id:  # the root passes multicasts to itself
             for parent in self.tree.add(node):
                 self._touch_parent(parent)
         if self._dealer is not None:
             self._dealer.add(node)
 
     def _describe(self, node: NodeId) -> None:
-        """Tell who was told an earlier description of a member."""
+        """Tell the watchers that have an earlier description of a member."""
         for watcher in self.followers.members[FollowerKind.WATCHER].values():
             if watcher.sample is not None and node in watcher.sample:
                 watcher.is_stale = True
                 self.followers.touch(FollowerKind.WATCHER, watcher, self.directory.version)
         if node in self.tree:
-            # Its process may have lost what it was told, for it was taken for dead; its parent may have given it up.
+            # Declared dead, its process may have lost its state, and its parent may have given it up.
             parent = self.tree.parent(node)
             for inner in (node, parent):
                 if inner is not None and self.tree.children(inner):
@@ -450,7 +451,7 @@ class GroupRoot:
             self.followers.touch(FollowerKind.WATCHER, watcher, self.directory.version)
 
     def _fit_mode(self) -> bool:
-        """Change between whole views and samples. Return whether that was due."""
+        """Switch between whole views and samples as needed. Return whether it switched."""
         if (self._dealer is not None) == (len(self.directory.members) > VIEW_MAX):
             return False
         self._dealer = Dealer(self._rng) if self._dealer is None else None
@@ -464,7 +465,7 @@ class GroupRoot:
 
     def _touch_parent(self, node: NodeId, *, is_new_epoch: bool = False) -> None:
         if node not in self.directory.members:
-            return  # It leaves in the same turn.
+            return  # it leaves in the same turn
         parents = self.followers.members[FollowerKind.PARENT]
         if node not in parents:
             parents[node] = Follower(self.directory.members[node].record.info, 0.0)
@@ -486,7 +487,7 @@ class GroupRoot:
                 self._dealer.release(node)
 
     def _rebalance(self, watcher: Follower) -> None:
-        """Exchange members that are in more samples than others: those who came late are in none yet."""
+        """Replace members that are in more samples than others; late members are in none yet."""
         assert self._dealer is not None
         assert watcher.sample is not None
         for node in [node for node in watcher.sample if self._dealer.uses(node) > self._dealer.uses_min() + 1]:
@@ -501,7 +502,7 @@ class GroupRoot:
             watcher.is_stale = True
 
     def _release_first(self, now: float) -> None:
-        """Send the cast down the tree that has waited for longest."""
+        """Send the oldest waiting multicast down the tree."""
         _, source, cast = self.held.popleft()
         self._held_bytes -= len(cast.payload)
         members = self.directory.members

@@ -1,13 +1,14 @@
-"""The root side of a node: the directories of the groups whose root it is, and copies of those of its neighbours.
+"""The node as a root: the directories of its groups, and copies of its neighbours' directories.
 
-Theory of operation. A directory lives at the node that the ring calls the root of its group, and moves with that. A message for
-a group whose root is another node is passed on through the ring. When a neighbour becomes the root, the directory is sent to
-it, and kept here until it has acknowledged; what is left here is a copy. When the local node becomes the root of a group that
-it has a copy of, the copy becomes the directory, in a new epoch, and all watchers are told. A directory that arrives where
-there is one is merged into it. So after any split and any number of takeovers all that is known ends at one node.
+A directory lives at the root of its group, and moves when the ring makes another node the root. A message for another root's
+group is answered with `Moved`, and the sender repeats it through the ring; an accusation is passed on. When a neighbour becomes
+the root, the directory is sent to it, and kept here until the neighbour has acknowledged; the rest here is a copy. When the
+local node becomes the root of a group with a copy here, the copy becomes the directory in a new epoch, and all watchers are
+told. A directory that arrives at an existing one is merged into it. So after any split and any number of takeovers, all entries
+end at one node.
 
-**Empty is not unknown.** Who becomes the root of a group and has nothing of it may be new, and so may its neighbours be. Before
-it says that nobody is there it gives them their copies, and waits until they have acknowledged: they send what they know first.
+**Empty is not unknown.** A new root without entries for a group may have new neighbours too. Before it reports an empty group
+it sends the neighbours their copies, and waits until they have acknowledged: they send their own entries first.
 """
 
 from __future__ import annotations
@@ -66,40 +67,41 @@ if TYPE_CHECKING:
     from iris_overlay.groups.io import Outbox, Path, Ring
     from iris_overlay.messages import NodeInfo
 
-#: A member is looked for in the ring at most so often. Less than the ring takes to repair would not help.
+#: The shortest time between checks of a member through the ring. Less than the ring's repair takes would not help.
 CHECK_S: Final = 0.5
 
-#: When a member that somebody doubted is looked for once more. Who had the question may have died with it, or not have known
-#: yet that the member is dead.
+#: The time after which a doubted member is checked again. The receiver of the first question may have died with it, or not
+#: known of its death yet.
 RECHECK_S: Final = 4.0
 
-#: For so long an accused node is told so at each sweep: it may have stood still, and its accusers may be gone.
+#: The time for which an accused node is told so at each sweep: it may have stood still, and its accusers may be gone.
 ACCUSED_S: Final = 35.0
 
-#: How long after a change of the ring copies are looked through for those whose owner cannot be the root any more. Too small:
-#: the root just came, and is about to replace them. Too large: what rings that merge knew is missing for as long.
+#: The delay after a change of the ring until copies with a former root as owner are passed on. Too small: the root is new, and
+#: about to replace them. Too large: entries of merging rings are missing for that time.
 ORPHANS_S: Final = 1.0
 
-#: How long after a directory was taken over, or put together of copies, its members are looked for in the ring: a copy may not
-#: know who left. Too small: rings that merge are not one yet, and nodes of the other one look dead. Too large: the dead stay in
-#: views for as long.
+#: The delay after a takeover or merge until the members are checked through the ring, because a copy may miss departures. Too
+#: small: merging rings are still separate, and nodes of the other one look dead. Too large: dead members stay in views for that
+#: time.
 REVIEW_S: Final = 4.0
 
-#: For so long after a change of the ring a root without a directory asks its neighbours for one before it answers. Too small:
-#: what the dead and those who left had kept is still on its way to it, and members that live are not found. Too large: in a
-#: network at rest it takes a second round trip to know that nobody serves a name.
+#: The time after a change of the ring during which a root without a directory asks its neighbours before it answers. Too small:
+#: entries of dead and departed nodes are still in transit, and live members are not found. Too large: in a network at rest an
+#: empty group costs a second round trip.
 UNSURE_S: Final = 5.0
 
-#: A copy may still list a node that died so long ago as a watcher: who takes over from it tells that one, and waits for it no
-#: more. Too small: joins and leaves last for a second after a root was killed with others. Too large: one that was declared
-#: dead by mistake may not know yet who has joined.
+#: The time after a node's death during which a copy may still list it as a watcher: a new root tells it, but does not wait for
+#: it. Too small: joins and leaves last a second after a root was killed with others. Too large: a watcher declared dead by
+#: mistake may miss a new member.
 DIED_S: Final = 10.0
 
-#: How many of those are remembered. More deaths within that time cost a second of waiting.
+#: Deaths remembered for that. Too small: more deaths within that time cost a second of waiting; too large: memory.
 DIED_MAX: Final = 256
 
-#: For so long a root that stood still asks its copies whether they know better before it answers. Too small: they are dialled
-#: still, and the dead are named again. Too large: when a copy died meanwhile, members that live are not found for as long.
+#: The time for which a root after a standstill asks its copies for newer entries before it answers. Too small: the copies are
+#: still being dialled, and dead members are reported. Too large: if a copy died meanwhile, live members are not found for that
+#: time.
 WOKEN_S: Final = 0.5
 
 _NOBODY: Final = NodeId(b"")
@@ -107,29 +109,29 @@ _NO_GROUP: Final = GroupId(b"")
 
 
 class Timer(IntEnum):
-    """Say what is due, for a group or for a node in it; besides that a follower is told again (`FollowerKind`).
+    """The timers of a group, or of a node in it; `FollowerKind` stands for repeated messages to a follower.
 
-    No number is that of a kind of follower: both are keys of one table.
+    The numbers differ from those of `FollowerKind`, because both are keys of one table.
     """
 
     PENDING = 3
-    """A registration has waited for its followers for long enough."""
+    """A registration has waited long enough for its followers."""
     HANDOVER = 4
     """The new root did not acknowledge the directory."""
     HELD = 5
-    """A cast has waited for the tree for long enough."""
+    """A multicast has waited long enough for the tree."""
     CHECK = 6
-    """A doubted member may be looked for again."""
+    """A doubted member may be checked again."""
     ORPHANS = 7
     """Copies may be left whose root is gone."""
     REVIEW = 8
-    """A directory that was large when it was taken over may be small enough to be looked through."""
+    """A directory that was large at its takeover may be small enough for a check of all members."""
     ACCUSED = 9
-    """Members that another root had declared dead had their time to answer."""
+    """Members declared dead by another root had their time to answer."""
     UNSURE = 10
-    """The copies had their time to say what they know."""
+    """The copies had their time to send their entries."""
     RECHECK = 11
-    """A doubted member is looked for once more."""
+    """A doubted member is checked once more."""
 
 
 class Roots:
@@ -164,7 +166,7 @@ class Roots:
     ) -> None:
         self.roots: dict[GroupId, GroupRoot] = {}
         self.copies = Copies(config.expiry_s)
-        # Directories that were handed over, and to whom: for the owner to take.
+        # Directories handed over, with their new roots, for the owner to take.
         self.moved: list[tuple[GroupId, NodeInfo]] = []
         self._passing = Passing(local, self.copies, ring, outbox)
         self._changed_at = float("-inf")
@@ -177,18 +179,18 @@ class Roots:
         self._outbox = outbox
         self._counters = counters
         self._signer = signer
-        # Groups with something to send at the end of the turn.
+        # Groups with messages to send at the end of the turn.
         self._dirty: dict[GroupId, None] = {}
         # Acknowledgements of this turn.
         self._applied: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int, int, bool]]]] = {}
-        # Who asked this node in this turn as a root that it is not, and for which groups.
+        # Nodes that took this node for the root in this turn, with the groups.
         self._misdirected: dict[NodeId, tuple[NodeInfo, list[GroupId]]] = {}
         self._timers: DeadlineTable[tuple[Timer | FollowerKind, GroupId, NodeId]] = DeadlineTable()
         self._orders: Sequences[CastUp] = Sequences(config.reorder_s, SOURCES_MAX)
         self._sweep_at: float | None = None
         self._refresh_at = 0.0
 
-    # Messages. Whoever speaks of itself to a node that is not the root is told so (`Moved`).
+    # Messages. A node that took this node for the root is told so (`Moved`).
 
     def register(self, message: Register, now: float) -> None:
         """Handle registrations and renewals."""
@@ -213,7 +215,7 @@ class Roots:
                     self._outbox.send(message.info, Later(item.group, root.latest))
 
     def unregister(self, message: Unregister, now: float) -> None:
-        """Handle that a node left groups."""
+        """Handle unregistrations."""
         for group, stamp in message.items:
             root = self._root_for(group, message.info, now)
             if root is not None:
@@ -221,7 +223,7 @@ class Roots:
                 self._wait(root, message.info, stamp, root.directory.version, now)
 
     def accuse(self, message: Accuse, now: float) -> None:
-        """Handle that a member was declared dead. It is told, in case it is not."""
+        """Handle the accusation of a member, and pass it to the member to refute."""
         if not self._ring.is_root(message.group):
             self._outbox.route(message.group, message)
             return
@@ -233,7 +235,7 @@ class Roots:
             member = root.directory.members.get(message.node)
             if member is None:
                 return
-            # Of an incarnation that can hardly have been: the member would not believe it either, and could never come back.
+            # An improbable incarnation: the member would not believe it either, and could never come back.
             stamp = min(stamp, member.record.stamp)
         if root.accuse(message.node, stamp, now + self._config.expiry_s):
             watcher = root.followers.members[FollowerKind.WATCHER].get(message.node)
@@ -243,28 +245,29 @@ class Roots:
         self._dirty[message.group] = None
 
     def doubt(self, group: GroupId, node: NodeId, now: float) -> None:
-        """Handle that somebody cannot reach a member: ask the ring whether it lives."""
+        """Handle an unreachable member: ask the ring whether it lives."""
         root = self.roots.get(group)
         if root is not None and node in root.directory.members and (Timer.CHECK, group, node) not in self._timers:
-            self._timers.set((Timer.CHECK, group, node), now + CHECK_S)  # All its users may doubt it at once.
+            self._timers.set((Timer.CHECK, group, node), now + CHECK_S)  # all its users may doubt it at once
             if (Timer.RECHECK, group, node) not in self._timers:
                 self._timers.set((Timer.RECHECK, group, node), now + RECHECK_S)
             self._look_for(root, node)
 
     def doubt_everywhere(self, node: NodeId, now: float) -> None:
-        """Handle that the local node cannot reach another one."""
+        """Doubt a node unreachable from here in all groups."""
         for group in self.roots:
             self.doubt(group, node, now)
 
     def watch(self, message: Watch, path: Path | None, now: float) -> None:
-        """Handle questions for views."""
+        """Handle requests for membership views."""
         for group, version, permit in message.items:
             if not self._may_use(group, message.info.id, permit):
                 self._counters.permits_invalid += 1
                 continue
             root = self._root_for(group, message.info, now)
             expires = now + self._config.expiry_s
-            # Who cannot be dialled opens the link itself: without one nothing would tell the watcher that its root is gone.
+            # A node without an address opens the link itself: without a link nothing would show the watcher that its root is
+            # gone.
             way = path if self._local.addresses else None
             if root is not None and not root.watch(message.info, message.stamp, version, expires, way):
                 if path is None:
@@ -273,7 +276,7 @@ class Roots:
                     self._outbox.answer(path, root.view_unwatched())
 
     def look(self, message: Look, path: Path | None) -> None:
-        """Tell a node that doubts the word of a root which members are known here."""
+        """Tell the known members to a node that doubts a root."""
         if not self._signer.is_permitted(message.group, user_part(message.info.id), message.permit):
             self._counters.permits_invalid += 1
             return
@@ -286,7 +289,7 @@ class Roots:
             self._outbox.answer(path, answer)
 
     def unwatch(self, message: Unwatch) -> None:
-        """Handle that a node watches groups no more."""
+        """Handle the end of watches."""
         for group in message.groups:
             root = self.roots.get(group)
             if root is not None:
@@ -294,7 +297,7 @@ class Roots:
                 self._dirty[group] = None
 
     def cast(self, message: CastUp, now: float) -> None:
-        """Handle a cast of some node."""
+        """Handle a multicast for the tree."""
         if not self._may_use(message.group, message.info.id, message.permit):
             self._counters.permits_invalid += 1
             return
@@ -306,11 +309,11 @@ class Roots:
             return
         key = (message.group, message.info.id)
         if not self._orders.is_new(key, message.sequence):
-            self._outbox.send(message.info, CastTaken(message.group, message.sequence))  # The first one was lost.
+            self._outbox.send(message.info, CastTaken(message.group, message.sequence))  # the first acknowledgement was lost
         self._send_down(root, self._orders.accept(key, message.sequence, message, now, message.base), now)
 
     def acknowledge(self, kind: FollowerKind, group: GroupId, source: NodeInfo, version: int, now: float) -> None:
-        """Handle what a follower has now."""
+        """Handle the acknowledged version of a follower."""
         root, node = self.roots.get(group), source.id
         if kind is FollowerKind.WATCHER and (root is None or node not in root.followers.members[kind]):
             self._outbox.send(source, Forgotten(group))
@@ -324,7 +327,7 @@ class Roots:
             self._dirty[group] = None
 
     def copy(self, source: NodeInfo, message: Copy, now: float) -> None:
-        """Handle a copy of a directory, or a directory that is handed over."""
+        """Handle a copy of a directory, or a handed-over directory."""
         has_room = message.group in self.roots or len(self.roots) < GROUPS_MAX
         if not (has_room and is_believable(message.version, EPOCHS_COPIED_MAX)):
             self._counters.registrations_refused += 1
@@ -340,16 +343,16 @@ class Roots:
                 is_behind = root is not None and not message.is_passed_on and knows_better(root.directory, told)
                 self._take_over(message.group, now)
                 if root is not None and is_behind:
-                    # It was the root, stood still, and is back before the ring here knows that it is the nearest.
+                    # The sender was the root, stood still, and is back before this ring knows that it is the nearest.
                     self._outbox.send_all(source, root.copy_parts(is_passed_on=True))
             elif version and (is_more or not message.base):
                 is_passed = self._passing.pass_on(message.group, source)
                 if is_more and not (is_passed and message.is_passed_on):
-                    # Also if another node is nearer: that one may be dead, and the sender knows.
+                    # Even if another node is nearer: that node may be dead, and the sender knows.
                     self._passing.complete(message.group, source)
                 self._look_for_orphans(now)
             if not message.is_passed_on:
-                # After all that: a root whose copies are acknowledged knows what was here.
+                # Acknowledge last: a root with acknowledged copies has all entries from here.
                 self._outbox.send(source, Copied(message.group, version))
         self._start_sweeping(now)
 
@@ -361,14 +364,14 @@ class Roots:
     # The ring
 
     def activate(self, now: float) -> None:
-        """Handle that the local node answers for keys."""
+        """Handle activation of the local node."""
         early = self._passing.activate()
         self.ring_changed(now)
         for group in early:
             self._passing.settle(group)
 
     def ring_changed(self, now: float) -> None:
-        """Take over, hand over, and place copies as the ring is now."""
+        """Take over, hand over, and place copies according to the present ring."""
         self._changed_at = now
         self._take_over_all(now)
         for root in list(self.roots.values()):
@@ -376,7 +379,7 @@ class Roots:
         self._look_for_orphans(now)
 
     def resume(self, now: float) -> None:
-        """Handle that this process stood still: another node may be the root by now, and know who died."""
+        """Handle a standstill of this process: another node may be the root by now, and know of deaths."""
         self._woken_at = now
         for group, root in self.roots.items():
             if root.successor is None:
@@ -385,7 +388,7 @@ class Roots:
                 self._dirty[group] = None
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle that a node is dead: it follows nothing. Whether it is dead as a member, the ring has to say."""
+        """Handle the death of a node: it follows no directory. Its death as a member is decided by the ring."""
         self._died.pop(peer, None)
         if len(self._died) >= DIED_MAX:
             del self._died[next(iter(self._died))]
@@ -394,14 +397,14 @@ class Roots:
             if peer in root.followers.members[FollowerKind.WATCHER]:
                 root.remove_watcher(peer)
                 self._dirty[group] = None
-                self._outbox.route(peer, Forgotten(group))  # In case it lives: it asks again.
+                self._outbox.route(peer, Forgotten(group))  # if it lives, it asks again
             if root.followers.remove(FollowerKind.COPY, peer) is not None or peer in root.directory.members:
                 self._dirty[group] = None
         self.doubt_everywhere(peer, now)
         self._passing.peer_dead(peer)
 
     def link_lost(self, peer: NodeId, now: float) -> None:
-        """Handle that a link ended: what was told through it and is not acknowledged is told again."""
+        """Handle the end of a link: tell the peer unacknowledged versions again."""
         for group, root in self.roots.items():
             if root.successor is not None and root.successor.info.id == peer:
                 self._timers.set((Timer.HANDOVER, group, _NOBODY), now)
@@ -411,7 +414,7 @@ class Roots:
     # Time
 
     def handle_timeout(self, now: float) -> None:
-        """Send again what was not acknowledged, complete what waited for too long, and forget what expired."""
+        """Repeat unacknowledged messages, end waits beyond their time limit, and forget expired entries."""
         for kind, group, node in self._timers.expired(now):
             if kind is Timer.ORPHANS:
                 self._passing.pass_on_orphans()
@@ -443,13 +446,13 @@ class Roots:
 
     def deadline(self) -> float | None:
         """Return the earliest time to call `handle_timeout`."""
-        if self._sweep_at is None:  # Then there is nothing at all.
+        if self._sweep_at is None:  # no state at all
             return None
         deadlines = (self._timers.deadline(), self._orders.deadline(), self._sweep_at)
         return min(deadline for deadline in deadlines if deadline is not None)
 
     def flush(self, now: float) -> None:
-        """Send what this turn changed."""
+        """Send the messages of this turn."""
         dirty, self._dirty = self._dirty, {}
         for group in dirty:
             root = self.roots.get(group)
@@ -483,11 +486,11 @@ class Roots:
     # Queries
 
     def is_settled(self) -> bool:
-        """Return whether all followers that are waited for know all, and nothing waits: the node may go."""
+        """Return whether all awaited followers are up to date and no work waits, so that the node may leave."""
         return not any(root.successor or root.followers.is_awaited or root.held for root in self.roots.values())
 
     def needs(self, peer: NodeId) -> bool:
-        """Return whether a node follows a directory here, or is the child of a root or a member of a small group."""
+        """Return whether a node follows a directory here, or is a root's child in a tree or a member of a small group."""
         for root in self.roots.values():
             if any(peer in followers for followers in root.followers.members):
                 return True
@@ -498,7 +501,7 @@ class Roots:
     # Inside
 
     def _is_member(self, group: GroupId, record: MemberRecord) -> bool:
-        """Return whether holders of the keys of a group have made a record: what is here already was looked at before."""
+        """Return whether a record has a valid permit; records already here were verified before."""
         for directory in self._directories(group):
             member = directory.members.get(record.info.id)
             if member is not None and _promise(member.record) == _promise(record):
@@ -506,11 +509,11 @@ class Roots:
         return self._signer.is_permitted(group, member_part(record, record.info.id), record.permit)
 
     def _may_register(self, group: GroupId, record: MemberRecord) -> bool:
-        """Return whether the sender of a record may be a member, or another node has to decide that: this node itself may."""
+        """Return whether a record's sender may register; true also for the local node, and for groups of other roots."""
         return record.info.id == self._local.id or not self._ring.is_root(group) or self._is_member(group, record)
 
     def _may_use(self, group: GroupId, node: NodeId, permit: bytes) -> bool:
-        """Return whether a node may watch a group, or cast to it, or another node has to decide that: who is known may."""
+        """Return whether a node may watch a group or send to it; true also for known nodes, and for groups of other roots."""
         if node == self._local.id or not self._ring.is_root(group):
             return True
         root = self.roots.get(group)
@@ -522,19 +525,19 @@ class Roots:
         return [kept.directory for kept in (root, held) if kept is not None]
 
     def _look_for(self, root: GroupRoot, node: NodeId) -> None:
-        """Ask the ring whether a member lives: whoever is the nearest to its id and is not that node accuses it."""
+        """Ask the ring whether a member lives: if it is gone, the node nearest to its id accuses it."""
         directory = root.directory
         self._outbox.route(node, Check(self._local, Accuse(node, directory.members[node].record.stamp, directory.group)))
 
     def _root_for(self, group: GroupId, asker: NodeInfo, now: float) -> GroupRoot | None:
-        """Return the directory of a group if it is here, and mark it changed; else tell who asked that it is not."""
+        """Return the directory of a group, marked as changed; if it is not here, tell the sender at the end of the turn."""
         if self._ring.is_root(group):
             return self._root_here(group, now)
         self._misdirected.setdefault(asker.id, (asker, []))[1].append(group)
         return None
 
     def _root_here(self, group: GroupId, now: float, *, is_creating: bool = True) -> GroupRoot | None:
-        """Return the directory of a group that this node is the root of, and mark it changed."""
+        """Return the directory of a group with this node as root, marked as changed."""
         if group in self.copies.held:
             self._take_over(group, now)
         root = self.roots.get(group)
@@ -565,7 +568,7 @@ class Roots:
             self._take_over(group, now)
 
     def _take_over(self, group: GroupId, now: float) -> None:
-        """Make a copy the directory, or a part of it."""
+        """Make a copy the directory, or merge it into the directory."""
         held = self.copies.held.pop(group)
         expires = now + self._config.expiry_s
         root = self.roots.get(group)
@@ -575,7 +578,7 @@ class Roots:
                 root.watch(info, 0, 0, expires, None)
                 watcher = root.followers.members[FollowerKind.WATCHER].get(info.id)
                 if watcher is not None and now - self._died.get(info.id, float("-inf")) < DIED_S:
-                    watcher.attempts = ATTEMPTS_WAITED_MAX  # It is asked, but nobody waits for it.
+                    watcher.attempts = ATTEMPTS_WAITED_MAX  # it is told, but not waited for
             self._announce(root, now)
             return
         if merge(root, held, expires, self._outbox):
@@ -588,24 +591,24 @@ class Roots:
             self._place(root, now)
 
     def _announce(self, root: GroupRoot, now: float) -> None:
-        """Tell the members of a small group who its root is now: they watch it, and it finds out who died with the old one.
+        """Tell the members of a small group its new root: they notice its death, and it notices deaths among them.
 
-        The members of a large one learn it when they renew: a link to each would be too much.
+        Members of a large group learn the new root at their renewals, because a link to each would be too expensive.
         """
         group, members = root.directory.group, root.directory.members
-        self._timers.set((Timer.REVIEW, group, _NOBODY), now + REVIEW_S)  # by then half of a large one may have been accused
+        self._timers.set((Timer.REVIEW, group, _NOBODY), now + REVIEW_S)  # by then half of a large group may have been accused
         if len(members) <= VIEW_MAX:
             for member in members.values():
                 self._wait(root, member.record.info, member.record.stamp, member.version, now)
 
     def _place(self, root: GroupRoot, now: float) -> None:
-        """Keep a directory where the ring wants it."""
+        """Keep a directory at the place decided by the ring."""
         group = root.directory.group
         self._dirty[group] = None
         nearest = self._ring.replicas(group, COPIES)
         if self._ring.is_root(group) or not nearest:
             if root.successor is not None:
-                # Back again; the other one may have been told things since.
+                # Back again: the other node may have received changes since.
                 root.successor = None
                 self._timers.cancel((Timer.HANDOVER, group, _NOBODY))
                 root.begin_epoch()
@@ -618,7 +621,7 @@ class Roots:
             return
         root.successor = Follower(target, 0.0)
         root.successor.sent = root.directory.version
-        # Who waits asks again, the new root.
+        # Waiting nodes ask again, at the new root.
         root.followers.pendings.clear()
         self._outbox.send_all(target, root.copy_parts())
         self._timers.set((Timer.HANDOVER, group, _NOBODY), now + self._config.resend_s)
@@ -627,7 +630,7 @@ class Roots:
         successor = root.successor
         assert successor is not None
         if version != successor.sent:
-            return  # It is sent again.
+            return  # it is sent again
         group = root.directory.group
         self._timers.cancel((Timer.HANDOVER, group, _NOBODY))
         for kind in FollowerKind:
@@ -637,7 +640,7 @@ class Roots:
             self._timers.cancel((Timer.CHECK, group, node))
             self._timers.cancel((Timer.RECHECK, group, node))
         for info in {info.id: info for _, info, _ in root.held}.values():
-            self._outbox.send(info, Moved([group]))  # It has what was not taken.
+            self._outbox.send(info, Moved([group]))  # the sources still have the untaken multicasts
         del self.roots[group]
         self.moved.append((group, successor.info))
         for info in root.set_copies(()):
@@ -652,7 +655,7 @@ class Roots:
         self.copies.refused = 0
 
     def _wait(self, root: GroupRoot, info: NodeInfo, stamp: int, version: int, now: float) -> None:
-        """Acknowledge a registration or its end when all followers know it."""
+        """Acknowledge a registration or unregistration when all followers know it."""
         if not root.followers.unsettled:
             self._apply(root, info, stamp)
             return
@@ -674,7 +677,7 @@ class Roots:
             root.cast(message.info, cast, now, self._config.told_timeout_s)
 
     def _cancel_timers(self, root: GroupRoot) -> None:
-        """Cancel what would be asked of nodes that are no members or followers any more: others may come and go each moment."""
+        """Cancel the timers of former members and followers, because these can come and go at a high rate."""
         group, members, followers = root.directory.group, root.directory.members, root.followers
         for kind, node in followers.removed:
             if node not in followers.members[kind]:

@@ -1,13 +1,12 @@
-"""Second opinions on groups whose root says that nobody is there.
+"""Second opinions on groups whose root reports that they are empty.
 
-Any insider can become the root of a group, by a node id near to the group, or be on the way to it and answer in the place of
-the root. It can make up no members where it lacks the keys of the group, for these have permits; but it can say that there are
-none. So for a group that is *doubted*, the node looks for itself before its owner believes that: it asks the node nearest to
-the group apart from that root, by another way, which keeps a copy of the directory, or is the true root. Members that it names
-count, if they have permits; if it names none, or does not answer, the word of the root stands.
+Any insider can become the root of a group, by a node id near the group's, or answer in place of the root from a node on the
+path. Without the keys of the group it cannot make up members, which need permits; but it can claim that the group is empty. So
+for a *doubted* group, the node checks such a claim before its owner relies on it. By another path it asks the node nearest to
+the group except the claimed root, which keeps a copy of the directory, or is the true root. Members in the answer count if they
+have permits. Without members, or without an answer, the claim of the root stands.
 
-As long as a root names members nothing is asked. What a look has shown is believed for `LOOKED_S`, then the next use asks
-again.
+A root that reports members is not checked. The result of a check is valid for `LOOKED_S`, then the next use asks again.
 """
 
 from __future__ import annotations
@@ -30,48 +29,48 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
 
-#: How long another keeper may take to answer. Too small: over long lines the word of the root alone counts. Too large: where
-#: that keeper is silent, it takes as long to know that nobody serves a name.
+#: The time for another keeper to answer. Too small: over long distances the claim of the root alone counts. Too large: if that
+#: keeper is silent, an empty group is confirmed later by that time.
 LOOK_S: Final = 1.0
 
-#: How long an answer counts. Too small: a question for each request to a group that nobody serves. Too large: members that come
-#: while the root lies are found later.
+#: The validity of an answer. Too small: a question for each request to an empty group. Too large: members that join while the
+#: root lies are found later.
 LOOKED_S: Final = 1.0
 
-#: How soon another keeper is asked again while it names members and the root does not, whether the group is used or not. Too
-#: small: messages, for as long as a root lies. Too large: a member of an old copy is seen for as long.
+#: The time between questions to another keeper while it reports members and the root does not, even without use. Too small:
+#: messages, as long as a root lies. Too large: a member of an old copy stays visible for that time.
 SEEN_S: Final = 5.0
 
 
-#: For so long after the last member has gone nobody is believed who names it: a root tells watchers and copies at once, and the
-#: copy may hear it later. The question is asked once more then. Too small: who has left is asked. Too large: where a root takes
-#: members out that are there, their callers wait as long.
+#: The time after the last member's departure during which no keeper is believed that reports it: a root tells watchers and
+#: copies together, and the copy may learn it later. After it the question is repeated. Too small: requests go to departed
+#: members. Too large: if a root removes present members, their callers wait for that time.
 SETTLED_S: Final = 0.5
 
 
 class _Doubt:
-    """One group that is doubted, while its root says that nobody is there."""
+    """A doubted group whose root reports that it is empty."""
 
     __slots__ = ("emptied_at", "event", "is_waiting", "last", "looked_at", "number", "root", "seen")
 
     def __init__(self) -> None:
-        # What the root said; None while it names members, or nothing is known.
+        # The report of the root; None while it reports members, or before any report.
         self.event: ViewChanged | None = None
         self.root: NodeId | None = None
-        # Of the question that is under way.
+        # The number of the running question.
         self.number: int | None = None
         self.looked_at = float("-inf")
-        # The members that the root named last, and when it named none any more.
+        # The last members reported by the root, and the time of its first report without members.
         self.last: set[NodeId] = set()
         self.emptied_at = float("-inf")
-        # Whether another keeper named one of those too soon, and will be asked again.
+        # Whether another keeper reported one of those too soon, and will be asked again.
         self.is_waiting = False
-        # The members that another keeper named.
+        # The members reported by another keeper.
         self.seen: dict[NodeId, MemberRecord] = {}
 
 
 class Looks:
-    """Ask other keepers of directories whether nobody is there."""
+    """Ask other keepers of directories whether groups are really empty."""
 
     __slots__ = ("_changed", "_counters", "_deadlines", "_doubts", "_local", "_outbox", "_ring", "_rng", "_signer")
 
@@ -87,21 +86,21 @@ class Looks:
         self._deadlines: DeadlineTable[GroupId] = DeadlineTable()
 
     def doubt(self, group: GroupId) -> None:
-        """Doubt a group from now on. Harmless if it is."""
+        """Doubt a group from now on; harmless if already doubted."""
         self._doubts.setdefault(group, _Doubt())
 
     def forget(self, group: GroupId) -> None:
-        """Doubt a group no more."""
+        """Stop doubting a group."""
         self._doubts.pop(group, None)
         self._changed.pop(group, None)
         self._deadlines.cancel(group)
 
     def judge(self, event: ViewChanged, root: NodeInfo | None, now: float) -> ViewChanged:
-        """Return what to believe of a view.
+        """Return the judged membership view.
 
         Args:
-            event: As its root tells it.
-            root: That root; None if it is gone, and the next one not known.
+            event: The view reported by the root.
+            root: The root; None if it is gone, and the next one is unknown.
             now: Monotonic seconds.
         """
         doubt = self._doubts.get(event.group)
@@ -123,13 +122,13 @@ class Looks:
         return _judged(doubt, event)
 
     def use(self, group: GroupId, now: float) -> None:
-        """Look again, if nobody was there and that is no news; harmless for any group."""
+        """Check an empty group again, if the last check is old; harmless for any group."""
         doubt = self._doubts.get(group)
         if doubt is not None and doubt.event is not None:
             self._look(group, doubt, now)
 
     def seen(self, source: NodeId, message: Seen, now: float) -> None:
-        """Handle what another keeper knows."""
+        """Handle the answer of another keeper."""
         doubt = self._doubts.get(message.group)
         if doubt is None or doubt.number != message.number or source == doubt.root:
             return
@@ -146,7 +145,7 @@ class Looks:
             self._finish(message.group, doubt, members, now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle that a node is dead: it is no member that could be asked."""
+        """Handle the death of a node, which is no longer a member."""
         for group, doubt in self._doubts.items():
             if doubt.seen.pop(peer, None) is not None:
                 self._changed[group] = None
@@ -154,7 +153,7 @@ class Looks:
                     self._look(group, doubt, now)
 
     def handle_timeout(self, now: float) -> None:
-        """Believe the root where nobody else has answered, and look again where somebody has named members."""
+        """Accept the claim of roots without another answer, and ask again where another keeper reported members."""
         for group in self._deadlines.expired(now):
             doubt = self._doubts[group]
             if doubt.number is not None:
@@ -168,7 +167,7 @@ class Looks:
         return self._deadlines.deadline()
 
     def views_changed(self) -> list[ViewChanged]:
-        """Take the views that changed by a second opinion since the last call."""
+        """Take the views changed by a second opinion since the last call."""
         if not self._changed:
             return []
         changed, self._changed = self._changed, {}
@@ -176,13 +175,13 @@ class Looks:
         return [_judged(doubt, event) for doubt, event in doubts if event is not None]
 
     def _look(self, group: GroupId, doubt: _Doubt, now: float) -> None:
-        """Ask another keeper, unless one is being asked or was asked just now."""
+        """Ask another keeper, unless a question is running or recent."""
         if doubt.number is not None or doubt.is_waiting or now < doubt.looked_at + LOOKED_S:
             return
         doubt.looked_at = now
         root = doubt.root or self._local.id
         if all(info.id == root for info in self._ring.replicas(group, 2)):
-            self._finish(group, doubt, {}, now)  # There is no other node.
+            self._finish(group, doubt, {}, now)  # no other node exists
             return
         doubt.number = self._rng.randrange(SEQUENCE_MAX)
         if not doubt.seen:
@@ -202,7 +201,7 @@ class Looks:
 
 
 def _judged(doubt: _Doubt, event: ViewChanged) -> ViewChanged:
-    """Return what to believe while the root says that nobody is there."""
+    """Return the judged view of a group whose root reports that it is empty."""
     members = {node: GroupMember(record.info, record.attributes) for node, record in doubt.seen.items()}
     is_known = bool(members) or not (doubt.is_waiting or doubt.number is not None)
     return msgspec.structs.replace(event, members=members, size=len(members), is_known=is_known, is_doubted=True)

@@ -1,4 +1,4 @@
-"""Put the casts of each source in order, and drop duplicates."""
+"""The order of multicasts from each source, without duplicates."""
 
 from __future__ import annotations
 
@@ -13,45 +13,47 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SourceKey: TypeAlias = "tuple[GroupId, NodeId]"
 
-#: Casts that wait for an earlier one. Beyond, the earlier one is skipped.
+#: Multicasts that wait for an earlier one; beyond it the earlier one is skipped. Too small: losses after reordering; too large:
+#: memory.
 HELD_MAX: Final = 64
 
-#: Sources whose casts are put in order at once, of all groups. Beyond, the one silent for longest is forgotten: what it sends
-#: twice then would be delivered twice.
+#: Ordered sources at once, of all groups; beyond it the source silent for longest is forgotten. Too small: a duplicate from a
+#: forgotten source is delivered twice; too large: memory.
 SOURCES_MAX: Final = 4096
 
 
 class Sequence(Generic[T]):
-    """Hold what waits for an earlier cast of the same source.
+    """The multicasts of one source, ordered.
 
-    Whoever joined in the middle begins with the first one it sees: nothing tells it from one that came after a lost one.
+    A member that joins later begins with the first multicast it sees, because a lost earlier one would look the same.
     """
 
     __slots__ = ("_held", "deadline", "expected", "since", "skipped", "used_at")
 
     def __init__(self) -> None:
-        # All up to here were passed on, or skipped; None before the first. Invariant: every held one is later than it.
+        # The next number: all earlier ones were delivered or skipped; None before the first. Invariant: no held number is
+        # lower.
         self.expected: int | None = None
         self._held: dict[int, T] = {}
-        # From here on none was skipped.
+        # From this number on none was skipped.
         self.since = 0
         self.deadline: float | None = None
         self.skipped = 0
         self.used_at = 0.0
 
     def is_new(self, number: int) -> bool:
-        """Return whether a cast was not seen before."""
+        """Return whether a multicast is new."""
         return self.expected is None or (number >= self.expected and number not in self._held)
 
     def accept(self, number: int, item: T, now: float, reorder_s: float, base: int | None = None) -> list[T]:
-        """Handle a cast; return those whose turn has come.
+        """Handle a multicast; return those now in order.
 
         Args:
             number: Its number.
-            item: The cast.
+            item: The multicast.
             now: Monotonic seconds.
-            reorder_s: How long it may wait for earlier ones.
-            base: The first number that may still come, if the sender tells: what is missing before it is not waited for.
+            reorder_s: The longest wait for earlier ones.
+            base: The first number that may still come, if the sender reports it: earlier missing ones are skipped.
         """
         self.used_at = now
         earlier: list[T] = []
@@ -61,7 +63,7 @@ class Sequence(Generic[T]):
             elif self.expected < base:
                 earlier = self._skip_to(base)
         if self.expected is None or number >> STAMP_SHIFT > self.expected >> STAMP_SHIFT:
-            # The source starts over; what it sent before precedes this.
+            # The source starts over; its earlier multicasts come first.
             earlier += [self._held[held] for held in sorted(self._held)]
             self._held.clear()
             self.deadline = None
@@ -69,7 +71,7 @@ class Sequence(Generic[T]):
             return [*earlier, item]
         if number >= self.expected:
             self._held.setdefault(number, item)
-        # What is expected may be held: the base moved up to it.
+        # The expected one may be held, after a move of the base.
         if self.expected in self._held or len(self._held) > HELD_MAX:
             return earlier + self._drain(now, reorder_s)
         if self._held and self.deadline is None:
@@ -77,13 +79,13 @@ class Sequence(Generic[T]):
         return earlier
 
     def expire(self, now: float, reorder_s: float) -> list[T]:
-        """Skip what did not come in time; return what waited for it."""
+        """Skip multicasts that did not come in time; return those that waited for them."""
         if self.deadline is None or self.deadline > now:
             return []
         return self._drain(now, reorder_s)
 
     def _drain(self, now: float, reorder_s: float) -> list[T]:
-        """Pass on from the first held one to the next gap."""
+        """Deliver from the first held one to the next gap."""
         assert self.expected is not None
         first = min(self._held)
         if first != self.expected:
@@ -98,7 +100,7 @@ class Sequence(Generic[T]):
         return ready
 
     def _skip_to(self, base: int) -> list[T]:
-        """Pass on what waits before a number."""
+        """Deliver the held ones below a number."""
         assert self.expected is not None
         numbers = sorted(number for number in self._held if number < base)
         if base >> STAMP_SHIFT == self.expected >> STAMP_SHIFT:
@@ -110,7 +112,7 @@ class Sequence(Generic[T]):
 
 
 class Sequences(Generic[T]):
-    """Put the casts of many sources to many groups in order."""
+    """The order of multicasts from many sources to many groups."""
 
     __slots__ = ("_gaps", "_reorder_s", "_sequences", "_sources_max", "skipped")
 
@@ -118,13 +120,13 @@ class Sequences(Generic[T]):
         """Create it empty.
 
         Args:
-            reorder_s: How long a cast waits for an earlier one.
-            sources_max: How many sources are known. Beyond, the one silent for longest is forgotten.
+            reorder_s: The wait of a multicast for an earlier one.
+            sources_max: The bound of known sources; beyond it the source silent for longest is forgotten.
         """
         self.skipped = 0
         self._reorder_s = reorder_s
         self._sources_max = sources_max
-        # The last is the one used last. Invariant: a key has a deadline in _gaps exactly while something of it waits.
+        # In order of use. Invariant: a key has a deadline in _gaps exactly while one of its multicasts waits.
         self._sequences: dict[SourceKey, Sequence[T]] = {}
         self._gaps: DeadlineTable[SourceKey] = DeadlineTable()
 
@@ -135,16 +137,16 @@ class Sequences(Generic[T]):
         return key in self._sequences
 
     def is_new(self, key: SourceKey, number: int) -> bool:
-        """Return whether a cast was not seen before."""
+        """Return whether a multicast is new."""
         sequence = self._sequences.get(key)
         return sequence is None or sequence.is_new(number)
 
     def since(self, key: SourceKey) -> int:
-        """Return from which number on none of a source was skipped."""
+        """Return the number of a source from which on none was skipped."""
         return self._sequences[key].since
 
     def accept(self, key: SourceKey, number: int, item: T, now: float, base: int | None = None) -> list[T]:
-        """Handle a cast; return those whose turn has come. See `Sequence.accept`."""
+        """Handle a multicast; return those now in order. See `Sequence.accept`."""
         sequence = self._sequences.pop(key, None)
         if sequence is None:
             sequence = Sequence()
@@ -157,7 +159,7 @@ class Sequences(Generic[T]):
         return ready
 
     def expired(self, now: float) -> list[tuple[SourceKey, list[T]]]:
-        """Skip what did not come in time; return what waited for it."""
+        """Skip multicasts that did not come in time; return those that waited for them."""
         ready: list[tuple[SourceKey, list[T]]] = []
         for key in self._gaps.expired(now):
             sequence = self._sequences[key]
@@ -167,11 +169,11 @@ class Sequences(Generic[T]):
         return ready
 
     def deadline(self) -> float | None:
-        """Return when something will have waited for too long."""
+        """Return the next end of a wait."""
         return self._gaps.deadline()
 
     def forget_group(self, group: GroupId) -> None:
-        """Begin anew with all sources of a group."""
+        """Start afresh with all sources of a group."""
         for key in [key for key in self._sequences if key[0] == group]:
             self._forget(key)
 

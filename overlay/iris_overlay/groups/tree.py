@@ -1,17 +1,15 @@
-"""The tree of a group: a heap of fan-out FANOUT_MAX in an array, so that it is never deeper than it must be.
+"""The multicast tree of a group, and the samples of a large group for its watchers.
 
-Each member has a number. The children of the root are the first FANOUT_MAX, the children of number i are those from
-(i + 1) * FANOUT_MAX on. A newcomer gets the lowest number that is free: it becomes a child of the inner node with room that is
-nearest to the root. A leaf that is lost leaves its number free; for a lost inner node the last leaf takes its number, so its
-children keep their place. So a change concerns three nodes at most, and inner nodes are those who have been there
-longest, who are likely to stay longest. (Scribe builds its trees from the routes, and has to push down children of nodes that
-have too many: Castro et al. 2002, section 3. Here the root knows all members anyway.)
+`Tree` is a heap of fan-out FANOUT_MAX in an array, so its depth is minimal. Each member has a number. The children of the root
+are the first FANOUT_MAX numbers; the children of number i begin at (i + 1) * FANOUT_MAX. A new member gets the lowest free
+number, as a child of the inner node with room nearest to the root. A lost leaf leaves its number free. A lost inner node is
+replaced by the last leaf, so its children keep their place. So a change concerns at most three nodes, and the inner nodes are
+the oldest members, which are likely to stay longest. (Scribe builds its trees from the routes, and has to push down children of
+overloaded nodes: Castro et al. 2002, section 3. Here the root knows all members anyway.)
 
-Deal samples of a large group to its watchers, so that every member is in about as many samples as every other.
-
-Requesters choose among the members of their sample alone, so a member that is in more samples gets more requests. The next
-members are always those that are in the fewest samples, in random order: like cards dealt round after round from a shuffled
-deck, but members and watchers may come and go meanwhile.
+`Dealer` puts every member into about as many samples as every other. Callers choose only among the members of their sample, so
+a member in more samples would get more requests. The next members are always those in the fewest samples, in random order, as
+in dealing a shuffled deck round after round; but members and watchers may come and go meanwhile.
 """
 
 from __future__ import annotations
@@ -29,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class Dealer:
-    """Count in how many samples each member is."""
+    """The number of samples of each member."""
 
     __slots__ = ("_buckets", "_places", "_rng")
 
     def __init__(self, rng: Rng) -> None:
         self._rng = rng
-        # Who is in how many samples. Invariant: _places[node] = (uses, index) exactly when _buckets[uses][index] is node.
+        # The members by number of samples. Invariant: _places[node] = (uses, index) exactly when _buckets[uses][index] is node.
         self._buckets: list[list[NodeId]] = [[]]
         self._places: dict[NodeId, tuple[int, int]] = {}
 
@@ -43,15 +41,15 @@ class Dealer:
         return node in self._places
 
     def uses(self, node: NodeId) -> int:
-        """Return in how many samples a member is."""
+        """Return the number of samples of a member."""
         return self._places[node][0]
 
     def uses_min(self) -> int:
-        """Return in how many samples the least used member is."""
+        """Return the number of samples of the least used member."""
         return next((uses for uses, bucket in enumerate(self._buckets) if bucket), 0)
 
     def add(self, node: NodeId) -> None:
-        """Add a member that is in no sample."""
+        """Add a member without samples."""
         self._put(node, 0)
 
     def remove(self, node: NodeId) -> None:
@@ -59,7 +57,7 @@ class Dealer:
         self._take(node)
 
     def deal(self, count: int, excluded: Container[NodeId] = ()) -> list[NodeId]:
-        """Choose members for a sample, the least used first; fewer than `count` if there are no more."""
+        """Choose members for a sample, the least used first; fewer than `count` if no more exist."""
         chosen: list[NodeId] = []
         for bucket in self._buckets:
             if len(chosen) == count:
@@ -80,7 +78,7 @@ class Dealer:
         return chosen
 
     def release(self, node: NodeId) -> None:
-        """Handle that a sample lost a member; harmless if the group did too."""
+        """Handle the removal of a member from a sample; harmless for a former member."""
         if node in self._places:
             uses = self._take(node)
             self._put(node, max(0, uses - 1))
@@ -109,13 +107,13 @@ class Dealer:
 
 
 class Tree:
-    """Number the members of a group."""
+    """The numbered members of a group."""
 
     __slots__ = ("_free", "_numbers", "_order")
 
     def __init__(self) -> None:
-        # Invariants: _order[_numbers[node]] is node, for all nodes; the last one is a node; _free holds every number below its
-        # length that is free, and perhaps some above.
+        # Invariants: _order[_numbers[node]] is node, for all nodes; the last element is a node; _free holds every free number
+        # below the length, and perhaps some above.
         self._order: list[NodeId | None] = []
         self._numbers: dict[NodeId, int] = {}
         self._free: list[int] = []
@@ -127,22 +125,22 @@ class Tree:
         return node in self._numbers
 
     def children(self, node: NodeId | None) -> list[NodeId]:
-        """Return the children of a node, None for the root."""
+        """Return the children of a node; None stands for the root."""
         number = -1 if node is None else self._numbers.get(node, len(self._order))
         first = (number + 1) * FANOUT_MAX
         return [child for child in self._order[first : first + FANOUT_MAX] if child is not None]
 
     def parent(self, node: NodeId) -> NodeId | None:
-        """Return the parent of a node, None for the root."""
+        """Return the parent of a node; None stands for the root."""
         return self._parent_of(self._numbers[node])
 
     def inner_nodes(self) -> list[NodeId]:
-        """Return the nodes that have children."""
+        """Return the nodes with children."""
         candidates = self._order[: max(0, -(-len(self._order) // FANOUT_MAX) - 1)]
         return [node for node in candidates if node is not None and self.children(node)]
 
     def depth(self, node: NodeId) -> int:
-        """Return how many hops a node is away from the root."""
+        """Return the number of hops from the root to a node."""
         depth, number = 1, self._numbers[node]
         while number >= FANOUT_MAX:
             number = number // FANOUT_MAX - 1
@@ -150,7 +148,7 @@ class Tree:
         return depth
 
     def add(self, node: NodeId) -> list[NodeId]:
-        """Add a node that is not in the tree; return the inner nodes whose children changed."""
+        """Add a new node; return the inner nodes whose children changed."""
         number = len(self._order)
         while self._free:
             free = heappop(self._free)
@@ -169,7 +167,7 @@ class Tree:
         """Remove a node.
 
         Returns:
-            The inner nodes whose children changed, and who took its place, None for nobody.
+            The inner nodes whose children changed, and the node that took its place, or None.
         """
         number = self._numbers.pop(node)
         concerned: dict[NodeId, None] = {}
@@ -177,7 +175,7 @@ class Tree:
         children = self._order[(number + 1) * FANOUT_MAX : (number + 2) * FANOUT_MAX]
         moved: NodeId | None = None
         if any(child is not None for child in children) or 2 * len(self._numbers) < len(self._order):
-            # An inner node, or so many left that the tree is higher than it must be.
+            # An inner node, or so few nodes left that the tree is higher than necessary.
             moved = self._order[-1]
         if moved is None or moved == node:
             moved = None

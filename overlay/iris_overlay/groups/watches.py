@@ -1,7 +1,7 @@
-"""The watch side of a node: the views of the groups that it sends to.
+"""The node as a watcher: the membership views of the groups to which it sends.
 
-A watch is asked for through the ring, answered at once, and from then on kept up to date by the root, which the watcher asks
-directly once per renewal whether it still does. Each view and each change is acknowledged, for members that join wait for that.
+A watch is requested through the ring and answered at once. From then on the root updates the view, and the watcher renews the
+watch directly at the root. Each view and each change is acknowledged, because joining members wait for it.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
 
-#: How long a member that is dead from here is left out of the view, if the root does not agree: by then the ring knows. Longer
-#: while no root answers. Too small: the dead come back for a moment. Too large: who was only cut off from here is missing,
-#: though all others ask it.
+#: The time for which a member dead from here is left out of a view if the root disagrees: by its end the ring has decided. It
+#: is extended while no root answers. Too small: dead members come back for a moment. Too large: a member that was only cut off
+#: from here is missing, although all others reach it.
 MASK_S: Final = 3.0
 
-#: When to ask again who answered with less than another root had told: two rings zip, and the older root may win, which
-#: believes that it has told everything here. Too small: they still zip. Too large: the view stays that of half a network.
+#: The delay before a root is asked again that reported less than another root: two rings merge, and the older root may win,
+#: which believes that it has told everything. Too small: they are still merging. Too large: the view remains that of half a
+#: network.
 TWO_ROOTS_S: Final = 5.0
 
-#: For so long a view is not believed that says much less than another root had told, and then asked for again: a node that was
-#: cut off alone returns as the root of an empty directory, and is given the right one within a round trip or two. Too small:
-#: requests fail for want of members that are there. Too large: after a partition the members of the other side are seen longer.
+#: The time for which a view with far fewer members than another root reported is not accepted, and then requested again. A node
+#: that was cut off alone returns as the root of an empty directory, and gets the right one within a round trip or two. Too
+#: small: requests fail although members exist. Too large: after a partition the members of the other side are shown longer.
 BELIEVE_S: Final = 1.0
 
 
-#: How many such members are left out at once, in one group. Beyond, the one that died first is shown again, if a root names it.
-#: Too small: when many die together, some come back for a moment. Too large: memory, for whoever says that it leaves counts.
+#: Members left out at once in one group; beyond it the first one is shown again, if a root reports it. Too small: when many die
+#: together, some come back for a moment. Too large: memory, because departures count too.
 MASKED_MAX: Final = 4 * VIEW_MAX
 
-#: How often a root is asked anew if neither it nor this node has an address: there is no link whose end would tell that it is
-#: gone. Too small: messages. Too large: views are out of date for as long.
+#: The time between questions to a root if neither the root nor this node has an address: no broken link shows the root's death.
+#: Too small: messages. Too large: views are out of date for that time.
 HIDDEN_ASKED_S: Final = 5.0
 
 
@@ -65,7 +66,7 @@ class _Watch:
 
     def __init__(self, permit: bytes) -> None:
         self.permit = permit
-        # 0 before the first view.
+        # 0 before the first view
         self.version = 0
         self.size = 0
         self.members: dict[NodeId, MemberRecord] = {}
@@ -73,18 +74,18 @@ class _Watch:
         self.is_watched = True
         self.answered_at = 0.0
         self.attempts = 0
-        # When to ask again, though there is an answer: it said less than another root had told.
+        # The time to ask again despite an answer, because it contained less than another root's.
         self.ask_again_at: float | None = None
-        # From when on a view is believed that says much less; None if there was none.
+        # The time from which a much smaller view is accepted; None if none came.
         self.believe_at: float | None = None
-        # Members that are dead from here: the stamp of each, and until when it is left out, whatever a root says meanwhile.
+        # Members dead from here: the stamp of each, and the end of its omission, whatever a root reports meanwhile.
         self.masked: dict[NodeId, tuple[int, float]] = {}
-        # The stamps of members that went lately, and until when they matter: their deaths may be heard of later than that.
+        # The stamps of recently departed members, and their expiry: reports of their deaths may come later.
         self.gone: dict[NodeId, tuple[int, float]] = {}
 
 
 class Watches:
-    """Keep the views of watched groups."""
+    """Keep the membership views of watched groups."""
 
     __slots__ = (
         "_changed",
@@ -103,7 +104,7 @@ class Watches:
 
     def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, outbox: Outbox, signer: Signer) -> None:
         self.groups: dict[GroupId, _Watch] = {}
-        # Of the local node's memberships.
+        # The stamp of the local node's memberships.
         self.stamp = 0
         self._local = local
         self._config = config
@@ -111,22 +112,22 @@ class Watches:
         self._outbox = outbox
         self._signer = signer
         self._is_active = False
-        # Whose view the owner has not seen yet. Many changes between two turns make one event.
+        # Groups with a view unknown to the owner. Many changes between two turns make one event.
         self._changed: dict[GroupId, None] = {}
         self._resend: DeadlineTable[GroupId] = DeadlineTable()
         self._masks: DeadlineTable[GroupId] = DeadlineTable()
         self._renew_at: float | None = None
 
     def activate(self, now: float) -> None:
-        """Handle that the ring carries messages: nothing was sent before."""
+        """Handle activation of the ring: send what waited for it."""
         self._is_active = True
         self.ask_all(now)
 
     def watch(self, group: GroupId, now: float) -> None:
-        """Report the view of a group, now and after every change.
+        """Report the membership view of a group, now and after every change.
 
         Raises:
-            TooManyGroupsError: Too many are watched.
+            TooManyGroupsError: Too many groups are watched.
         """
         if group in self.groups:
             return
@@ -138,15 +139,15 @@ class Watches:
         self._ask(group, watch, now)
 
     def use(self, group: GroupId, now: float) -> None:
-        """Ask for a view that nobody keeps up to date, if it is old; harmless if the group is not watched."""
+        """Request an old membership view without updates again; harmless if the group is not watched."""
         watch = self.groups.get(group)
         if watch is None or watch.is_watched or watch.answered_at + self._config.watch_refresh_s > now:
             return
-        watch.answered_at = now  # Asked once, whatever becomes of it.
+        watch.answered_at = now  # ask once, whatever the outcome
         self._ask(group, watch, now)
 
     def unwatch(self, group: GroupId) -> None:
-        """Stop reporting the view of a group."""
+        """Stop reporting the membership view of a group."""
         watch = self.groups.pop(group, None)
         if watch is None:
             return
@@ -156,13 +157,13 @@ class Watches:
         if watch.root is not None and watch.is_watched:
             self._outbox.send(watch.root, Unwatch(self._local.id, [group]))
         elif self._is_active and watch.root is None:
-            # An earlier question may still be on its way, or its answer.
+            # An earlier question or its answer may still be in transit.
             self._outbox.route(group, Unwatch(self._local.id, [group]))
         if not self.groups:
             self._renew_at = None
 
     def view(self, message: View, now: float) -> None:
-        """Handle a whole view."""
+        """Handle a whole membership view."""
         watch = self.groups.get(message.group)
         if watch is None:
             if message.is_watched:
@@ -170,8 +171,8 @@ class Watches:
             return
         is_root = watch.root is None or watch.root.id == message.root.id
         if message.version < watch.version + (not is_root) and watch.root is not None:
-            # Either one of two roots is none any more and has not noticed, or a later view went another way and overtook this
-            # one, so that the root does not know what is here. Ask through the ring.
+            # One of two roots has lost its role without noticing, or a later view took another path and overtook this one, so
+            # that the root does not know the state here. Ask through the ring.
             self._resend.set(message.group, now + self._config.repair_jitter_s * self._rng.random())
             return
         if self._is_doubtful(watch, message) and (watch.believe_at is None or now < watch.believe_at):
@@ -191,12 +192,12 @@ class Watches:
         watch.is_watched = message.is_watched
         for node in watch.masked:
             if self._is_masked(watch, node):
-                # The root that was told may have died with it.
+                # The root told before may have died with it.
                 self._outbox.send(message.root, Doubt(message.group, node))
         self._answered(message.group, watch, message.root, now)
 
     def change(self, source: NodeInfo, message: Change, now: float) -> bool:
-        """Handle what changed since the last view. Return False if there would be more members than a view can have."""
+        """Handle changes since the last view. Return False if they would exceed the size of a view."""
         watch = self.groups.get(message.group)
         if watch is None:
             self._outbox.send(source, Unwatch(self._local.id, [message.group]))
@@ -214,38 +215,38 @@ class Watches:
             for record in message.members:
                 watch.members[record.info.id] = record
             watch.version, watch.size = message.version, message.size
-        # Else it does not apply: the acknowledgement says what is here, and everything follows.
+        # Otherwise it does not apply: the acknowledgement reports the present version, and the root sends everything.
         self._answered(message.group, watch, source, now)
         return is_possible
 
     def forgotten(self, source: NodeId, group: GroupId, now: float) -> None:
-        """Handle that the root does not know this watcher."""
+        """Handle a root that does not know this watcher."""
         watch = self.groups.get(group)
         if watch is not None and watch.root is not None and watch.root.id == source:
             watch.root = None
             self._ask(group, watch, now)
 
     def moved(self, group: GroupId, source: NodeId, now: float) -> None:
-        """Handle that a node which was the root of a group is it no more: ask the one that is."""
+        """Handle a former root: ask the present one."""
         watch = self.groups.get(group)
         if watch is not None and watch.root is not None and watch.root.id == source:
             watch.root = None
             self._ask(group, watch, now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle that a node is dead: as a member it is doubted, as a root it is left."""
+        """Handle the death of a node: leave it out as a member, and leave it as a root."""
         for group, watch in self.groups.items():
             record = watch.members.get(peer)
             if record is None and peer in watch.gone:
-                # A root that stood still may name it again.
+                # A root after a standstill may report it again.
                 self._mask(watch, peer, watch.gone.pop(peer)[0], now)
                 self._masks.set(group, min(until for _, until in watch.masked.values()))
             elif record is not None and (peer not in watch.masked or record.stamp > watch.masked[peer][0]):
                 self._mask(watch, peer, record.stamp, now)
                 self._masks.set(group, min(until for _, until in watch.masked.values()))
                 if watch.root is not None and watch.root.id == peer and all(node in watch.masked for node in watch.members):
-                    # Nobody is left that is known here. The root that is gone may have known more: the next one is asked
-                    # first, for to lack its answer is not to know that nobody is there.
+                    # No known member is left, but the dead root may have known more: ask the next root first, because a missing
+                    # answer does not mean an empty group.
                     self._masks.set(group, now + BELIEVE_S)
                 else:
                     self._changed[group] = None
@@ -256,14 +257,14 @@ class Watches:
         self.lose_root(peer, now)
 
     def lose_root(self, peer: NodeId, now: float) -> None:
-        """Handle that a node cannot be reached: if it is a root, ask who is it now."""
+        """Handle an unreachable node: if it is a root, ask for the present one."""
         for group, watch in self.groups.items():
             if watch.root is not None and watch.root.id == peer:
                 watch.root = None
                 self._resend.set(group, now + self._config.repair_jitter_s * self._rng.random())
 
     def link_lost(self, peer: NodeId, now: float) -> None:
-        """Handle that a link ended: what the root sent through it may be lost, and it may think that this node is dead."""
+        """Handle the end of a link: it may have lost the root's messages, and the root may take this node for dead."""
         for group, watch in self.groups.items():
             if watch.root is not None and watch.root.id == peer:
                 self._resend.set(group, now + self._config.repair_jitter_s * self._rng.random())
@@ -282,7 +283,7 @@ class Watches:
                 self._outbox.send(root, Watch(self._local, self.stamp, items[start : start + BATCH_MAX]))
 
     def handle_timeout(self, now: float) -> None:
-        """Ask again, renew, and believe again in members that were dead from here."""
+        """Ask again, renew, and show members again whose omission has ended."""
         for group in self._resend.expired(now):
             watch = self.groups.get(group)
             if watch is not None:
@@ -304,19 +305,19 @@ class Watches:
         return min(deadline for deadline in deadlines if deadline is not None)
 
     def views_changed(self) -> list[ViewChanged]:
-        """Take the views that changed since the last call."""
+        """Take the views changed since the last call."""
         if not self._changed:
             return []
         changed, self._changed = self._changed, {}
         return [self._event(group, self.groups[group]) for group in changed if self.groups[group].version]
 
     def lacks(self, group: GroupId, node: NodeId) -> bool:
-        """Return whether the whole view of a group is known, and a node is no member in it."""
+        """Return whether the whole view of a group is known and lacks a node."""
         watch = self.groups.get(group)
         return watch is not None and watch.version > 0 and watch.size <= VIEW_MAX and node not in watch.members
 
     def root_of(self, group: GroupId) -> NodeInfo | None:
-        """Return the root of a group, if it is known."""
+        """Return the root of a group, if known."""
         watch = self.groups.get(group)
         return None if watch is None else watch.root
 
@@ -337,8 +338,8 @@ class Watches:
         return ViewChanged(group, members, size, watch.is_watched)
 
     def _unmask(self, group: GroupId, watch: _Watch, now: float) -> None:
-        """Believe again in members whose time is over, unless no root is there who was told of their deaths."""
-        if watch.root is None:  # All that is here may be older than that.
+        """End the omission of members whose time is over, unless no root is known that was told of their deaths."""
+        if watch.root is None:  # the view here may be older than their deaths
             watch.masked = {node: (stamp, max(until, now + BELIEVE_S)) for node, (stamp, until) in watch.masked.items()}
         watch.masked = {node: mask for node, mask in watch.masked.items() if mask[1] > now}
         if watch.masked:
@@ -354,7 +355,7 @@ class Watches:
 
     @staticmethod
     def _note_gone(watch: _Watch, nodes: Iterable[NodeId], now: float) -> None:
-        """Remember members that go, as many as a view has."""
+        """Remember departing members, up to the size of a view."""
         watch.gone = {node: gone for node, gone in watch.gone.items() if gone[1] > now}
         for node in nodes:
             record = watch.members.get(node)
@@ -363,13 +364,13 @@ class Watches:
 
     @staticmethod
     def _is_doubtful(watch: _Watch, message: View) -> bool:
-        """Return whether a view says so much less than what is here that its root may have been alone until now."""
+        """Return whether a view is so much smaller than the present one that its root may have been alone until now."""
         is_root = watch.root is not None and watch.root.id == message.root.id
         return not is_root and 2 * message.size < watch.size
 
     @staticmethod
     def _is_masked(watch: _Watch, node: NodeId) -> bool:
-        """Return whether a member is still the one that was dead from here: a new registration is a sign of life."""
+        """Return whether a member is still the incarnation that died: a new registration is a sign of life."""
         record = watch.members.get(node)
         return record is not None and record.stamp <= watch.masked[node][0]
 
@@ -379,7 +380,7 @@ class Watches:
         watch.attempts = 0
         watch.answered_at = now
         if watch.ask_again_at is not None and now >= watch.ask_again_at:
-            watch.ask_again_at = None  # This is the answer to that, or to what was asked for another reason since.
+            watch.ask_again_at = None  # this is the answer, or that of a later question
         if watch.ask_again_at is not None:
             self._resend.set(group, watch.ask_again_at)
         elif not (root.addresses or self._local.addresses):
@@ -392,7 +393,7 @@ class Watches:
     def _ask(self, group: GroupId, watch: _Watch, now: float) -> None:
         if not self._is_active:
             return
-        # Version 0: whoever is the root now sends everything. An own higher version tells it where to begin.
+        # Version 0: the present root sends everything. A renewal with a higher version makes a root begin an epoch above it.
         self._outbox.route(group, Watch(self._local, self.stamp, [(group, 0, watch.permit)]))
         self._expect(group, watch, now)
 
