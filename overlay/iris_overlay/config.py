@@ -1,4 +1,4 @@
-"""Every number that the timing and the size of an overlay depend on, with the cost of too small and too large."""
+"""All constants for the timing and size of an overlay, with the cost of too small and too large values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iris_overlay.ring.config import PastryConfig
 
 @dataclass(frozen=True, slots=True)
 class OverlayConfig:
-    """Configure an overlay. The defaults suit one machine as well as a data centre."""
+    """The configuration of an overlay. The defaults suit one machine as well as a data centre."""
 
     ring: PastryConfig = field(default_factory=PastryConfig)
     """The ring."""
@@ -21,111 +21,134 @@ class OverlayConfig:
     """The failure detector."""
 
     groups: GroupConfig = field(default_factory=GroupConfig)
-    """Memberships, views and trees."""
+    """Memberships, membership views and trees."""
 
     contacts: ContactsConfig = field(default_factory=ContactsConfig)
     """Links on demand."""
 
     dials_max: int = 16
-    """Dials of the search under way at once. Too small: a network behind dead addresses is found slowly. Too large: a start of
-    many nodes at once overruns the accept queues, and the handshakes starve each other."""
+    """Concurrent dials of a running search. Too small: a network behind dead addresses is found slowly. Too large: a
+    simultaneous start of many nodes overruns the accept queues, and the handshakes starve each other.
+    """
 
     search_dials_max: int = 4
-    """The same while this node is in no ring: one contact is enough to join, and others start at the same time. Too small:
-    black holes among the addresses hold up the start. Too large: a hundred nodes that start at once dial each other all."""
+    """Concurrent dials while this node is in no ring: one contact is enough to join, and other nodes start at the same time.
+    Too small: black holes among the addresses delay the start. Too large: a hundred nodes started together all dial each other.
+    """
 
     dial_timeout_s: float = 10.0
-    """When a dial that the owner never reported on is taken for failed. Too small: slow but good networks are given up. Too
-    large: black holes keep their share of the dials. The owner's own time-out should be shorter (about 3 s)."""
+    """The time after which a dial without a report from the owner counts as failed. Too small: slow but good networks are given
+    up. Too large: black holes keep their share of the dials. The owner's own time-out should be shorter (about 3 s).
+    """
 
     redial_delay_s_min: float = 0.1
-    """The first wait before an address is dialled again; it doubles with each failure. Too small: a restarting process is
-    hammered. Too large: a peer that stood still for a moment comes back late."""
+    """The first wait before an address is dialled again; each failure doubles it. Too small: a restarting process is flooded
+    with dials. Too large: a peer after a short pause comes back late.
+    """
 
     redial_delay_s_max: float = 15.0
     """The longest wait before an address is dialled again. Too small: dead seeds cost a steady stream of dials. Too large: a
-    network that was cut in two is whole again that much later."""
+    partitioned network heals later by that time.
+    """
 
     redial_hint_s: float = 3.0
-    """How long after a failure a sign of life of that peer is believed again. Too small: a peer that can be heard but not
-    reached is dialled at every beacon. Too large: partitions heal later."""
+    """The time after a failure during which a sign of life of the peer is ignored. Too small: a peer that can be heard but not
+    reached is dialled at every beacon. Too large: partitions heal later.
+    """
 
     forget_s: float = 3600.0
-    """When an address or peer, not a seed, that all dials failed is forgotten. Too small: a longer partition heals only through
-    seeds and beacons. Too large: the dead cost dials and room."""
+    """The time after which an address or peer, except a seed, is forgotten if all dials fail. Too small: a longer partition
+    heals only through seeds and beacons. Too large: dead nodes cost dials and memory.
+    """
 
     unmet_failures_max: int = 5
-    """When a peer that there was never a link to, and all dials failed as often, is forgotten. A living one makes itself heard
-    again. Too small: one behind a lossy line is found late. Too large: the recorded beacon of a node that is gone costs as many
-    dials of an address which may be somebody else's by now."""
+    """The number of failed dials after which a peer that never had a link is forgotten. A live peer makes itself heard again.
+    Too small: a peer behind a lossy path is found late. Too large: a recorded beacon of a dead node causes that number of dials
+    to an address that may have a new owner.
+    """
 
     candidates_max: int = 256
-    """Addresses and peers, besides seeds, that wait to be dialled. When full, the one that failed most makes room; when none
-    failed yet, the newcomer is refused and counted. Too small: a start among many stale addresses may miss the living one. Too
-    large: a lying peer makes us dial as many addresses of its choice."""
+    """Addresses and peers, besides seeds, that wait for a dial. A full table drops the candidate with the most failures, or
+    refuses and counts the new one if none has failed. Too small: a start among many stale addresses may miss the live one. Too
+    large: a lying peer can make this node dial that number of addresses.
+    """
 
     lost_max: int = 32
-    """Peers that fell silent and are looked for, since they may be beyond a partition. Too small: if just those are dead, it
-    heals only through others. Too large: dials, two of each in a minute."""
+    """Silent peers to search for, because they may be beyond a partition. Too small: if exactly these are dead, the partition
+    heals only through other nodes. Too large: two dials a minute for each.
+    """
 
     remembered_max: int = 4
-    """Remembered addresses that are still tried when a ring was found without them: they may be in another one. Too small: two
-    rings of one machine merge late. Too large: a start of many nodes dials that many addresses each."""
+    """Remembered addresses still tried after a ring was found without them: they may be in another ring. Too small: two rings
+    of one machine merge late. Too large: in a start of many nodes, each dials that number of addresses.
+    """
 
     seeds_max: int = 64
-    """Seeds. Too small for nobody. Too large: each costs a dial per `redial_delay_s_max` for ever."""
+    """Seeds. Too small: no known cost. Too large: each costs a dial per `redial_delay_s_max` for ever."""
 
     seed_interval_s: float = 30.0
-    """How often a seed that was found is looked at again, for it may be in another ring by now. Too small: dials. Too large:
-    after a partition that nobody remembers, the network is whole again that much later."""
+    """The time between checks of a found seed, which may be in another ring by now. Too small: dials. Too large: after a
+    partition forgotten by all nodes, the network heals later by that time.
+    """
 
     seed_interval_per_node_s: float = 0.1
-    """The same is at least this times the number of nodes, so a seed gets no more than ten such dials a second from all."""
+    """The lower bound of the same time per node of the network: all nodes together dial a seed at most ten times a second."""
 
     beacon_wait_s: float = 0.05
-    """How long a start without any other clue waits for answers to its beacon. Too small: a busy neighbour is overlooked,
-    and found only later. Too large: every lonely start takes that long."""
+    """The wait for answers to the first beacon if a start has no other clue. Too small: a busy neighbour is missed at first.
+    Too large: every start of a lone node takes that long.
+    """
 
     settle_timeout_s: float = 1.0
-    """The longest search for a first link. Too small: a slow seed is overlooked at first, and merged with later. Too large: one
-    black hole among the seeds delays a lonely start."""
+    """The longest search for a first link. Too small: a slow seed is missed at first, and its ring is merged later. Too large:
+    one black hole among the seeds delays the start of a lone node.
+    """
 
     handshake_wait_s: float = 3.0
-    """The same once somebody took a connection: there is a network, and it may be busy with many starts at once. Too small: on
-    a busy machine each starts a ring of its own. Too large: a stopped process among the seeds delays a lonely start."""
+    """The same limit after an accepted connection: a network exists, and may be busy with many starts. Too small: on a busy
+    machine each node starts its own ring. Too large: a stopped process among the seeds delays the start of a lone node.
+    """
 
     join_timeout_s: float = 10.0
-    """How long joining the ring of a contact may take before the node starts one of its own, to be merged later. Too small: a
-    start of many nodes makes many rings. Too large: behind a contact that is stuck, nothing works for as long."""
+    """The time to join the ring of a contact before the node starts its own ring, to be merged later. Too small: a start of
+    many nodes makes many rings. Too large: a stuck contact delays everything for that time.
+    """
 
     contacts_refresh_s: float = 5.0
-    """How often the failure detector is told whom to watch, if the leaf set does not change. Too small: work. Too large: new
-    entries of the routing table are not watched for as long."""
+    """The time between updates of the failure detector's contacts while the leaf set does not change. Too small: work. Too
+    large: new entries of the routing table stay unwatched for that time.
+    """
 
     stall_s: float = 1.0
-    """A node that comes so much later than it should compares its leaf set with its neighbours, who may have buried it, and
-    registers anew. Some timer is due every second, and who is silent for 2 s may be dead. Too small: a busy event loop makes
-    messages. Too large: a node that was declared dead meanwhile notices it when it renews."""
+    """A node later than its deadline by this time compares its leaf set with its neighbours, who may have declared it dead, and
+    registers again. Some timer is due every second, and 2 s of silence can mean death. Too small: a busy event loop causes
+    messages. Too large: a node declared dead meanwhile learns it only at its next renewal.
+    """
 
     beacon_interval_s: float = 3.0
     """The time between beacons of a small network, jittered by a fifth. Too small: noise. Too large: partitions heal later."""
 
     beacon_interval_per_peer_s: float = 0.2
-    """The interval is at least this times the number of peers, so all nodes together send no more than five a second. Too
-    small: each of them costs every node on the segment. Too large: two parts of a network meet later."""
+    """The lower bound of the interval per peer: all nodes together send at most five beacons a second. Too small: each beacon
+    costs every node on the segment. Too large: two parts of a network meet later.
+    """
 
     answers_wanted: float = 6.0
-    """Answers that a question gets on average. Too small: lost datagrams leave a newcomer alone, and so does chance: of all
-    questions a part of about exp(-answers_wanted) gets none. Too large: a storm of starts becomes a storm of answers."""
+    """The average number of answers to a question. Too small: lost datagrams or chance leave a new node alone; a share of about
+    exp(-answers_wanted) of all questions gets no answer. Too large: a storm of starts becomes a storm of answers.
+    """
 
     answers_per_s_max: int = 200
-    """Answers that a node sends in a second, to all questions together. Too small: starts of many nodes at once take longer.
-    Too large: replayed questions make us talk."""
+    """A node's answers a second to all questions together. Too small: simultaneous starts of many nodes take longer. Too large:
+    replayed questions cause traffic.
+    """
 
     beacon_jitter_s: float = 0.01
-    """Answers of a network with more than `answers_wanted` peers are spread over this time. Too small: they collide. Too
-    large: they miss `beacon_wait_s`."""
+    """The time over which the nodes of a network with more than `answers_wanted` peers spread their answers. Too small: answers
+    collide. Too large: answers miss `beacon_wait_s`.
+    """
 
     beacon_dial_jitter_s: float = 1.0
-    """A node of a ring that hears the beacon of an unknown node dials it after a random part of this: most are known by then.
-    Too small: a rush of dials towards that node. Too large: partitions heal later."""
+    """A node in a ring that hears the beacon of an unknown node dials it after a random part of this time; most such nodes
+    become known meanwhile. Too small: a rush of dials to the new node. Too large: partitions heal later.
+    """

@@ -1,4 +1,4 @@
-"""Counters of drops, by reason: nothing is lost without a trace."""
+"""Counters of dropped messages and abandoned work, by reason: every loss is counted."""
 
 from __future__ import annotations
 
@@ -7,44 +7,43 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counters:
-    """Count what an overlay dropped or gave up on. Reading is for everybody, writing for the overlay."""
+    """The counters of an overlay. Anybody may read them; only the overlay writes."""
 
     messages_invalid: int = 0
-    """Link messages that broke the protocol; each closes its link."""
+    """Link messages that violated the protocol; each closes its link."""
     messages_unknown: int = 0
-    """Messages for groups of a kind that only newer versions know."""
+    """Group messages of a kind known only to newer versions."""
     messages_unexpected: int = 0
-    """Link messages from peers without a link or with a violation, and changes that leave more members than
-    a view can have."""
+    """Link messages from peers without a link or after a violation, and changes beyond the size limit of a membership view."""
     datagrams_invalid: int = 0
-    """Datagrams that were no beacon, and no echo."""
+    """Datagrams that were neither a beacon nor an echo."""
     answers_suppressed: int = 0
-    """Questions that were not answered because of `answers_per_s_max`, a full queue, or a question smaller than its answer."""
+    """Unanswered questions: beyond `answers_per_s_max`, with a full queue, or smaller than their answer."""
     dial_checks_refused: int = 0
-    """Nodes that were not dialled for them to know what comes of it, because that was under way, or for too many others."""
+    """Refused requests of nodes for a dial check: one was in progress, or too many for other nodes."""
     candidates_refused: int = 0
-    """Unknown nodes that were not dialled because `candidates_max` others wait."""
+    """Unknown nodes not dialled because `candidates_max` others wait."""
     dials_timed_out: int = 0
-    """Dials that the owner never reported on."""
+    """Dials without a report from the owner."""
     changes_unconfirmed: int = 0
-    """Joins and leaves that completed because the bound passed, not because everybody had acknowledged."""
+    """Joins and leaves completed by the time limit instead of all acknowledgements."""
     registrations_refused: int = 0
-    """Registrations in groups, watchers in copies, groups, and copies of those, beyond the bounds of a directory."""
+    """Refused registrations in groups, watchers in copies, groups, and copies of groups, beyond the bounds of a directory."""
     casts_lost: int = 0
-    """Casts of this node that no root took, for the ring was broken or too many were under way."""
+    """Multicasts of this node that reached no root, because the ring was broken or too many were in progress."""
     casts_hurried: int = 0
-    """Casts that went down a tree before its inner nodes had said that they know their children, for too many waited."""
+    """Multicasts sent down a tree before its inner nodes had confirmed their children, because too many waited."""
     casts_skipped: int = 0
-    """Casts that others sent and that did not arrive here before later ones of the same source had waited for long enough."""
+    """Multicasts of other nodes that failed to arrive before later ones of the same source had waited long enough."""
     permits_invalid: int = 0
-    """Registrations, watches, casts and copies of directories that nobody who holds the keys of their group has made."""
+    """Registrations, watches, multicasts and copies of directories without a valid permit of their group."""
     casts_invalid: int = 0
-    """Casts that are not of the source which they name, or that say not to wait for earlier ones than there can be."""
+    """Multicasts not made by their claimed source, or with an impossible number of earlier ones to skip."""
     casts_early: int = 0
-    """Casts that were made before this node joined: somebody has kept them, or they were under way."""
+    """Multicasts made before this node joined: kept by a node, or still in transit."""
     messages_undeliverable: int = 0
-    """Messages of groups that the ring gave up; what they carry is sent again."""
+    """Messages for groups that the ring could not deliver; their content is sent again."""
     questions_refused: int = 0
-    """Questions for the root of a key that were not answered, for there were `ANSWERS_PER_S_MAX` in that second already."""
+    """Unanswered questions for the root of a key, beyond `ANSWERS_PER_S_MAX`."""
     packets_undeliverable: int = 0
-    """Packets of the owner for nodes without a link that the ring gave up."""
+    """Packets of the owner for nodes without a link that the ring could not deliver."""

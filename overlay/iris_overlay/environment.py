@@ -1,8 +1,7 @@
-"""The source of randomness that owners pass in: nothing draws from a source of its own.
+"""The dependencies passed in by the owner of an overlay: randomness, the time of day and signatures.
 
-The time of day, for what nodes tell each other of times: everything else goes by monotonic seconds.
-
-Signatures, as the overlay sees them: how they are made is the business of its owner (docs/design.md 2.7).
+The overlay draws no random numbers from any other source. The time of day serves only to compare times of different nodes; all
+other times are monotonic seconds. The owner chooses the signature scheme (docs/design.md 2.7).
 """
 
 from __future__ import annotations
@@ -12,31 +11,31 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
 
-#: Room for the key and the signature of any scheme of today that is not made against quantum computers.
+#: Space for the public key and signature of any current scheme that is not quantum-resistant.
 SIGNATURE_BYTES_MAX: Final = 128
 
 
 class Signer(Protocol):
-    """Sign for the local node and for groups whose keys it has, and tell whether others have signed something."""
+    """Signs for the local node and for groups with known keys, and verifies signatures of others."""
 
     def sign(self, data: bytes, /) -> bytes:
-        """Return the signature of the local node, at most SIGNATURE_BYTES_MAX. Nobody can make it who is not this node."""
+        """Return the signature of the local node, at most SIGNATURE_BYTES_MAX. No other node can make it."""
 
     def verify(self, node: NodeId, data: bytes, signature: bytes, /) -> bool:
-        """Return whether a signature of some data is that of a node. Nothing raises."""
+        """Return whether a signature of `data` is valid for a node. Never raises."""
 
     def permit(self, group: GroupId, data: bytes, /) -> bytes:
-        """Return the permit of a group for some data, at most SIGNATURE_BYTES_MAX; nothing if the node lacks its keys."""
+        """Return the permit of a group for `data`, at most SIGNATURE_BYTES_MAX; empty if the node lacks the group's keys."""
 
     def is_permitted(self, group: GroupId, data: bytes, permit: bytes, /) -> bool:
-        """Return whether a permit of some data was made with the keys of a group. Nothing raises."""
+        """Return whether a permit for `data` was made with the keys of a group. Never raises."""
 
 
 class WallClock:
-    """Tell the time of day that belongs to a monotonic time.
+    """Converts monotonic time to the time of day.
 
-    The two are compared once, at the start of the node. So the time of day never goes back, and it goes wrong as the monotonic
-    clock does: nothing may rely on it for more than to tell old from new.
+    The two clocks are compared once, at the start of the node. So the time of day never jumps back, and has the error of the
+    monotonic clock: use it only to order old and new.
     """
 
     __slots__ = ("_offset_s",)
@@ -45,7 +44,7 @@ class WallClock:
         self._offset_s = 0.0
 
     def set(self, now: float, unix_s: float) -> None:
-        """Handle that it is so many seconds after 1970 at a monotonic time."""
+        """Set the time of day at a monotonic time, in seconds since 1970."""
         self._offset_s = unix_s - now
 
     def unix_ms(self, now: float) -> int:
@@ -54,7 +53,7 @@ class WallClock:
 
 
 class Rng(Protocol):
-    """Draw random numbers. `random.Random` fits; production passes the system's source, simulations a seeded one."""
+    """A source of random numbers. `random.Random` fits; production passes the system's source, simulations a seeded one."""
 
     def random(self) -> float:
         """Draw from [0, 1)."""

@@ -1,12 +1,12 @@
 """The errors of the overlay.
 
 - OverlayError
-    - MessageError: a peer sent bytes that are no message. Never leaves `Overlay`: it becomes `ProtocolViolated`.
-        - UnknownMessageError: it sent a message of a newer version, which is counted and ignored.
-    - AddressError (also ValueError): you passed text that is no ``host:port``.
-    - InfoError (also ValueError): you passed a NodeInfo, group id or attributes that no peer would accept.
-    - TooManyGroupsError: you joined, or watch, more groups than the bound.
-    - StateError: you called it at the wrong time: twice started, or joined after leaving.
+    - MessageError: a peer sent an invalid message. Never leaves `Overlay`, which reports `ProtocolViolated`.
+        - UnknownMessageError: a peer sent a message of a newer version, which is counted and ignored.
+    - AddressError (also ValueError): the caller passed text that is no ``host:port``.
+    - InfoError (also ValueError): the caller passed a NodeInfo, group id or attributes that every peer would reject.
+    - TooManyGroupsError: the caller joined or watched more groups than the bound.
+    - StateError: the call came at the wrong time, such as a second start or a join after leaving.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OverlayError(Exception):
-    """Base of every error of this package. A pickle or a copy has the same text and attributes."""
+    """The base of every error of this package. Pickles and copies keep text and attributes."""
 
     def __reduce__(self) -> tuple[Callable[..., OverlayError], tuple[type[OverlayError], tuple[Any, ...]], dict[str, Any]]:
         # Exception.__reduce__ calls the class with the text, but subclasses build the text from other arguments.
@@ -32,15 +32,15 @@ def _new_error(kind: type[OverlayError], arguments: tuple[Any, ...]) -> OverlayE
 
 
 class MessageError(OverlayError):
-    """Report bytes from a peer that are no valid message."""
+    """A peer sent bytes that are no valid message."""
 
 
 class UnknownMessageError(MessageError):
-    """Report a message of a kind that this version does not know."""
+    """A peer sent a message of a kind unknown to this version."""
 
 
 class AddressError(OverlayError, ValueError):
-    """Report an address that is not ``host:port``."""
+    """An address is not ``host:port``."""
 
     def __init__(self, address: str) -> None:
         super().__init__(f"{address!r} is no address: write host:port, or [host]:port for IPv6")
@@ -48,11 +48,11 @@ class AddressError(OverlayError, ValueError):
 
 
 class InfoError(OverlayError, ValueError):
-    """Report a value of the caller that no peer would accept."""
+    """The caller passed a value that every peer would reject."""
 
 
 class TooManyGroupsError(OverlayError):
-    """Report a group beyond the bound."""
+    """The caller joined or watched more groups than the bound."""
 
     def __init__(self, limit: int, verb: str) -> None:
         super().__init__(f"a node {verb} at most {limit} groups: leave one first, or spread them over more nodes")
@@ -60,4 +60,4 @@ class TooManyGroupsError(OverlayError):
 
 
 class StateError(OverlayError):
-    """Report a call at the wrong time."""
+    """A call came at the wrong time."""

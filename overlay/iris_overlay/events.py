@@ -10,35 +10,35 @@ import msgspec
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
 
-# msgspec structs cost a quarter of a slots dataclass to build; no cycle is possible, so the collector need not look at them.
+# A msgspec struct is built in a quarter of the time of a slots dataclass, and needs no garbage collection without cycles.
 
 
 class GroupMember(msgspec.Struct, frozen=True):
-    """Describe one member of a watched group."""
+    """One member of a watched group."""
 
     info: NodeInfo
     """The member."""
     attributes: bytes
-    """The attributes that it passed to `join_group`. Not verified here."""
+    """The attributes from its `join_group`, not verified here."""
 
 
 class DialRequested(msgspec.Struct, frozen=True):
     """Ask the owner to open a link to an address.
 
-    The owner answers each one with `Overlay.dial_succeeded` or `Overlay.dial_failed`, and the same address, within
+    The owner reports `Overlay.dial_succeeded` or `Overlay.dial_failed` with the same address within
     `OverlayConfig.dial_timeout_s`.
     """
 
     address: str
     """``host:port``."""
     peer: NodeId | None
-    """The node that should be there, if that is known. Another one may answer: that is no error, report whom you found."""
+    """The expected node, if known. If another node answers, report that node; it is no error."""
 
 
 class ConnectFailed(msgspec.Struct, frozen=True):
-    """Report that no link to a node of `Overlay.connect` can be had: it cannot be dialled, and it cannot dial this node.
+    """Report that `Overlay.connect` failed: neither node can dial the other.
 
-    What is to reach it nevertheless goes through the ring: `Overlay.send`.
+    Messages for the node have to go through the ring: `Overlay.send`.
     """
 
     peer: NodeId
@@ -46,10 +46,10 @@ class ConnectFailed(msgspec.Struct, frozen=True):
 
 
 class LinkReleased(msgspec.Struct, frozen=True):
-    """Report that the overlay does not need a link any more: nothing used it for a while.
+    """Report that the overlay no longer needs a link, because it was idle for a while.
 
-    The owner closes it cleanly, and reports `Overlay.link_lost` as closed, unless it uses the link itself. It is asked again
-    later if it does not.
+    The owner closes the link and reports `Overlay.link_lost` as closed, unless it uses the link itself. The event is repeated
+    later for a link that stays open.
     """
 
     peer: NodeId
@@ -57,31 +57,31 @@ class LinkReleased(msgspec.Struct, frozen=True):
 
 
 class PeerDied(msgspec.Struct, frozen=True):
-    """Report that a node is dead, as far as can be known: it does not answer, or nobody listens where it did.
+    """Report that a node counts as dead: it does not answer, or its port has no listener.
 
-    The owner breaks the link to it, if there is one, and reports `Overlay.link_lost`.
+    The owner aborts its link to the node, if any, and reports `Overlay.link_lost`.
     """
 
     peer: NodeId
     """The node."""
     is_silent: bool = True
-    """Whether it does not answer; otherwise nobody listens where it did."""
+    """Whether the node does not answer; otherwise its port has no listener."""
 
     @property
     def reason(self) -> str:
-        """Why it counts as dead, for people."""
+        """The reason of the death, for people."""
         return "it does not answer" if self.is_silent else "nobody listens where it did"
 
 
 class PeerSuspected(msgspec.Struct, frozen=True):
-    """Report that a node does not answer the failure detector: it may be dead soon, or prove that it lives. Nothing to do."""
+    """Report that a node does not answer the failure detector; it may soon count as dead, or recover. No action is needed."""
 
     peer: NodeId
     """The node."""
 
 
 class PacketReceived(msgspec.Struct, frozen=True):
-    """Report what a node sent to this one through the ring, by `Overlay.send`."""
+    """Report a packet sent to this node through the ring, by `Overlay.send`."""
 
     source: NodeInfo
     """The sender."""
@@ -90,79 +90,84 @@ class PacketReceived(msgspec.Struct, frozen=True):
 
 
 class EchoReturned(msgspec.Struct, frozen=True):
-    """Report that a datagram of `Overlay.echo` came back."""
+    """Report that a datagram of `Overlay.echo` returned."""
 
     peer: NodeId
-    """The node that sent it back."""
+    """The node that returned it."""
     number: int
     """The number that `Overlay.echo` returned."""
 
 
 class DialOutcome(enum.IntEnum):
-    """Say what came of a dial that one node made for another one to know."""
+    """The outcome of a dial that one node made to check the address of another."""
 
     REACHED = 0
-    """The node that wanted to know answered."""
+    """The checked node answered."""
     ANOTHER = 1
     """Another node of the network answered."""
     REFUSED = 2
-    """Nobody listens there, or a firewall says so."""
+    """The port has no listener, or a firewall refuses the connection."""
     SILENT = 3
-    """Nothing came back in time, or there is no way there."""
+    """No answer came in time, or no route exists."""
     BROKEN = 4
-    """Somebody took the connection, and it ended without a word of a node."""
+    """The connection was accepted but ended before a node answered."""
 
 
 class DialChecked(msgspec.Struct, frozen=True):
-    """Report what came of the dials that a node made for `Overlay.check_dial`."""
+    """Report the outcomes of the dials made by a node for `Overlay.check_dial`."""
 
     peer: NodeId
     """The node that dialled."""
     outcomes: tuple[tuple[str, DialOutcome], ...]
-    """Each address that it dialled; none where it could dial no address of this node."""
+    """Each dialled address and its outcome; empty if the node could dial no address of this node."""
 
 
 class GroupJoined(msgspec.Struct, frozen=True):
-    """Report that everyone who may send to the group was told, or that the bound passed."""
+    """Report that all senders to the group know of the join, or that the time limit passed."""
 
     group: GroupId
     """The group of `join_group`. One event per call."""
 
 
 class GroupLeft(msgspec.Struct, frozen=True):
-    """Report that everyone who may send to the group was told that the local node left it, or that the bound passed."""
+    """Report that all senders to the group know that the local node left, or that the time limit passed."""
 
     group: GroupId
     """The group of `leave_group`. One event per call."""
 
 
 class ViewChanged(msgspec.Struct, frozen=True):
-    """Report the members of a watched group: at first after `watch_group`, even when empty, then after every change."""
+    """Report the members of a watched group: first after `watch_group`, even if empty, then after every change."""
 
     group: GroupId
     """The group."""
     members: dict[NodeId, GroupMember]
-    """All members, the local node among them if it joined; of a group of more than VIEW_MAX a sample of so many. It is a copy:
-    keep it, but do not change it."""
+    """All members, including the local node if joined; of a group larger than VIEW_MAX a sample of VIEW_MAX members. The owner
+    may keep this copy but must not change it.
+    """
     size: int = 0
-    """How many members the group has. Of a group with a sample it may be 3 % off for some seconds."""
+    """The number of members. If `members` is a sample, it may be wrong by 3 % for some seconds."""
     is_watched: bool = True
-    """Whether changes will be told. If not, for the group has WATCHERS_MAX watchers already, cast to it rather than send to
-    its members, and call `use_group` before choosing one."""
+    """Whether changes will be reported. False if the group already has WATCHERS_MAX watchers: then multicast to the group
+    rather than send to its members, and call `use_group` before choosing a member.
+    """
     is_known: bool = True
-    """Whether that is all that can be known. If not, the root says that nobody is there, and another keeper is being asked."""
+    """Whether the members are fully known. False if the root reports an empty group and another keeper of the directory is
+    being asked.
+    """
     is_doubted: bool = False
-    """Whether the root of a group that is doubted says that nobody is there. Call `use_group` before believing it: members that
-    are named all the same are those that another keeper knows."""
+    """Whether the root of a doubted group reports that it is empty. Call `use_group` before relying on it: members listed
+    nevertheless come from another keeper.
+    """
 
 
 class Cast(msgspec.Struct, frozen=True):
-    """Report what a node cast to a group that the local node is a member of: at most once, in the order of its source."""
+    """Report a multicast to a group of the local node: at most once, in the order of its source."""
 
     group: GroupId
     """The group."""
     source: NodeId
-    """The node that cast it, perhaps the local one."""
+    """The sender, possibly the local node."""
     payload: bytes
     """The message."""
 
@@ -171,40 +176,40 @@ class RootLocated(msgspec.Struct, frozen=True):
     """Report the answer to `Overlay.find_root`."""
 
     number: int
-    """The number that was asked with."""
+    """The number passed to `Overlay.find_root`."""
     root: NodeInfo
-    """The node that says that it is the root, and surely sent the answer."""
+    """The claimed root, the authenticated sender of the answer."""
     key: bytes
     """The key."""
     path: tuple[NodeId, ...]
-    """The nodes that the question passed, the local one first, the root not among them; only the local node if that is the
-    root."""
+    """The nodes on the way of the question, from the local node to the last before the root; only the local node if it is the
+    root.
+    """
     held: tuple[int, ...]
-    """How long each of them kept it (microseconds); nothing if one did not say so."""
+    """The time in each of these nodes (microseconds); empty if a node did not report its time."""
     leaves: tuple[NodeInfo, ...]
     """The leaf set of the root, the nearest first."""
     member_count: int | None
-    """How many members the group of that id has; None if the root has no directory of it, or does not tell."""
+    """The number of members of the group with that id; None if the root has no directory of it or withholds the number."""
     watcher_count: int | None
-    """How many nodes watch it; likewise."""
+    """The number of watchers, or None likewise."""
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """Report that the search at the start is finished. Views are now worth believing, empty ones too."""
+    """Report the end of the initial search. From now on membership views are reliable, including empty ones."""
 
 
 class Departed(msgspec.Struct, frozen=True):
-    """Report that everyone was told that the local node leaves, or that the bound passed.
+    """Report that all peers know that the local node leaves, or that the time limit passed.
 
-    Close the links when nothing runs any more; until then, go on handing over messages, so that others get their
-    acknowledgements.
+    Close the links when all work is done. Until then keep passing messages on, so that other nodes get their acknowledgements.
     """
 
 
 class ProtocolViolated(msgspec.Struct, frozen=True):
-    """Ask the owner to close the link to a peer, and to report `Overlay.link_lost` then.
+    """Ask the owner to close the link to a peer and then report `Overlay.link_lost`.
 
-    Until then, whatever the peer sends is ignored.
+    The overlay ignores all messages of the peer until then.
     """
 
     peer: NodeId

@@ -1,9 +1,9 @@
-"""The overlay of one node: the only class that its owner uses.
+"""The overlay of one node, and the only class that its owner uses.
 
-Theory of operation. `Pastry` is the ring, `GroupLayer` what is kept in it, `Liveness` knows who lives, `Contacts` gets links to
-those that somebody here has messages for, `Dialler` and `Discovery` find the network and other parts of it. They do not know
-each other. `Overlay` hands each input and command to the parts that it is for, and carries what one puts out to the one that it
-concerns, until nothing moves.
+`Pastry` is the ring, and `GroupLayer` keeps the directories on it. `Liveness` decides which nodes are alive. `Contacts` opens
+links to nodes with waiting messages. `Dialler` and `Discovery` find the network and its other parts. These components do not
+know each other: `Overlay` passes each input and command to the components concerned, and carries outputs between them until no
+component has any.
 """
 
 from __future__ import annotations
@@ -67,49 +67,50 @@ if TYPE_CHECKING:
     from iris_overlay.ring.events import PastryEvent
     from iris_overlay.ring.state import PastryCounters
 
-#: A node that is in no ring yet dials nobody else while it has so many links: one of them lets it join.
+#: A node without a ring stops dialling at this number of links, because one of them lets it join. Too small: a stuck contact
+#: delays the join; too large: a start of many nodes dials needlessly.
 CONTACTS_ENOUGH: Final = 3
 
-#: Nodes that were found, and whose links are about to open. Beyond it the oldest is forgotten: it is found again.
+#: Found nodes whose links are about to open. Beyond the bound the oldest is forgotten, and found again later.
 TO_MERGE_MAX: Final = 64
 
 _COMPLETIONS: Final = (Settled, GroupJoined, GroupLeft, Departed)
 
 
 class Overlay:
-    """Find the other nodes of the network, know who takes part in which group, and reach them.
+    """Find the other nodes of the network, know the members of groups, and reach nodes.
 
-    The owner opens and breaks links, and moves bytes; the overlay decides. After any input or command, the owner applies the
-    outputs in this order, and repeats while something moved:
+    The owner opens and aborts links, and moves bytes; the overlay decides. After any input or command, the owner applies the
+    outputs in this order, and repeats until no output is left:
 
-    1. `messages_to_send`: write each to the link of its peer, in order, in the control lane. Drop those for a peer that has no
-       link any more.
-    2. `datagrams_to_send`: seal and send; losing them does no harm.
-    3. `events_received`: in the order given. Within one batch, what concerns links comes first, then the views (`ViewChanged`,
-       one per group however much changed), then what was received (`Cast`, `PacketReceived`), then what completed (`Settled`,
-       `GroupJoined`, `GroupLeft`, `Departed`): who acts on a completion sees the views that belong to it.
+    1. `messages_to_send`: write each to the link of its peer, in order, in the control lane. Drop messages for peers without a
+    link.
+    2. `datagrams_to_send`: encrypt and send; losing them does no harm.
+    3. `events_received`: in the given order. A batch contains first the events about links, then the membership views
+    (`ViewChanged`, one per group), then received messages (`Cast`, `PacketReceived`), then completions (`Settled`,
+    `GroupJoined`, `GroupLeft`, `Departed`). So the owner handles a completion with current views.
     4. `deadline`: call `handle_timeout` then; calling it early does no harm.
 
-    Messages go before events because events make the owner close links: after `Departed`, the last words have to be out before
-    that.
+    Messages precede events because events make the owner close links: the last messages have to be sent before `Departed` is
+    handled.
 
-    Nothing from a peer raises. Errors of the owner raise before any state changes.
+    Input from peers never raises. Errors of the owner raise before any state changes.
 
     Attributes:
-        counters: What was dropped, by reason.
+        counters: The dropped messages, by reason.
     """
 
     def __init__(self, local: NodeInfo, config: OverlayConfig, rng: Rng, signer: Signer) -> None:
         """Create the overlay of a node.
 
         Args:
-            local: The node itself, with the addresses it listens on: for links, and the same for datagrams.
+            local: The node itself, with the addresses on which it accepts links and datagrams.
             config: The constants.
-            rng: A source of randomness for jitter and sampling; nothing secret depends on it.
-            signer: Signs for the node, and checks what others signed.
+            rng: A source of randomness for jitter and sampling; no secret depends on it.
+            signer: Signs for the node, and verifies signatures of others.
 
         Raises:
-            InfoError: No peer would accept this node.
+            InfoError: Every peer would reject this node.
         """
         check_info(local)
         self.counters = Counters()
@@ -118,7 +119,7 @@ class Overlay:
         self._is_started = False
         self._is_leaving = False
         self._is_settled = False
-        # When the owner was to come at the latest, as it was told; and when it last came too late.
+        # The last deadline given to the owner, and the time of the last late call.
         self._due = inf
         self._resumed_at = -inf
         self._links: dict[NodeId, NodeInfo] = {}
@@ -140,15 +141,15 @@ class Overlay:
         self._liveness = Liveness(local, config, rng, ring, self._groups, self._contacts, self._dialler, vantage)
 
     def use_clock(self, clock: Callable[[], float]) -> None:
-        """Let a clock show how long a turn takes already, for `find_root`; without it, time stands still within a turn."""
+        """Use a clock to measure the time within a turn, for `find_root`; without a clock, time stands still within a turn."""
         self._ring.use_clock(clock)
 
     def settle_vantage(self, interfaces: tuple[IPv4Interface | IPv6Interface, ...], families: Collection[int]) -> None:
-        """Say where this node is, before it starts: it then tries the address of another one first that is nearest.
+        """Set the location of this node, before its start: the node then dials the nearest of a peer's addresses first.
 
         Args:
-            interfaces: The addresses of this machine, each with its network.
-            families: 4, 6 or both: those of the addresses that datagrams can be sent to.
+            interfaces: The addresses of this machine, with their networks.
+            families: 4, 6 or both: the IP versions usable for datagrams.
         """
         self._vantage.settle(interfaces, families)
 
@@ -163,20 +164,21 @@ class Overlay:
         remembered_is_complete: bool = False,
         unix_s: float | None = None,
     ) -> None:
-        """Begin to look for others.
+        """Begin to search for other nodes.
 
         Args:
             now: Monotonic seconds.
             seeds: Addresses to dial now and for ever.
-            remembered: Addresses to dial now; given up after a while.
-            beacons: Whether datagrams by multicast can be sent and received; to single nodes they always can.
-            remembered_is_complete: Whether `remembered` surely names every node that lives, so that beacons need no waiting.
-            unix_s: Seconds since 1970; `now`, where all nodes have one clock.
+            remembered: Addresses to dial now and to give up after a while.
+            beacons: Whether multicast datagrams can be sent and received; datagrams to single nodes always can.
+            remembered_is_complete: Whether `remembered` certainly names every live node, so that the node need not wait for
+                answers to beacons.
+            unix_s: Seconds since 1970; default `now`, for nodes that share one clock.
 
         Raises:
             AddressError: A seed is no ``host:port``.
             InfoError: There are more seeds than `OverlayConfig.seeds_max`.
-            StateError: It was started before.
+            StateError: The overlay was started before, or is leaving.
         """
         if self._is_started or self._is_leaving:
             raise StateError("an overlay is started once, before it leaves: create another one")
@@ -190,7 +192,7 @@ class Overlay:
         self._finish_turn(now)
 
     def link_opened(self, info: NodeInfo, now: float) -> None:
-        """Handle a new authenticated link, whoever dialled; harmless if there was one to that peer already."""
+        """Handle a new authenticated link, dialled by either side; a second call for the same peer does no harm."""
         self._notice_stall(now)
         if info.id == self._local.id:
             self._events.append(ProtocolViolated(info.id, "a link to the local node itself"))
@@ -198,7 +200,7 @@ class Overlay:
         try:
             check_info(info)
         except InfoError as exc:
-            # Passed on to others, it would make them close their links to us.
+            # Passed on, this info would make other nodes close their links to this node.
             self.counters.messages_invalid += 1
             self._events.append(ProtocolViolated(info.id, str(exc)))
             return
@@ -210,7 +212,7 @@ class Overlay:
         self._contacts.link_opened(peer, now)
         self._reaching.link_opened(peer)
         self._ring.link_opened(info, now)
-        # The owner may report the link before the dial: then the dialler was looking for the peer still.
+        # The owner may report the link before the dial, while the dialler still searches for the peer.
         is_found = self._dialler.forget(peer) or peer in self._to_merge
         if not self._ring.is_active:
             self._ring.join_via(info, now)
@@ -220,12 +222,12 @@ class Overlay:
         self._finish_turn(now)
 
     def link_lost(self, peer: NodeId, now: float, *, is_closed: bool = False) -> None:
-        """Handle that the link to a peer has ended; harmless if there was none.
+        """Handle the end of the link to a peer; harmless without a link.
 
         Args:
             peer: The peer.
             now: Monotonic seconds.
-            is_closed: Whether one of the two closed it in good order: that is no sign of death.
+            is_closed: Whether one side closed the link in good order, which is no sign of death.
         """
         self._notice_stall(now)
         info = self._links.pop(peer, None)
@@ -238,21 +240,21 @@ class Overlay:
             if is_doubtful and not self._ring.has_left(peer):
                 self._liveness.link_broke(info, now)
         else:
-            self._to_merge.pop(peer, None)  # It never was open, and will not be.
+            self._to_merge.pop(peer, None)  # The link was never open, and will not open.
         self._finish_turn(now)
 
     def dial_connected(self, address: str, now: float) -> None:
-        """Handle that somebody took the connection of a requested dial: who it is will be known soon."""
+        """Handle the accepted connection of a requested dial; the node's identity follows."""
         self._discovery.dial_connected(now)
 
     def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None:
-        """Handle that a requested dial failed.
+        """Handle the failure of a requested dial.
 
         Args:
-            address: As it was requested.
+            address: The requested address.
             now: Monotonic seconds.
-            is_refused: Whether the host says that nobody listens there.
-            is_broken: Whether somebody took the connection, which then ended without a word.
+            is_refused: Whether the host reports that the port has no listener.
+            is_broken: Whether the connection was accepted but ended before a node answered.
         """
         self._dials.end(address)
         self._dialler.dial_failed(address, now)
@@ -261,9 +263,9 @@ class Overlay:
         self._finish_turn(now)
 
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:
-        """Handle that a requested dial reached a node, whichever it is: the local one, one with a link already, or a new one.
+        """Handle a requested dial that reached a node: the local one, one with a link, or a new one.
 
-        For a new one call `link_opened` as well, before or after.
+        For a new node call `link_opened` as well, before or after.
         """
         self._dials.end(address)
         self._dialler.dial_succeeded(address, peer, now)
@@ -272,7 +274,7 @@ class Overlay:
         self._finish_turn(now)
 
     def receive_message(self, peer: NodeId, data: bytes, now: float) -> None:
-        """Handle a link message of a peer."""
+        """Handle a link message from a peer."""
         if peer not in self._links or peer in self._violators:
             self.counters.messages_unexpected += 1
             return
@@ -285,12 +287,12 @@ class Overlay:
         self._hearsay.teller = None
 
     def receive_datagram(self, sender: NodeId, data: bytes, source: tuple[str, int], now: float) -> None:
-        """Handle a datagram, each once.
+        """Handle a datagram; pass each datagram once.
 
         Args:
-            sender: The node that surely sent it.
-            data: What it sent.
-            source: Where it came from, for all that is known.
+            sender: The authenticated sender.
+            data: The payload.
+            source: The apparent source address.
             now: Monotonic seconds.
         """
         self._notice_stall(now)
@@ -303,7 +305,7 @@ class Overlay:
         self._finish_turn(now)
 
     def handle_timeout(self, now: float) -> None:
-        """Handle that time has come; harmless if early."""
+        """Handle the passing of the deadline; harmless if early."""
         self.deadline()
         self._notice_stall(now)
         self._dialler.handle_timeout(now, self.size_estimate())
@@ -318,50 +320,50 @@ class Overlay:
     # Commands
 
     def join_group(self, group: GroupId, attributes: bytes, now: float) -> None:
-        """Become a member, or change the attributes of the membership. `GroupJoined` follows.
+        """Join a group, or change the attributes of the membership. `GroupJoined` follows.
 
         Raises:
             InfoError: The group id has the wrong size, or the attributes are too large.
-            TooManyGroupsError: The node is in GROUPS_PER_NODE_MAX groups already.
+            TooManyGroupsError: The node is already in GROUPS_PER_NODE_MAX groups.
             StateError: The node is leaving.
         """
         self._groups.join_group(group, attributes, now)
         self._finish_turn(now)
 
     def leave_group(self, group: GroupId, now: float) -> None:
-        """Stop being a member. `GroupLeft` follows, also when the node was none."""
+        """Leave a group. `GroupLeft` follows, even if the node was no member."""
         self._groups.leave_group(group, now)
         self._finish_turn(now)
 
     def watch_group(self, group: GroupId, now: float, *, is_doubted: bool = False) -> None:
-        """Ask for `ViewChanged` of a group: when it is known, and after every change. Harmless if watched already.
+        """Request `ViewChanged` of a group: once it is known, and after every change. Harmless if already watched.
 
         Args:
             group: The group.
             now: Monotonic seconds.
-            is_doubted: Whether another keeper of its directory is asked before a root is believed that says that nobody is
-                there: for groups whose keys not every insider has.
+            is_doubted: Whether a root that reports an empty group is checked with another keeper of the directory: for groups
+                whose keys not every insider has.
 
         Raises:
             InfoError: The group id has the wrong size.
-            TooManyGroupsError: The node watches `GroupConfig.groups_watched_max` groups already.
+            TooManyGroupsError: The node already watches `GroupConfig.groups_watched_max` groups.
         """
         self._groups.watch_group(group, now, is_doubted=is_doubted)
         self._finish_turn(now)
 
     def use_group(self, group: GroupId, now: float) -> None:
-        """Say that a member of a watched group is about to be chosen: a view that nobody keeps fresh is asked for again."""
+        """Announce the choice of a member of a watched group; a membership view without updates is requested again."""
         self._groups.use_group(group, now)
         self._finish_turn(now)
 
     def unwatch_group(self, group: GroupId, now: float) -> None:
-        """Stop watching a group; harmless if it is not watched."""
+        """Stop watching a group; harmless if not watched."""
         self._groups.unwatch_group(group, now)
         self._views.pop(group, None)
         self._finish_turn(now)
 
     def cast(self, group: GroupId, payload: bytes, now: float) -> None:
-        """Send to all members, the local node too if it is one, down a tree. `Cast` follows at each of them.
+        """Multicast a payload to all members down a tree, including the local node if joined. `Cast` follows at each member.
 
         Raises:
             InfoError: The group id has the wrong size, or the payload is larger than CAST_BYTES_MAX.
@@ -370,14 +372,13 @@ class Overlay:
         self._finish_turn(now)
 
     def connect(self, info: NodeInfo, now: float) -> None:
-        """Get a link to a node: dial it, or have it dial this one. `ConnectFailed` follows if neither can.
+        """Get a link to a node, dialled by either side. `ConnectFailed` follows if neither dial works.
 
-        If the node is known to be dead, `PeerDied` follows once more.
-
-        Harmless if it is under way. If there is a link already, nothing happens.
+        If the node is known to be dead, `PeerDied` follows once more. A call during an attempt does no harm. With an open link
+        nothing happens.
 
         Raises:
-            InfoError: There can be no such node.
+            InfoError: The node info is not valid.
         """
         check_info(info)
         if info.id not in self._links:
@@ -386,7 +387,7 @@ class Overlay:
             self._finish_turn(now)
 
     def send(self, info: NodeInfo, payload: bytes, now: float) -> None:
-        """Send through the ring to a node that there can be no link to. `PacketReceived` follows there, or nothing.
+        """Send a packet through the ring to a node without a link. `PacketReceived` follows there, unless it is lost.
 
         Raises:
             InfoError: The payload is larger than PACKET_BYTES_MAX.
@@ -395,11 +396,11 @@ class Overlay:
         self._finish_turn(now)
 
     def echo(self, info: NodeInfo, size: int, now: float) -> int | None:
-        """Send a node a datagram that comes back: `EchoReturned` follows, or nothing.
+        """Send a node a datagram to return; `EchoReturned` follows, unless the datagram is lost.
 
         Args:
             info: The node.
-            size: Bytes before sealing, 64 to 1,000.
+            size: Bytes before encryption, 64 to 1,000.
             now: Monotonic seconds.
 
         Returns:
@@ -410,18 +411,18 @@ class Overlay:
         return number
 
     def check_dial(self, peer: NodeId, now: float) -> None:
-        """Ask a node to dial this one, link or not: `DialChecked` follows with what came of it, or nothing."""
+        """Ask a node to dial this one, linked or not; `DialChecked` follows with the outcomes, unless a message is lost."""
         self._reachability.check_dial(peer, now)
         self._finish_turn(now)
 
     def find_root(self, key: bytes, number: int, now: float) -> None:
-        """Ask the root of a key who it is, which its neighbours are, and how the question came to it. It changes nothing.
+        """Ask the root of a key for its identity, its neighbours and the path of the question, without changing any state.
 
-        `RootLocated` follows, or nothing: the answer may be lost. It may follow at once, if the local node is the root.
+        `RootLocated` follows, unless the answer is lost. It follows at once if the local node is the root.
 
         Args:
-            key: The id of a group, or any other place in the ring.
-            number: A random number, below 2^63: only those on the way can answer it.
+            key: The id of a group, or any other position on the ring.
+            number: A random number below 2^63, so that only nodes on the path can answer.
             now: Monotonic seconds.
 
         Raises:
@@ -431,7 +432,7 @@ class Overlay:
         self._finish_turn(now)
 
     def leave(self, now: float) -> None:
-        """Leave all groups, tell the neighbours, and go. `Departed` follows. Harmless when called again."""
+        """Leave all groups, tell the neighbours, and leave the ring. `Departed` follows. A second call does no harm."""
         if self._is_leaving:
             return
         self._is_leaving = True
@@ -443,25 +444,25 @@ class Overlay:
     # Queries
 
     def needs_link(self, peer: NodeId) -> bool:
-        """Return whether the link to a peer has to stay, whether anything else uses it or not."""
+        """Return whether the link to a peer has to stay open, used or not."""
         return self._ring.is_leaf(peer) or not self._ring.is_active or self._groups.needs(peer)
 
     def wants_link(self, peer: NodeId) -> bool:
-        """Return whether the ring would have a peer as a neighbour, if there were a link to it."""
+        """Return whether the ring would take a peer as a neighbour, given a link."""
         return not self._ring.is_active or self._ring.admits(peer)
 
     def peers(self) -> list[NodeInfo]:
-        """Return the other nodes that this one knows, for display: in a large network not all."""
+        """Return the other known nodes, for display; in a large network not all."""
         known = {info.id: info for info in self._ring.known()}
         return list((known | self._links).values())
 
     def size_estimate(self) -> int:
-        """Return about how many nodes the network has, this one included; exactly while they are few."""
+        """Return the estimated number of nodes in the network, including this one; exact for small networks."""
         return self._ring.size_estimate()
 
     @property
     def resumed_at(self) -> float:
-        """When this process last went on after it had stood still; minus infinity if it never did."""
+        """The last time at which this process resumed after a standstill; minus infinity if it never stood still."""
         return self._resumed_at
 
     def is_active(self) -> bool:
@@ -469,7 +470,7 @@ class Overlay:
         return self._ring.is_active
 
     def table_sizes(self) -> dict[str, int]:
-        """Return how many entries the tables have that grow with the network, by name: for metrics and tests."""
+        """Return the sizes of the tables that grow with the network, by name: for metrics and tests."""
         return {
             **self._ring.state_sizes(),
             **self._groups.table_sizes(),
@@ -483,25 +484,25 @@ class Overlay:
 
     @property
     def ring_counters(self) -> PastryCounters:
-        """Return what the ring dropped or did again, by reason."""
+        """The ring's drops and repetitions, by reason."""
         return self._ring.counters
 
     @property
     def detector_counters(self) -> DetectorCounters:
-        """Return what happened in the failure detector."""
+        """The counters of the failure detector."""
         return self._liveness.detector.counters
 
     @property
     def round_trips(self) -> tuple[list[int], float]:
-        """Return the round trips of probes: how many have so many microseconds in binary digits, and how long all took."""
+        """The round trips of probes: a histogram by the binary digits of their microseconds, and the sum."""
         return self._liveness.detector.round_trips
 
     def directory_of(self, group: GroupId) -> dict[NodeId, bytes] | None:
-        """Return the members of a group and their attributes if this node is its root: for display and tests."""
+        """Return the members of a group and their attributes if this node is the group's root: for display and tests."""
         return self._groups.directory_of(group)
 
     def watchers_of(self, group: GroupId) -> list[NodeId]:
-        """Return who is told of the changes of a group if this node is its root: for display and tests."""
+        """Return the watchers of a group if this node is its root: for display and tests."""
         return self._groups.watchers_of(group)
 
     def leaves(self) -> list[NodeInfo]:
@@ -516,7 +517,7 @@ class Overlay:
         return messages
 
     def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]:
-        """Take the datagrams to send; None is the multicast group."""
+        """Take the datagrams to send; the address None stands for the multicast group."""
         datagrams, self._discovery.datagrams = self._discovery.datagrams, []
         datagrams += self._liveness.detector.datagrams_to_send()
         if self._reachability.datagrams:
@@ -525,7 +526,7 @@ class Overlay:
         return datagrams
 
     def events_received(self) -> list[Event]:
-        """Take what happened."""
+        """Take the events."""
         if not self._events and not self._views:
             return []
         taken, self._events = self._events, []
@@ -550,7 +551,7 @@ class Overlay:
         self._due = inf if deadline is None else deadline
         return deadline
 
-    # What flows between the parts
+    # The flow between the components
 
     def _is_known(self, node: NodeId) -> bool:
         return node in self._links or self._ring.find(node) is not None
@@ -564,7 +565,7 @@ class Overlay:
         return self._ring.size_estimate() - 1 if self._ring.is_active else 0
 
     def _violate(self, peer: NodeId, reason: str) -> None:
-        """Have the link to a peer closed. What came through the ring from elsewhere has no link that could be closed."""
+        """Have the link to a peer closed; ignore a peer without a link, whose message came through the ring."""
         if peer in self._links and peer not in self._violators:
             self._violators[peer] = None
             self._events.append(ProtocolViolated(peer, reason))
@@ -576,9 +577,9 @@ class Overlay:
             self._events.append(Settled())
 
     def _notice_stall(self, now: float) -> None:
-        """Handle that this process stood still, if so, before whatever came meanwhile is.
+        """Handle a standstill of this process before any later input.
 
-        A message or the timer comes first, that depends on the event loop; and either may put the deadlines off that show it.
+        Either a message or the timer comes first after a standstill, and either may move the deadlines that reveal it.
         """
         if now - max(self._due, self._resumed_at) > self._config.stall_s:
             self._resumed_at = now
@@ -586,8 +587,8 @@ class Overlay:
             self._groups.resume(now)
 
     def _finish_turn(self, now: float) -> None:
-        """Carry what the parts put out until nothing moves."""
-        self._due = inf  # until the owner asks again
+        """Carry the outputs of the components until none is left."""
+        self._due = inf  # until the owner asks for the next deadline
         if self._dialler.found:
             self._merge_with_found(now)
         moved = True
@@ -677,7 +678,7 @@ class Overlay:
         elif isinstance(event, LeavesDoubted):
             self._liveness.detector.look_at(event.leaves, event.witness, now)
         elif isinstance(event, PeerAnswered):
-            if not self._liveness.is_buried(event.peer):  # else it may have come from the dead: the ring takes its time
+            if not self._liveness.is_buried(event.peer):  # else the answer may predate the death, and the ring waits
                 self._liveness.heard_from(event.peer, now)
         elif isinstance(event, PeerSilent):
             self._liveness.bury(event.info, now, is_silent=True)
