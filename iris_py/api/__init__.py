@@ -1,1 +1,1 @@
-"""The asyncio API: what a program holds."""
+"""The asyncio API: the public objects of a program."""

@@ -1,4 +1,4 @@
-"""Checks of arguments of the public methods: each error names the argument, what was given, and what is wanted."""
+"""Checks of arguments of the public methods. Each error names the argument, its value and the valid values."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ __all__ = [
 
 
 def check_count(name: str, value: object, minimum: int) -> None:
-    """Refuse what is no whole number, or too small.
+    """Refuse a value that is no whole number or is below the minimum.
 
     Raises:
-        ConfigurationError: It is refused.
+        ConfigurationError: The value is refused.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
         raise ConfigurationError(f"{name}={value!r} must be a whole number, at least {minimum}.")
 
 
 def check_flag(name: str, value: object) -> None:
-    """Refuse what is neither True nor False: a text such as "false" would count as True.
+    """Refuse a value that is neither True nor False: a text such as "false" would count as True.
 
     Raises:
-        ConfigurationError: It is refused.
+        ConfigurationError: The value is refused.
     """
     if not isinstance(value, bool):
         raise ConfigurationError(f"{name}={value!r} must be True or False.")
 
 
 def check_time(name: str, value: object) -> None:
-    """Refuse what is no time in seconds, or negative.
+    """Refuse a value that is no time in seconds, or is negative.
 
     Raises:
-        ConfigurationError: It is refused.
+        ConfigurationError: The value is refused.
     """
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
         raise ConfigurationError(f"{name}={value!r} must be a finite number of seconds, at least 0.")
 
 
 def check_name(name: str, value: object) -> None:
-    """Refuse what is no text.
+    """Refuse a value that is no text.
 
     Raises:
-        ConfigurationError: It is refused.
+        ConfigurationError: The value is refused.
     """
     if not isinstance(value, str):
         raise ConfigurationError(f"{name}={value!r} must be a text: the name of a cluster or a topic.")
@@ -68,11 +68,11 @@ def check_file(name: str, value: object, method: Literal["read", "write"]) -> No
 
     Args:
         name: The argument.
-        value: What was given.
-        method: How the file will be used.
+        value: Its value.
+        method: The method of the file to be called.
 
     Raises:
-        ConfigurationError: It is refused.
+        ConfigurationError: The value is refused.
     """
     purpose, may = ("reading", "readable") if method == "read" else ("writing", "writable")
     if (
@@ -84,15 +84,15 @@ def check_file(name: str, value: object, method: Literal["read", "write"]) -> No
 
 
 def check_chunks(name: str, value: object, *, is_sync: bool = False) -> None:
-    """Refuse what gives no chunks of bytes one after the other. Single bytes are whole numbers, and no chunks.
+    """Refuse a value that is no iterable of chunks of bytes. Bytes themselves are refused: iterating over them gives numbers.
 
     Args:
         name: The argument.
-        value: What was given.
-        is_sync: Whether an asynchronous iterator is refused, too.
+        value: Its value.
+        is_sync: Whether to refuse an asynchronous iterator, too.
 
     Raises:
-        ConfigurationError: It is refused.
+        ConfigurationError: The value is refused.
     """
     wanted = (Iterable,) if is_sync else (Iterable, AsyncIterable)
     if not isinstance(value, wanted) or isinstance(value, str | bytes | bytearray | memoryview):
@@ -100,10 +100,10 @@ def check_chunks(name: str, value: object, *, is_sync: bool = False) -> None:
 
 
 def check_window(name: str, value: object) -> None:
-    """Refuse a wrong window.
+    """Refuse a window that is no whole number, too small or too large.
 
     Raises:
-        ConfigurationError: It is no whole number, or one too small or too large.
+        ConfigurationError: The value is refused.
     """
     if not isinstance(value, int) or not WINDOW_BYTES_MIN <= value <= WINDOW_BYTES_MAX:
         raise ConfigurationError(f"{name}={value!r} must be {WINDOW_BYTES_MIN} to {WINDOW_BYTES_MAX} bytes.")
@@ -118,10 +118,10 @@ def check_join_options(
     tunnels: object,
     tunnel_window_bytes: object,
 ) -> None:
-    """Refuse wrong options of :meth:`Node.join`.
+    """Refuse invalid options of :meth:`Node.join`.
 
     Raises:
-        ConfigurationError: One is wrong.
+        ConfigurationError: An option is wrong.
     """
     check_count("concurrency", concurrency, 1)
     check_count("queue_messages", queue_messages, 0)

@@ -1,4 +1,4 @@
-"""The ground of all parts of the public node: its core, its driver, and waiting until there is room."""
+"""The base of all parts of the public node: its core, its driver, and waiting for room on links."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-#: Broadcasts, publications and subscriptions that may pass without a turn of the event loop. A loop of them that never waits,
-#: for nobody is there or nobody has to be told, would otherwise stop everything else. Too small: batches stay small.
+#: Broadcasts, publications and subscriptions without a turn of the event loop. A loop of these calls may never have to wait and
+#: would otherwise stop all other tasks. Too small: batches stay small; too large: other tasks wait.
 SENT_PER_TURN_MAX = 256
 
-#: Names that are remembered as those of one's own cloud. Beyond it all are forgotten, and looked at again when they are used; a
-#: program that uses more has as many groups, each of which costs a thousand times as much.
+#: Cached names of the own cloud. A full cache is cleared, and names are checked again; a program with more names has as many
+#: groups, each of which costs a thousand times as much memory.
 OWN_NAMES_MAX = 4096
 
-#: The nodes that were made and may be open.
+#: The nodes of this process that may be open.
 nodes: WeakSet[NodeBase] = WeakSet()
 
 
@@ -53,35 +53,35 @@ class NodeBase(LoopBound, Closable):
         super().__init__()
         self._started_at = self._loop.time()
         nodes.add(self)
-        self._leaves: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
-        self._own_names: set[str] = set()  # that were looked at
+        self._leaves: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, in the order of the overlay's reports
+        self._own_names: set[str] = set()  # already checked
         self._owner = os.getpid()
         self._is_inherited = False
         self._closing: asyncio.Future[None] | None = None
         self._room_waiters: list[asyncio.Future[None]] = []
         self._threads = DaemonThreads(None, "iris-handler")
-        self._tracing: Tracing | None = None  # looked at once for everything that is sent: it must cost no more than that
+        self._tracing: Tracing | None = None  # read for every message sent: the check must cost no more than this
         self._busy_poll: BusyPoll | None = None  # for replies
         self._next_poll: BusyPoll | None = None  # for the next request
-        self._runs: dict[str, Run] = {}  # by topic, what a publication may be appended to; none when nothing may be published
-        self._companions: list[Callable[[], Awaitable[None]]] = []  # what tells of the node until it has ended, and then ends
-        self._unrested = 0  # what was sent and subscribed to since the event loop had a turn
+        self._runs: dict[str, Run] = {}  # by topic: the batch that accepts further publications
+        self._companions: list[Callable[[], Awaitable[None]]] = []  # called after the end, such as of the health endpoint
+        self._unrested = 0  # sent and subscribed since the last turn of the event loop
 
     def _check_open(self) -> None:
-        """Refuse to be used in another event loop, after the end, or in a fork of the process.
+        """Refuse a call from another event loop, after the end, or from a fork of the process.
 
         Raises:
             ConfigurationError: The event loop or the process is another one.
             NodeClosed: The node was closed.
         """
-        if not (self._own_thread._is_owned() and self._loop.is_running()):  # as _check_loop(), for requests are many
+        if not (self._own_thread._is_owned() and self._loop.is_running()):  # as _check_loop(), inlined for requests
             self._check_loop()
         if self._closing is not None:
-            self._check_loop()  # in a fork that is the reason
+            self._check_loop()  # in a fork this gives the reason
             raise NodeClosed
 
     def _check_loop(self) -> None:
-        """Refuse to be used in another event loop, or in a fork of the process.
+        """Refuse a call from another event loop, or from a fork of the process.
 
         Raises:
             ConfigurationError: The event loop or the process is another one.
@@ -94,7 +94,7 @@ class NodeBase(LoopBound, Closable):
         super()._check_loop()
 
     def _disown(self) -> None:
-        """In the child of a fork: be of no use, and let go of the sockets, which are the parent's (docs/design.md 10.5)."""
+        """In the child of a fork: refuse all use, and release the sockets, which belong to the parent (docs/design.md 10.5)."""
         self._is_inherited = True
         self._runs = {}
         self._closing = self._loop.create_future()
@@ -103,10 +103,10 @@ class NodeBase(LoopBound, Closable):
             self._driver.disown()
 
     def _is_far(self, name: str) -> bool:
-        """Tell whether a name is one of another cloud. To be asked of names that are not among ``_own_names``: it adds them.
+        """Tell whether a name belongs to another cloud. Call this for names outside ``_own_names``, which it adds to.
 
         Raises:
-            ConfigurationError: It is neither that nor one of the own cloud that users may choose.
+            ConfigurationError: The name is not valid for users, in this cloud or another.
         """
         if isinstance(name, str) and CLOUD_MARK in name:
             with refusals:
@@ -116,10 +116,10 @@ class NodeBase(LoopBound, Closable):
         return False
 
     def _check_own_name(self, name: str) -> None:
-        """Refuse what is no name of the own cloud that users may choose.
+        """Refuse a name that users cannot choose in the own cloud.
 
         Raises:
-            ConfigurationError: It is none.
+            ConfigurationError: The name is not valid.
         """
         check_name("cluster", name)
         if name in self._own_names:
@@ -136,10 +136,10 @@ class NodeBase(LoopBound, Closable):
         """Broadcast or publish, as soon as there is room.
 
         Args:
-            send: The command; returns to how many it was sent, None while it has to wait.
+            send: The command; returns the number of receivers, or None while it has to wait.
             name: The cluster or the topic.
             payload: The message.
-            headers: What travels beside it.
+            headers: Its headers.
         """
         self._check_loop()
         while (count := send(name, payload, self._loop.time(), headers)) is None:
@@ -154,11 +154,11 @@ class NodeBase(LoopBound, Closable):
         return count
 
     def _spawn(self, coroutine: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
-        """Run what outlives the call that needs it, in the context of :func:`iris_py.connect` and not in the caller's."""
+        """Run a task that outlives the calling task, in the context of :func:`iris_py.connect` and not of the caller."""
         return self._driver.run_apart(self._loop.create_task, coroutine)
 
     async def _wait_for_room(self) -> None:
-        """Wait until something changed that somebody may have waited for: room on a link, or a first view."""
+        """Wait for a change that may end a wait: room on a link, or a first membership view."""
         waiter = self._loop.create_future()
         self._room_waiters.append(waiter)
         await waiter
@@ -171,7 +171,7 @@ class NodeBase(LoopBound, Closable):
 
 
 def _handle_fork() -> None:
-    """This is the child of a fork."""
+    """Disown the node in the child of a fork."""
     for node in list(nodes):
         node._disown()
 
@@ -181,6 +181,6 @@ if hasattr(os, "register_at_fork"):
 
 
 async def close_nodes() -> None:
-    """Close the nodes of the running loop that the program has left open."""
+    """Close the open nodes of the running loop."""
     loop = asyncio.get_running_loop()
     await asyncio.gather(*(node._end() for node in list(nodes) if node._loop is loop))

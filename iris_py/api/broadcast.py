@@ -1,11 +1,9 @@
-"""The broadcasts that one registration has received and its handler has not yet taken.
+"""Broadcasts: the part of a node that sends them, and the queue of those that one registration has received.
 
-A sender can be faster than a handler, and one read can bring thousands of broadcasts. So a queue that has grown long stops
-the reading of those links that fill it: TCP then slows the senders down, whose ``broadcast()`` waits. But a link carries
-everybody's requests and replies too, which a stuck handler must not hold up: after ``PAUSE_S_MAX`` reading goes on, and what
-the queue cannot hold is dropped and counted.
-
-The part of a node that broadcasts.
+A sender can be faster than a handler, and one read can bring thousands of broadcasts. A queue over its limit therefore stops
+reading from the links that fill it: TCP slows the senders down, whose ``broadcast()`` waits. But a link also carries requests
+and replies, which a stuck handler must not delay. So after ``PAUSE_S_MAX`` reading continues, and broadcasts that do not fit
+into the queue are dropped and counted.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Broadcasting(NodeBase):
-    """The part of a node that broadcasts."""
+    """The part of a node that sends broadcasts."""
 
     _far_publishing: FarPublishing
 
@@ -76,24 +74,24 @@ class Broadcasting(NodeBase):
         headers: Mapping[str, HeaderValue] | None = None,
         codec: AnyCodec | None = None,
     ) -> int:
-        """Send a message to every member of a cluster; waits while a link to one of them has no room.
+        """Send a message to every member of a cluster; waits while a link to a member has no room.
 
         Args:
             cluster: The name.
             payload: At most ``max_message_bytes``, 16 MiB by default. Bytes, or with ``codec`` a value.
             headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
-            codec: That of the members, of which the payload is a request; None for bytes.
+            codec: The codec of the members, whose request type the payload has; None for bytes.
 
         Returns:
-            To how many members it was sent.
+            The number of members it was sent to.
 
         Raises:
             MessageTooLarge: The payload is too large.
-            EncodeError: The payload is none of ``codec``. Nothing was sent.
-            CloudUnavailable: No gateway has a way to the other cloud that the name is of. Nothing was sent.
-            NotExported: The other cloud lets this one broadcast nothing to that. Nothing was sent.
-            MemberLost: A gateway went away before it had said to how many it was sent; maybe to some.
-            Overloaded: The other cloud takes no more for the moment; ``retry_after_s`` says until when. Nothing was sent.
+            EncodeError: The codec cannot encode the payload. Nothing was sent.
+            CloudUnavailable: No gateway reaches the cloud of the name. Nothing was sent.
+            NotExported: The other cloud does not export broadcasts to this cluster. Nothing was sent.
+            MemberLost: A gateway was lost before it reported the number; some members may have got the message.
+            Overloaded: A limit of the other cloud is reached, which ends after ``retry_after_s``. Nothing was sent.
             ConfigurationError: The name or a header is wrong.
             NodeClosed: The node was closed.
         """
@@ -111,15 +109,16 @@ class Broadcasting(NodeBase):
 
 logger = EventLogger("iris_py")
 
-#: Above this many waiting broadcasts their senders are slowed down, until a quarter is left.
+#: Above this many waiting broadcasts the senders are slowed down, until a quarter is left. Too small: short bursts stop links;
+#: too large: many broadcasts wait before TCP slows their senders.
 QUEUE_HIGH = 512
-#: How long at most a link is not read for the sake of a slow handler. Long enough for a handler that is merely behind, short
+#: How long reading from a link may stop for a slow handler, in seconds. Long enough for a handler that is merely behind, short
 #: against every keep-alive.
 PAUSE_S_MAX = 0.25
-#: What a queue holds at most. One read of tiny messages from each of a few senders fits; more means that the handler is stuck.
+#: Capacity of a queue. One read of tiny messages from each of a few senders fits; more means that the handler is stuck.
 QUEUE_MESSAGES_MAX = 65_536
 QUEUE_BYTES_MAX = 64 * 1024 * 1024
-#: Senders in other clouds whose last broadcast is known. Forgetting one: what comes late by another gateway is not dropped.
+#: Senders in other clouds whose last number is kept. Forgetting one: its late broadcasts by another gateway are not dropped.
 ORIGINS_MAX = 4096
 
 
@@ -127,13 +126,13 @@ class BroadcastQueue:
     """Hands broadcasts to a handler, one at a time and in order.
 
     Args:
-        core: The node, which counts what is dropped.
+        core: The node, which counts drops.
         hook: The function of the handler.
-        context: Each call of it begins in a copy of this.
+        context: Each call begins in a copy of it.
         pause: Stops reading from a link.
-        resume: Goes on reading from a link.
-        failures: Is told what the handler raises.
-        tracing: The spans of the node, if it has some.
+        resume: Continues reading from a link.
+        failures: Logs exceptions of the handler.
+        tracing: The spans of the node, if any.
     """
 
     def __init__(
@@ -159,15 +158,15 @@ class BroadcastQueue:
         self._more = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._waits = asyncio.Event()  # the handler waits for an end itself
+        self._waits = asyncio.Event()  # set while the handler itself waits for an end
         self._paused: dict[Link, None] = {}
-        self._lasts: dict[tuple[str, str], int] = {}  # by cloud and sender there: the number of what came last
+        self._lasts: dict[tuple[str, str], int] = {}  # by cloud and sender there: the last number
         self._may_pause = True
         self._timer: asyncio.TimerHandle | None = None
         self._consumer: asyncio.Task[None] | None = None
 
     def put(self, event: BroadcastReceived) -> None:
-        """Queue a broadcast; drops it, counted, if the handler is hopelessly behind."""
+        """Queue a broadcast; drops and counts it if the queue is full."""
         waiting = self._waiting
         size = len(event.payload) + len(event.headers.encoded)
         if waiting and (len(waiting) >= QUEUE_MESSAGES_MAX or self._waiting_bytes + size > QUEUE_BYTES_MAX):
@@ -186,16 +185,16 @@ class BroadcastQueue:
                 self._consumer = self._calls.start(self._consume())
 
     async def join(self) -> None:
-        """Wait until everything that was queued has been handled."""
+        """Wait until all queued broadcasts have been handled."""
         await self._idle.wait()
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the handler waits for an end itself."""
+        """Whether the handler itself waits for an end."""
         return self._waits.is_set()
 
     async def settle(self) -> None:
-        """Wait until everything that was queued has been handled, or the handler waits for an end itself."""
+        """Wait until all queued broadcasts have been handled, or the handler itself waits for an end."""
         either = [asyncio.ensure_future(event.wait()) for event in (self._idle, self._waits)]
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -204,7 +203,7 @@ class BroadcastQueue:
                 each.cancel()
 
     def abort(self) -> list[asyncio.Task[None]]:
-        """Handle nothing more; returns the task that ends."""
+        """Stop handling; returns the task to wait for."""
         self._release()
         if self._consumer is None:
             return []
@@ -220,12 +219,12 @@ class BroadcastQueue:
                 self._more.clear()
                 self._idle.set()
         finally:
-            self._idle.set()  # nobody handles the rest
+            self._idle.set()  # the remaining broadcasts stay unhandled
 
     def _take_each(self) -> Iterator[Message]:
-        """Take the broadcasts that wait, each when the one before was handled."""
+        """Take the waiting broadcasts, each after the one before was handled."""
         waiting, clock = self._waiting, self._loop.time
-        # One is measured: the last of those that wait, and when its turn has come, the last that waits then.
+        # Measure one at a time: the last waiting broadcast, and after its turn the last one waiting then.
         measured, since = (waiting[-1], clock()) if waiting else (None, 0.0)
         while waiting:
             event = waiting.popleft()
@@ -254,7 +253,7 @@ class BroadcastQueue:
         return self._tracing.process(message.cluster, message.source, message, len(message.payload))
 
     def _message_of(self, event: BroadcastReceived) -> Message | None:
-        """Return a broadcast as its handler gets it; None if it is of another cloud and late: it came by two gateways."""
+        """Return a broadcast as the handler's message; None for a late duplicate from another cloud, by a second gateway."""
         headers, source, number, cloud = event.headers, event.source.name, event.sequence, ""
         if headers.encoded:
             cloud = cloud_of(headers)
@@ -277,7 +276,7 @@ class BroadcastQueue:
             self._timer = self._loop.call_later(PAUSE_S_MAX, self._give_up)
 
     def _give_up(self) -> None:
-        """The handler is stuck: others must not wait for it. Nobody is slowed down again before it has caught up."""
+        """Resume the links of a stuck handler. Links are paused again only after it has caught up."""
         self._may_pause = False
         self._release()
 
@@ -291,7 +290,7 @@ class BroadcastQueue:
 
     @property
     def waiting(self) -> Sized:
-        """The broadcasts that wait."""
+        """The waiting broadcasts."""
         return self._waiting
 
     def _drop(self, event: BroadcastReceived) -> None:

@@ -1,8 +1,8 @@
-"""Many requests of one program to one cluster: without a task, a future and a turn of the event loop for each.
+"""Many requests of one program to one cluster, without a task, a future and a turn of the event loop for each.
 
-A pipeline has hundreds of requests under way and waits for none of them alone. To it :meth:`iris_py.Node.request` gives what it
-does not need: a coroutine and a future for each, which cost as much as half of the request itself. Here questions are handed
-over many at once, and what became of them is told as it comes: all that one read of a link has brought, in one call.
+A pipeline has hundreds of requests in flight and waits for none of them alone. The coroutine and future of each
+:meth:`iris_py.Node.request` would cost half as much as the request itself. Here questions are sent in lists, and their outcomes
+are reported in lists: all outcomes of one read of a link in one call.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Asked", "Asker", "providers"]
 
-#: So many leave before the next are made: members work on the first of a full window while the rest of it is being made.
-#: Too few: each list costs a record and a system call; too many: members wait.
+#: Requests that leave before the next ones are made, so that members work while the rest of a full window is made. Too small:
+#: each list costs a record and a system call; too large: members wait.
 TOGETHER_MAX = 128
 
 
@@ -42,7 +42,7 @@ class Asked(Protocol):
 
     @property
     def payload(self) -> bytes | None:
-        """The request; not None when it is asked."""
+        """The payload of the request; not None when the question is sent."""
         ...
 
 
@@ -50,19 +50,19 @@ Question = TypeVar("Question", bound=Asked)
 
 
 class Asker(Generic[Question]):
-    """Asks a cluster many things; each one is idempotent and has a key. Belongs to the event loop of its node.
+    """Sends questions to a cluster; each is idempotent and has a key. Belongs to the event loop of its node.
 
     Args:
-        node: Who asks.
-        cluster: Whom.
+        node: The calling node.
+        cluster: The cluster.
         timeout: Seconds until :exc:`RequestTimeout`, for each.
-        on_outcomes: Told what became of questions: those whose outcomes came together, each with its reply or its error,
-            which is one of :meth:`iris_py.Node.request`. Called in the event loop, never while :meth:`ask` runs; every
-            question that is not cancelled is told once.
-        on_member: Told who replied to a question: its id (hex), right before the reply is.
+        on_outcomes: Called with outcomes that came together: each question with its reply or its error, an error of
+            :meth:`iris_py.Node.request`. Called in the event loop, never while :meth:`ask` runs, and once for every question
+            that is not cancelled.
+        on_member: Called right before the outcome with a question and the id (hex) of the replying member.
         retry: How each may be repeated.
-        is_exclusive: Whether a member executes only one of such requests at a time, whoever asks. So if it goes away, that one
-            request was with it, or an ordinary one; others of them were not begun.
+        is_exclusive: Whether a member executes only one exclusive request at a time, of all callers. So a lost member had begun
+            at most one of them, or an ordinary request.
     """
 
     def __init__(
@@ -83,17 +83,17 @@ class Asker(Generic[Question]):
         self._on_member = on_member
         self._retry = retry
         self._is_exclusive = is_exclusive
-        self._calls: dict[Question, Call] = {}  # their spans
+        self._calls: dict[Question, Call] = {}  # the spans of questions
         self._outcomes: list[tuple[Question, bytes | IrisError]] = []
 
     def ask(self, questions: Sequence[Question]) -> None:
-        """Ask, all at once. Each question is asked once at a time."""
+        """Send all questions at once. A question is in flight only once at a time."""
         self._node._check_loop()
         for first in range(0, len(questions), TOGETHER_MAX):
             self._ask_together(questions[first : first + TOGETHER_MAX])
 
     def cancel(self) -> None:
-        """Forget everything that is under way, and tell members; nothing is told about it any more."""
+        """Cancel all questions in flight, at the members too; no outcome follows."""
         self._node._check_loop()
         self._node._core.requester.cancel_all(self._is_mine)
         self._node._crossings.cancel_all(self._is_mine)
@@ -104,7 +104,7 @@ class Asker(Generic[Question]):
         self._node._driver.wake()
 
     def receive_outcome(self, ticket: Ticket, outcome: bytes | IrisError) -> None:
-        """Note what became of a question; for the node."""
+        """Take the outcome of a question; for the node."""
         if self._on_member is not None and ticket.member:
             self._on_member(ticket.question, ticket.member.hex())
         self._note(ticket.question, outcome)
@@ -128,7 +128,7 @@ class Asker(Generic[Question]):
                     )
                 node._core.request_many(self._cluster, asked, self._timeout, node._loop.time(), self._retry)
             except (IrisError, TypeError):
-                self._ask_one_by_one(questions)  # which finds out whose error it is
+                self._ask_one_by_one(questions)  # finds the question that caused the error
         else:
             self._ask_one_by_one(questions)
         node._driver.transmit_now()
@@ -157,7 +157,7 @@ class Asker(Generic[Question]):
                 self._note(question, ConfigurationError(str(exc)))
 
     def _is_own(self) -> bool:
-        """Tell whether the name is one of the own cloud; not if it is none at all."""
+        """Tell whether the name belongs to the own cloud; False for an invalid name."""
         try:
             return self._cluster in self._node._own_names or not self._node._is_far(self._cluster)
         except ConfigurationError:
@@ -178,7 +178,7 @@ class Asker(Generic[Question]):
 
 
 def providers(node: Node, cluster: str) -> Members:
-    """Return the live view of those that requests to a cluster go to: its members, or the gateways to the other cloud.
+    """Return the live view of the nodes that serve requests to a cluster: its members, or the gateways to the other cloud.
 
     Raises:
         ConfigurationError: The name is wrong.

@@ -1,6 +1,6 @@
-"""Payloads other than bytes: a codec makes bytes of values, and values of bytes, at the edge of the API (docs/codecs.md).
+"""Typed payloads: a codec converts values to bytes, and bytes to values, at the edge of the API (docs/codecs.md).
 
-Everything below this edge knows bytes alone. A call without codec comes past here with one comparison.
+All layers below handle bytes only. A call without codec pays one comparison.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ __all__ = [
     "encode_some",
 ]
 
-#: What the bytes of a value are.
+#: The format of encoded values.
 CodecFormat: TypeAlias = Literal["json", "msgpack"]
 FORMATS: Final = get_args(CodecFormat)
-#: Types given as ``codec=`` whose codecs are kept. Too small: a program that uses more in turn makes each anew, which takes
-#: some 20 us; too large: types that a program makes as it runs are kept for ever.
+#: Cached codecs of types given as ``codec=``. Too small: a program that alternates between more types makes each codec anew,
+#: which takes some 20 us; too large: types made at run time stay in memory.
 CODECS_MAX: Final = 256
-#: The name under which messages that did not fit are counted, among the drops of the node and of a subscription.
+#: The drop reason of messages that the codec cannot decode, in the counts of the node and of a subscription.
 UNDECODABLE: Final = "undecodable"
-#: The reply of a codec that is given none: None is a type of replies, too.
+#: The default reply type: that of requests. None is a valid type of replies.
 _AS_REQUEST: Final = object()
-#: The longest text about what did not fit, in characters: some dozen fields of a model.
+#: The longest description of a mismatch, in characters: some dozen fields of a model.
 REASON_MAX: Final = 1000
 
 _Same = TypeVar("_Same")
@@ -54,23 +54,23 @@ _Replied = TypeVar("_Replied", covariant=True)
 
 
 class Codec(Generic[Question, Answer]):
-    """Values in place of bytes: what a cluster is asked and what it answers, or what is published to a topic.
+    """The types of requests and replies of a cluster, or of the messages of a topic, and their encoding.
 
-    Both sides of a cluster or topic give the same one as ``codec=``. A type alone stands for ``Codec(type)``, the name of a
-    format for values without types. To speak another language than these formats, subclass it and override the four methods;
-    whatever they raise becomes :exc:`EncodeError` and :exc:`DecodeError`.
+    Both sides of a cluster or topic pass the same codec as ``codec=``. A type alone stands for ``Codec(type)``, the name of a
+    format for values without types. For another format, subclass and override the four methods; their exceptions become
+    :exc:`EncodeError` and :exc:`DecodeError`.
 
     Args:
-        request: The type of requests, surveys, broadcasts and publications. Every type that :mod:`msgspec` knows: its structs,
-            dataclasses, typed dictionaries, plain types, lists and unions of them; pydantic models also, if that is installed.
-        reply: The type of replies; by default the same.
+        request: The type of requests, surveys, broadcasts and publications. Any type of :mod:`msgspec`: structs, dataclasses,
+            typed dictionaries, plain types, lists and unions; also pydantic models, if pydantic is installed.
+        reply: The type of replies; by default the type of requests.
         format: ``"json"`` or ``"msgpack"``.
 
     Attributes:
         format: The format.
 
     Raises:
-        ConfigurationError: A type or the format is none.
+        ConfigurationError: A type or the format is not valid.
     """
 
     format: CodecFormat
@@ -94,15 +94,15 @@ class Codec(Generic[Question, Answer]):
         """Return the bytes of a request, a broadcast or a publication.
 
         Raises:
-            EncodeError: It cannot be said in this format, or is not of the type.
+            EncodeError: The value does not fit the format or the type.
         """
         return self._request.encode(value)
 
     def decode_request(self, payload: bytes) -> Question:
-        """Return the request, broadcast or publication that bytes say.
+        """Return the request, broadcast or publication encoded in bytes.
 
         Raises:
-            DecodeError: They say none.
+            DecodeError: The bytes do not fit the format or the type.
         """
         return cast("Question", self._request.decode(payload))
 
@@ -110,24 +110,24 @@ class Codec(Generic[Question, Answer]):
         """Return the bytes of a reply; otherwise as :meth:`encode_request`.
 
         Raises:
-            EncodeError: It cannot be said in this format, or is not of the type.
+            EncodeError: The value does not fit the format or the type.
         """
         return self._reply.encode(value)
 
     def decode_reply(self, payload: bytes) -> Answer:
-        """Return the reply that bytes say; otherwise as :meth:`decode_request`.
+        """Return the reply encoded in bytes; otherwise as :meth:`decode_request`.
 
         Raises:
-            DecodeError: They say none.
+            DecodeError: The bytes do not fit the format or the type.
         """
         return cast("Answer", self._reply.decode(payload))
 
 
 class CallerCodec(Protocol[_Asked, _Replied]):
-    """The half of a :class:`Codec` that a caller uses, for annotations.
+    """The half of a :class:`Codec` for callers, for annotations.
 
     It is contravariant in requests and covariant in replies, while ``Codec`` is invariant in both. In ``print(await
-    node.request(...))`` mypy expects a reply of type ``object``: it would refuse every ``Codec`` there.
+    node.request(...))`` mypy expects a reply of type ``object`` and would refuse every ``Codec``.
     """
 
     format: CodecFormat
@@ -136,7 +136,7 @@ class CallerCodec(Protocol[_Asked, _Replied]):
     def decode_reply(self, payload: bytes) -> _Replied: ...
 
 
-#: What ``codec=`` takes: a codec, a type that stands for the codec of it, or the name of a format.
+#: The argument ``codec=``: a codec, a type for the codec of that type, or the name of a format.
 AnyCodec: TypeAlias = "CallerCodec[Any, Any] | TypeForm[Any] | CodecFormat"
 
 
@@ -152,7 +152,7 @@ class _Coder:
         language = msgspec.json if format_ == "json" else msgspec.msgpack
         try:
             self._decode: Callable[[bytes], object] = language.Decoder(type_, dec_hook=_decode_foreign).decode
-        except Exception as exc:  # a type that is none may raise anything
+        except Exception as exc:  # an invalid type may raise anything
             raise ConfigurationError(f"no codec can be made of {type_!r}: {_reason(exc)}.") from exc
         self._encode: Callable[[object], bytes] = language.Encoder(enc_hook=_encode_foreign).encode
         self._model = type_ if _is_model(type_) else None
@@ -162,27 +162,27 @@ class _Coder:
             raise EncodeError(f"it is of the type {type(value).__qualname__}, and not {self._model.__qualname__}")
         try:
             return self._encode(value)
-        except Exception as exc:  # of methods of the value, too
+        except Exception as exc:  # from methods of the value, too
             raise EncodeError(_reason(exc)) from exc
 
     def decode(self, payload: bytes) -> object:
         try:
             return self._decode(payload)
-        except Exception as exc:  # of validators of the type, too
+        except Exception as exc:  # from validators of the type, too
             raise DecodeError(_reason(exc), payload=payload) from exc
 
 
 def as_codec(codec: object) -> Codec[Any, Any]:
-    """Return the codec that was given as ``codec=``.
+    """Return the codec for a ``codec=`` argument.
 
     Raises:
-        ConfigurationError: It stands for none.
+        ConfigurationError: The argument is no codec, type or format.
     """
     if isinstance(codec, Codec):
         return codec
     try:
         return _codec_of(codec)
-    except TypeError as exc:  # it cannot be a key
+    except TypeError as exc:  # not hashable
         raise ConfigurationError(f"codec={codec!r} is none: {exc}. Give a type, an iris_py.Codec, or {_FORMATS}.") from None
 
 
@@ -200,14 +200,14 @@ def _codec_of(codec: Any) -> Codec[Any, Any]:  # noqa: ANN401 - whatever a progr
 _FORMATS: Final = " or ".join(f'"{name}"' for name in FORMATS)
 
 
-# -- with the names that errors tell
+# -- with the names for errors
 
 
 def encode(encode_: Callable[[Any], bytes], value: object, *, cluster: str = "", topic: str = "") -> bytes:
     """Encode a value for a cluster or a topic.
 
     Raises:
-        EncodeError: It cannot be encoded. Nothing was sent.
+        EncodeError: The value cannot be encoded. Nothing was sent.
     """
     try:
         return as_bytes(encode_(value))
@@ -218,7 +218,7 @@ def encode(encode_: Callable[[Any], bytes], value: object, *, cluster: str = "",
 def encode_some(
     encode_: Callable[[Any], bytes], values: Iterable[object], topic: str
 ) -> tuple[list[bytes], EncodeError | None]:
-    """Encode values up to the first one that cannot be; return those before it, and what is wrong with it."""
+    """Encode values up to the first failure; return the encoded ones and the error."""
     payloads: list[bytes] = []
     for value in values:
         try:
@@ -237,18 +237,18 @@ def decode(
     member: str = "",
     is_refused: bool = False,
 ) -> Payload:
-    """Decode what came from a node.
+    """Decode a payload received from a node.
 
     Args:
         decode_: A method of the codec.
-        payload: What came.
-        cluster: The cluster that it was for, or from; empty if it was published.
-        topic: The topic that it was published to.
-        member: The id (hex) of the node that sent it; empty if that is not known.
-        is_refused: Whether it is a request, which is told to its caller.
+        payload: The received bytes.
+        cluster: The cluster of the request or reply; empty for a publication.
+        topic: The topic of the publication.
+        member: The id (hex) of the sender; empty if unknown.
+        is_refused: Whether the payload is a request, whose caller is told.
 
     Raises:
-        DecodeError: It does not fit.
+        DecodeError: The payload does not fit the codec.
     """
     try:
         return decode_(payload)
@@ -259,10 +259,10 @@ def decode(
 
 
 def decode_message(codec: Codec[Any, Any], message: Message) -> Message[Any]:
-    """Return a message with what its payload says.
+    """Return a message with its decoded payload.
 
     Raises:
-        DecodeError: It does not fit.
+        DecodeError: The payload does not fit the codec.
     """
     value = decode(codec.decode_request, message.payload, cluster=message.cluster, topic=message.topic, member=message.source)
     return cast("Message[Any]", msgspec.structs.replace(message, payload=value))
@@ -272,22 +272,22 @@ def decode_message(codec: Codec[Any, Any], message: Message) -> Message[Any]:
 
 
 def _is_pydantic(type_: object) -> bool:
-    """Tell whether a type is a model of pydantic; whoever has one has imported that."""
+    """Tell whether a type is a pydantic model. A program with such a type has imported pydantic."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(type_, type) and issubclass(type_, pydantic.BaseModel)
 
 
 def _is_model(type_: object) -> bool:
-    """Tell whether only an instance of a type is a value of it: of a plain type also what converts to it is."""
+    """Tell whether values of a type must be its instances. A plain type also accepts values that convert to it."""
     return isinstance(type_, type) and (issubclass(type_, msgspec.Struct) or is_dataclass(type_) or _is_pydantic(type_))
 
 
 def _refuse_foreign(type_: type) -> None:
-    """Refuse a class of which nobody knows how to make one."""
+    """Refuse a class that msgspec cannot construct."""
     try:
         info = msgspec.inspect.type_info(type_)
     except Exception:
-        return  # the decoder says what is wrong with it
+        return  # the decoder reports the mismatch
     if isinstance(info, msgspec.inspect.CustomType):
         raise ConfigurationError(
             f"no codec can be made of the class {type_.__qualname__}: make it a msgspec.Struct, a dataclass or a pydantic "
@@ -305,7 +305,7 @@ def _decode_foreign(type_: type[Any], value: object) -> object:
     if not _is_pydantic(type_):
         raise TypeError(f"nobody knows how to make a {type_.__qualname__}")
     try:
-        return type_.model_validate_json(msgspec.json.encode(value))  # as JSON, where strict models take dates as text
+        return type_.model_validate_json(msgspec.json.encode(value))  # as JSON, where strict models accept dates as text
     except ValueError as exc:
         errors = getattr(exc, "errors", None)
         if errors is None:
@@ -315,7 +315,7 @@ def _decode_foreign(type_: type[Any], value: object) -> object:
 
 
 def _reason(error: BaseException) -> str:
-    """Return what did not fit: one line, without what a validator quotes beyond measure."""
+    """Return the mismatch in one line, shortened where a validator quotes too much."""
     text = error.reason if isinstance(error, EncodeError | DecodeError) else " ".join(str(error).split())
     text = (text or type(error).__qualname__).removesuffix(".")
     return text if len(text) <= REASON_MAX else text[:REASON_MAX] + "..."

@@ -1,4 +1,4 @@
-"""Handlers and subscriptions with a codec: they get and give values, the node bytes (docs/codecs.md)."""
+"""Handlers and subscriptions with a codec: they use values, the node uses bytes (docs/codecs.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["CodedSubscription", "coded_hooks"]
 
 
 class _Reading:
-    """Reads requests and writes replies of one handler. Threads may share it."""
+    """Decodes the requests and encodes the replies of one handler. Thread-safe."""
 
     def __init__(self, codec: Codec[Any, Any], cluster: str, count_drop: Callable[[str], object]) -> None:
         self._codec = codec
@@ -34,10 +34,10 @@ class _Reading:
         self._count_drop = count_drop
 
     def request(self, request: Request) -> tuple[Request[Any], Request[Any]]:
-        """Return a request with what it says, twice: for the handler, and for :meth:`reply`.
+        """Return the decoded request twice: for the handler, and for :meth:`reply`.
 
         Raises:
-            DecodeError: It does not fit: its caller is told so, as if the handler had raised it.
+            DecodeError: The request does not fit. The caller gets the error as if the handler had raised it.
         """
         value = decode(
             self._codec.decode_request, request.payload, cluster=self._cluster, member=request.source, is_refused=True
@@ -46,17 +46,17 @@ class _Reading:
         return read, read
 
     def reply(self, reply: object, request: Request[Any]) -> bytes | None:
-        """Return the bytes of a reply. None of a survey is none.
+        """Return the encoded reply. For a survey the reply may be None.
 
         Raises:
-            EncodeError: It cannot be said.
+            EncodeError: The reply cannot be encoded.
         """
         if reply is None and request._execution.surveyed:
             return None
         return encode(self._codec.encode_reply, reply, cluster=self._cluster)
 
     def requests(self, requests: Sequence[Request]) -> tuple[Any, dict[Request[Any], DecodeError | None]]:
-        """Return those of several requests that fit, and for :meth:`replies` all of them, with what is wrong with each."""
+        """Return the decodable requests for the handler, and all requests with their errors for :meth:`replies`."""
         read: dict[Request[Any], DecodeError | None] = {}
         for request in requests:
             try:
@@ -67,7 +67,7 @@ class _Reading:
         return fitting or NOTHING, read
 
     def replies(self, answers: Sequence[Any], read: dict[Request[Any], DecodeError | None]) -> list[bytes | Exception | None]:
-        """Return the bytes of the replies to several requests, or what is wrong with each."""
+        """Return the encoded replies to several requests, or their errors."""
         given = iter(check_answers(answers, sum(error is None for error in read.values())))
         return [self._reply_or_error(next(given), request) if error is None else error for request, error in read.items()]
 
@@ -80,10 +80,10 @@ class _Reading:
             return exc
 
     def message(self, message: Message) -> tuple[Message[Any], None]:
-        """Return a broadcast with what it says.
+        """Return a decoded broadcast.
 
         Raises:
-            DecodeError: It does not fit. That is counted.
+            DecodeError: The broadcast does not fit and was counted.
         """
         try:
             return decode_message(self._codec, message), None
@@ -93,12 +93,12 @@ class _Reading:
 
 
 def coded_hooks(hooks: HandlerHooks, codec: Codec[Any, Any], cluster: str, count_drop: Callable[[str], object]) -> HandlerHooks:
-    """Return hooks of bytes that call hooks of values. What goes through tunnels stays bytes.
+    """Return hooks on bytes that call hooks on values. Tunnels stay bytes.
 
     Args:
-        hooks: Those of values.
-        codec: What their requests and replies are.
-        cluster: The name that they serve.
+        hooks: The hooks on values.
+        codec: The codec of their requests and replies.
+        cluster: The served name.
         count_drop: Counts broadcasts that do not fit.
     """
     reading = _Reading(codec, cluster, count_drop)
@@ -116,15 +116,14 @@ def _ignore(_result: object, _needed: object) -> None:
 
 
 class CodedSubscription(Subscription[Payload]):
-    """A subscription whose messages say values.
+    """A subscription with decoded messages.
 
-    A message that does not fit ends nothing: it is left out, counted among :attr:`dropped`, logged, and the latest of them is
-    :attr:`undecodable`.
+    A message that does not fit the codec is skipped, counted among :attr:`dropped`, logged, and kept as :attr:`undecodable`.
 
     Args:
-        codec: What the messages are.
-        count_drop: Counts those that do not fit.
-        queue: As for :class:`Subscription`, and so is what follows.
+        codec: The codec of the messages.
+        count_drop: Counts messages that do not fit.
+        queue: As for :class:`Subscription`, like all further arguments.
     """
 
     def __init__(
@@ -143,7 +142,7 @@ class CodedSubscription(Subscription[Payload]):
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """As of :class:`Subscription`; and ``undecodable``, which did not fit the codec."""
+        """As for :class:`Subscription`, and ``undecodable``: messages that do not fit the codec."""
         dropped = super().dropped
         return {**dropped, UNDECODABLE: self._unread} if self._unread else dropped
 
@@ -158,7 +157,7 @@ class CodedSubscription(Subscription[Payload]):
         return read
 
     async def batches(self) -> AsyncIterator[list[Message[Payload]]]:
-        """As of :class:`Subscription`."""
+        """As for :class:`Subscription`."""
         async for batch in super().batches():
             if read := [each for message in batch if (each := self._read(message)) is not None]:
                 yield read
@@ -177,7 +176,7 @@ class CodedSubscription(Subscription[Payload]):
         self._unread_log.log(error, self._loop.time())
 
     def _enter(self, message: Message[Any]) -> tuple[object, None]:
-        """Return a message as the callback gets it; it may run in a thread."""
+        """Return the message for the callback; may run in a thread."""
         try:
             return decode_message(self._codec, message), None
         except DecodeError as exc:

@@ -43,15 +43,15 @@ def connect(
     busy_poll: bool | None = None,
     config: Config | Path | str | None = None,
 ) -> Opening[Node]:
-    """Start a node and find the others of its network. Use with ``await`` or ``async with``.
+    """Start a node and find the other nodes of its network. Use with ``await`` or ``async with``.
 
     Arguments override the ``IRIS_*`` environment variables, which override the TOML file, which overrides the defaults. Without
     any setting the node belongs to the network of this user on this machine.
 
     Args:
         network: The name of the network.
-        secret: The network secret, as printed by ``iris keys new``. The first of several encrypts, and the others are accepted
-            during a rotation (docs/security.md).
+        secret: The network secret, as printed by ``iris keys new``. The first of several generations encrypts, the others only
+            decrypt during a rotation (docs/security.md).
         secret_file: Instead of ``secret``: a file with the secret, one generation per line. Other users must not be able to
             write it, and should not read it. :meth:`Node.reload_keys` reads it again.
         secret_command: Instead of ``secret``: a command that prints the contents of such a file, for example of a password
@@ -82,8 +82,8 @@ def connect(
         discovery: Whether to find nodes by beacons and remembered peers.
         max_message_bytes: The largest payload of a request, reply or other message that this node sends: 16 MiB by default,
             at most 64 MiB. The node accepts up to 64 MiB from others.
-        tracing: Whether to make spans of OpenTelemetry. By default, if the program has set it up before this call; True also
-            if it does so later, False never. Or the tracer provider to use.
+        tracing: Whether to make spans of OpenTelemetry. By default, if the program has set up OpenTelemetry before this call;
+            True: also if the setup comes later; False: never. Or the tracer provider to use.
         observe: The answers to questions of other nodes about this one: ``"all"``, the default; ``"counts"``, which are
             numbers without the names of clusters, topics and peers; or ``"none"``.
         busy_poll: Whether the event loop polls instead of sleeping, for up to 250 us after a request while no other is in

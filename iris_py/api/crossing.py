@@ -1,4 +1,4 @@
-"""The part of a node that a gateway needs: publications that leave for other clouds or come from them, and stand-ins."""
+"""The part of a node for gateways: publications to and from other clouds, and stand-ins."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Sink: TypeAlias = "Callable[[list[Message], bytes], object]"
 
 
 class Export(Subscription):
-    """A subscription of a gateway, as :meth:`Crossing._subscribe_for_export` returns it. It holds nothing and drops nothing."""
+    """A gateway's subscription from :meth:`Crossing._subscribe_for_export`. It has no queue and drops no messages."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Export(Subscription):
         self._failures = FailureLog(f"the gateway's subscription to {queue.name!r}")
 
     def hold(self, *, is_held: bool) -> None:
-        """Let the publishers wait from now on, or go on; of one that blocks."""
+        """Make publishers of a blocking subscription wait, or continue."""
         self._runs.is_held = is_held
         if not is_held and self._runs.blocked:
             self._drained(self._runs)
@@ -61,15 +61,15 @@ class Export(Subscription):
         for messages, stream in self._runs.take_runs():
             try:
                 self._sink(messages, stream)
-            except Exception as exc:  # what others subscribed to goes on
+            except Exception as exc:  # other subscriptions continue
                 self._failures.log(exc, self._loop.time())
 
 
 class Crossing(Publishing):
-    """The part of a node that a gateway needs. None of it is for programs.
+    """The part of a node for gateways. None of it is for programs.
 
-    What a gateway publishes here for another cloud is a kind of its own on the wire, which gateways never export: so nothing
-    goes on to a third cloud, or back (docs/design.md 15.35). Subscribers get it with ``message.cloud``.
+    Publications from another cloud have a message type of their own, which gateways never export: no message travels on to a
+    third cloud, or back (docs/design.md 15.35). Subscribers get them with ``message.cloud``.
     """
 
     _group: Callable[[str], Group]
@@ -88,27 +88,27 @@ class Crossing(Publishing):
         cloud: str,
         headers: Mapping[str, HeaderValue] | None = None,
     ) -> int:
-        """Send what came from another cloud to every subscriber of a topic in this one; waits for room as :meth:`publish` does.
+        """Send a message from another cloud to every subscriber of a topic in this one; waits for room as :meth:`publish` does.
 
-        Messages of one origin and stream are to be given in their order, one after the other. Those of one topic with numbers
-        that follow one another travel together.
+        Pass the messages of one origin and stream in order, one after the other. Messages to one topic with consecutive numbers
+        are sent in batches.
 
         Args:
             topic: The topic here.
             payload: The message.
-            origin: The node that published it, by its pseudonym: 16 bytes.
-            stream: The group that it published it under, likewise: 4 bytes.
-            number: Its number within both, below 2^64.
-            gap: How many of these were lost between the last one that was given and this one, as far as that is known here.
-            cloud: The name that this cloud has for that one.
-            headers: What its publisher gave beside the payload.
+            origin: The pseudonym of its publisher: 16 bytes.
+            stream: The pseudonym of the publisher's group: 4 bytes.
+            number: Its number within origin and stream, below 2^64.
+            gap: The number of messages lost before this one, as far as known here.
+            cloud: The alias of the other cloud here.
+            headers: The publisher's headers.
 
         Returns:
-            To how many nodes it was sent.
+            The number of nodes it was sent to.
 
         Raises:
             MessageTooLarge: The payload is too large.
-            ConfigurationError: The topic is none, or a header is not valid.
+            ConfigurationError: The topic or a header is not valid.
             NodeClosed: The node was closed.
         """
         self._check_open()
@@ -138,7 +138,7 @@ class Crossing(Publishing):
         cloud: str,
         headers: Mapping[str, HeaderValue] | None = None,
     ) -> int | None:
-        """Send as :meth:`_publish_imported` does, or not at all: returns None where that would wait.
+        """Send as :meth:`_publish_imported` does, but return None instead of waiting.
 
         The gateway then keeps the message, or drops it with :meth:`_miss_imported`.
         """
@@ -150,7 +150,7 @@ class Crossing(Publishing):
         return self._send_imported(topic, payload, origin, stream, number, gap, cloud, encode_headers(headers))
 
     def _miss_imported(self, origin: bytes, stream: bytes, count: int) -> None:
-        """Note that a gateway has dropped so many messages of a stream, their gaps included: the next one tells of them."""
+        """Count messages of a stream dropped by a gateway, their gaps included; the next message reports the gap."""
         self._core.pubsub.publisher.miss_imported(origin, stream, count)
 
     def _send_imported(
@@ -174,21 +174,21 @@ class Crossing(Publishing):
     async def _subscribe_for_export(
         self, pattern: str, sink: Sink, *, prefix: Tokens | None = None, blocks: bool = False
     ) -> Export:
-        """Hear what is published to some topics of this cloud. When it returns, every publisher knows.
+        """Receive the publications to some topics of this cloud. Returns when every publisher knows of the subscription.
 
         Args:
             pattern: A topic, or a pattern.
-            sink: Called in the event loop with what has arrived in a turn, run by run: messages of one publisher and one topic
-                with the same headers, whose numbers follow one another, and the first 4 bytes of the id of the group that
-                they came under. ``message.source`` is the publisher, ``message.sequence`` the number within both,
-                ``message.gap`` how many were lost before the first one, and 0 of the others. It must not change the list.
-                Messages from other clouds are left out, and counted as ``imported_not_exported``.
-            prefix: Of the pattern's literal prefix, the part whose group they shall come under; None for all of it. All
-                gateways are to give the same: otherwise the numbers are of different groups.
+            sink: Called in the event loop with the messages of a turn, batch by batch, and the first 4 bytes of their group's
+                id. A batch has consecutive messages of one publisher and one topic with the same headers. ``message.source`` is
+                the publisher, ``message.sequence`` the number within publisher and group; ``message.gap`` of the first message
+                counts the lost messages before it. The sink must not change the list. Messages from other clouds are left out,
+                and counted as ``imported_not_exported``.
+            prefix: The part of the pattern's literal prefix whose group delivers the messages; None for all of it. All gateways
+                must pass the same prefix: otherwise the numbers belong to different groups.
             blocks: Whether publishers wait while :meth:`Export.hold` says so.
 
         Raises:
-            ConfigurationError: The pattern is none, or there are too many groups.
+            ConfigurationError: The pattern is not valid, or there are too many groups.
             NodeClosed: The node was closed.
         """
         self._check_open()
@@ -215,24 +215,25 @@ class Crossing(Publishing):
         remembers: bool = True,
         server_type: ServerType = Server,
     ) -> Opening[Membership]:
-        """Take part in a cluster in place of members elsewhere (docs/design.md 6.13), as gateways do; like :meth:`join`.
+        """Serve a cluster in place of members of another cloud (docs/design.md 6.13), as gateways do; otherwise like
+        :meth:`join`.
 
         Args:
             cluster: The name.
-            handler: Has the work done. It gets requests and tunnels; neither surveys nor broadcasts.
-            rank: How many others come before it, ordinary members among them as one: 1 to 7.
-            takes_overflow: Whether it takes what those before it have no place for; otherwise it gets requests only while none
-                of them is there.
+            handler: Forwards the work. It gets requests and tunnels; neither surveys nor broadcasts.
+            rank: The place in the order of stand-ins, after the ordinary members: 1 to 7.
+            takes_overflow: Whether it takes requests for which the ranks before it are full; otherwise only while they are
+                absent.
             concurrency: As for :meth:`join`.
-            queue_messages: Likewise.
-            queue_bytes: Likewise.
-            tunnels: Likewise.
-            tunnel_window_bytes: Likewise.
-            remembers: Whether it gives a reply again to whoever repeats an idempotent request.
+            queue_messages: As for :meth:`join`.
+            queue_bytes: As for :meth:`join`.
+            tunnels: As for :meth:`join`.
+            tunnel_window_bytes: As for :meth:`join`.
+            remembers: Whether it keeps replies for repeated idempotent requests.
             server_type: Runs the handler.
 
         Raises:
-            ConfigurationError: The name or the rank is wrong, or this node is a member of the cluster otherwise.
+            ConfigurationError: The name or the rank is wrong, or this node is an ordinary member of the cluster.
             NodeClosed: The node was closed.
         """
         self._check_open()
@@ -251,12 +252,12 @@ class Crossing(Publishing):
         return Opening(self._join(registration, hooks, server_type))
 
     async def _change_rank(self, membership: Membership, rank: int, *, takes_overflow: bool) -> None:
-        """Say anew when a stand-in takes requests; it is the only one of its cluster on this node, and misses none meanwhile.
+        """Change the rank of a stand-in, the only one of its cluster on this node, without missing requests.
 
         Args:
             membership: The stand-in.
-            rank: As of :meth:`_join_as_stand_in`.
-            takes_overflow: Likewise.
+            rank: As for :meth:`_join_as_stand_in`.
+            takes_overflow: As for :meth:`_join_as_stand_in`.
         """
         registration = membership._registration
         if registration.leaving or self._closing is not None:

@@ -1,12 +1,12 @@
-"""Waiting for handlers and callbacks to end, from within one of them.
+"""Waiting for handlers and callbacks to end, from within a handler or callback.
 
-A handler may leave its cluster, close its node, or end a subscription, and so may a callback. To wait for all handlers would
-then be to wait for itself. So a call that waits for an end is not waited for by others: the end is *settled* once nothing else
-runs, and then the waiting call goes on, and returns. The end is complete when that has happened, too. Whoever waits outside of
-handlers waits until it is complete.
+A handler or callback may leave its cluster, close its node, or end a subscription. Waiting for all handlers would then include
+itself. So other waiters do not wait for a call that itself waits for an end. The end is *settled* once only waiting calls
+remain; they then continue and return. After that the end is *complete*. A waiter outside of handlers waits for the complete
+end.
 
-Which call waits is told by a context variable. The tasks and threads that a call starts inherit it. Once the call has returned,
-they wait until the end is complete, as everybody else does.
+A context variable names the waiting call, and the tasks and threads of the call inherit it. Once the call has returned, they
+wait for the complete end like all others.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-#: What a call that has waited for an end has left at least, in seconds, until it is cancelled: with the timeout of the end used
-#: up by other handlers it has still to answer. Too small: its request fails; too large: an end takes so much longer.
+#: Time in seconds that a call has left after waiting for an end, until it is cancelled: other handlers may have used up the
+#: timeout, and the call still has to answer. Too small: its request fails; too large: an end takes that much longer.
 LAST_WORDS_S: Final = 2.0
 
 
 class Owner(Protocol):
-    """The owner of calls: what runs a handler or a callback."""
+    """The owner of calls: runs a handler or a callback."""
 
     _loop: asyncio.AbstractEventLoop
 
     def _handle_waiting(self, call: Call) -> None:
-        """A call has begun to wait for an end, or waits for none any more."""
+        """Note that a call has begun to wait for an end, or has stopped."""
 
 
 class Call(msgspec.Struct, eq=False):
-    """One call of a handler, or of what is called for one message after the other. A struct, for each request has one.
+    """One call of a handler, or one task that calls a function for each message. A struct, because each request has one.
 
     Attributes:
-        owner: Told when the call begins to wait for an end, and when it does so no more.
-        works: The requests or the tunnel that the handler was called with.
+        owner: Told when the call begins and stops waiting for an end.
+        works: The requests or the tunnel passed to the handler.
         is_over: Whether it has returned.
-        waits: How many tasks wait for an end on its behalf.
+        waits: The number of tasks that wait for an end on its behalf.
         over: Done when it has returned, for those tasks.
     """
 
@@ -53,7 +53,7 @@ class Call(msgspec.Struct, eq=False):
         return f"<Call of {self.owner!r}{', over' if self.is_over else ''}>"
 
     def end(self) -> None:
-        """It has returned."""
+        """Note that the call has returned."""
         self.is_over = True
         if self.waits:
             self.waits = 0
@@ -63,7 +63,7 @@ class Call(msgspec.Struct, eq=False):
             self.over = None
 
     async def wait_for(self, *futures: asyncio.Future[None]) -> None:
-        """Wait for one of some futures, or until the call has returned; meanwhile nobody waits for the call."""
+        """Wait for one of some futures, or until the call has returned; meanwhile nothing waits for the call."""
         if self.over is None:
             self.over = self.owner._loop.create_future()
         over = self.over
@@ -77,16 +77,16 @@ class Call(msgspec.Struct, eq=False):
                 self.owner._handle_waiting(self)
 
 
-#: The call in whose context this is.
+#: The call of the current context.
 running_call: ContextVar[Call | None] = ContextVar("running_call", default=None)
 
 
 async def wait_until_ended(ended: asyncio.Future[None], settled: asyncio.Future[None]) -> None:
-    """Wait for an end; within a handler or callback only until nothing else runs that it waits for.
+    """Wait for an end; within a handler or callback only until it is settled.
 
     Args:
-        ended: Done when it is complete.
-        settled: Done when everything has ended but the calls that wait for an end themselves.
+        ended: Done when the end is complete.
+        settled: Done when only calls that wait for an end remain.
     """
     call = running_call.get()
     if call is not None and not call.is_over and call.owner._loop is asyncio.get_running_loop() and not ended.done():
@@ -97,5 +97,5 @@ async def wait_until_ended(ended: asyncio.Future[None], settled: asyncio.Future[
 
 
 async def wait_until_settled(ended: asyncio.Future[None], settled: asyncio.Future[None]) -> None:
-    """Wait until everything has ended but the calls that wait for an end; an end that fails is none to wait for."""
+    """Wait until only calls that wait for an end remain, or the end has failed."""
     await asyncio.wait([ended, settled], return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""The log of a node about its links, and about deaths and resumptions: at INFO, from the events that its journal notes."""
+"""The log of a node about its links, deaths and resumptions: at INFO, from the events of its journal."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ logger = EventLogger("iris_py")
 
 
 def log_event(event: EventRecord) -> None:
-    """Write an event of the node into the log, if it is of a kind that operators follow.
+    """Log an event of the node, if its kind is useful to operators.
 
-    Peers decide how often most of these happen. The journal notes one event of each kind and node in ten seconds, and the log
-    has ten lines of each kind in a minute.
+    Peers control how often most of these events occur. The journal notes one event of each kind and node in ten seconds, and
+    the log has ten lines of each kind in a minute.
     """
     facts: dict[str, Any] = {
         "node": event.node,

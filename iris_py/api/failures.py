@@ -1,8 +1,8 @@
-"""Errors of handlers and callbacks: whether one is theirs or concerns the process, and how the log tells of it.
+"""Exceptions of handlers and callbacks: whether an exception belongs to the handler or to the process, and how it is logged.
 
-A handler may raise anything, and all of it is answered: also ``SystemExit``, as argparse does, and ``KeyboardInterrupt``. But
-the interpreter raises those as well, in the main thread, in the middle of whatever runs there. That may be a handler, and then
-it is not the handler's: it ends the process.
+A handler may raise anything, and every exception is answered: also ``SystemExit``, as argparse raises, and
+``KeyboardInterrupt``. But the interpreter also raises these in the main thread, within any running code. If that is a handler,
+the exception is not the handler's: it ends the process.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py")
 
-#: The same failure is logged once in this time, in seconds; the next one says how many there were. Too small: a handler that
-#: always fails fills the disk; too large: that it fails again is not seen.
+#: The same failure is logged once in this time, in seconds; the next line counts them. Too small: a handler that always fails
+#: fills the disk; too large: repeated failures go unnoticed.
 REPEATED_S = 10.0
-#: Failures that are told apart; of more, the one that was logged first is forgotten. Code has few places that raise.
+#: Failures that are told apart; beyond that, the one logged first is forgotten. Code has few places that raise.
 PLACES_MAX = 256
 
 _RAISE: Final = dis.opmap["RAISE_VARARGS"]
@@ -33,10 +33,10 @@ _OWN: Final = str(Path(__file__).parent)
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Tell whether an exception is to end this process, and not what a handler has raised itself.
+    """Tell whether an exception is to end this process, and was not raised by a handler itself.
 
-    The interpreter handles signals in the main thread, between any two steps. What the function for a signal has raised has
-    that function in its traceback; a ``KeyboardInterrupt`` that comes without one was raised by no ``raise`` statement.
+    The interpreter handles signals in the main thread, between any two steps. An exception of a signal handler has that
+    function in its traceback; a ``KeyboardInterrupt`` of the interpreter comes without a ``raise`` statement.
     """
     if not isinstance(error, KeyboardInterrupt | SystemExit) or threading.current_thread() is not threading.main_thread():
         return False
@@ -53,27 +53,27 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Tell whether an exception ends the running task, which was cancelled; a handler may await what somebody else cancels."""
+    """Tell whether an exception is the cancellation of the running task. A handler may also await a task cancelled by others."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 class FailureLog:
-    """Logs failures as errors, with the place in the code and the traceback; what fails again and again only now and then.
+    """Logs failures as errors, with the place in the code and the traceback; repeated failures only now and then.
 
     Args:
-        what: What fails, as the message begins.
+        what: The beginning of the message.
     """
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._logged: dict[tuple[str, str], tuple[float, int]] = {}  # when, and how often since then
+        self._logged: dict[tuple[str, str], tuple[float, int]] = {}  # time of the line, and failures since then
 
     def log(self, error: BaseException, now: float) -> None:
         """Log a failure, or count it.
 
         Args:
-            error: What was raised.
+            error: The exception.
             now: The time, monotonic seconds.
         """
         kind, place = type(error).__qualname__, _place_of(error)
@@ -100,7 +100,7 @@ class FailureLog:
 
 
 def _place_of(error: BaseException) -> str:
-    """Return where a failure came from: the innermost line that is none of Iris itself; empty if nothing is known."""
+    """Return the innermost line of a failure outside of Iris itself; empty if unknown."""
     place, step = "", error.__traceback__
     while step is not None:
         code = step.tb_frame.f_code

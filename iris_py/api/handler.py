@@ -1,4 +1,4 @@
-"""Handlers: the work of a member, as a class that users write, or a function."""
+"""Handlers: the work of a member, as a user's class or a function."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 _Each = TypeVar("_Each")
 
-#: The cluster for which the handler runs in whose context this is; what it waits for keeps one of its member's places.
+#: The cluster of the handler that runs in this context. While the handler waits, it occupies a place of its member.
 handled_cluster: ContextVar[str] = ContextVar("handled_cluster", default="")
 #: The methods of a handler.
 HOOKS: Final = ("on_request", "on_requests", "on_survey", "on_broadcast", "on_tunnel")
-#: How much a name has to be like one of these to be taken for a slip, from 0 to 1: one or two letters that are missing, doubled
-#: or exchanged. Too small: names that mean something else are refused; too large: slips pass, and the method is never called.
+#: How similar a name must be to one of these to count as a slip, from 0 to 1: one or two letters missing, doubled or swapped.
+#: Too small: names with another meaning are refused; too large: slips pass, and the method is never called.
 SIMILAR_MIN: Final = 0.85
 
 
 class Handler(Generic[Question, Reply]):
-    """The work of a member. Override the methods for the patterns that it serves.
+    """The work of a member. Override the methods for the patterns to serve.
 
-    Each may be an ``async def``, which runs in the event loop, or a plain ``def``, which runs in a thread.
+    Each method may be an ``async def``, which runs in the event loop, or a plain ``def``, which runs in a thread.
 
-    Payloads are bytes, or what the codec says that it joined with: ``class Quotes(iris_py.Handler[Ask, Quote])``.
+    Payloads are bytes, or values with the codec of the join: ``class Quotes(iris_py.Handler[Ask, Quote])``.
     """
 
     def __repr__(self) -> str:
@@ -42,8 +42,8 @@ class Handler(Generic[Question, Reply]):
     def on_request(self, request: Request[Question]) -> Reply | Awaitable[Reply]:
         """Answer a request.
 
-        What this raises reaches the caller as a :exc:`~iris_py.RemoteError`. It is cancelled when the caller gives up; a plain
-        method runs on, for a thread cannot be cancelled.
+        An exception reaches the caller as a :exc:`~iris_py.RemoteError`. The call is cancelled when the caller gives up; a
+        plain method runs on, because a thread cannot be cancelled.
         """
         if type(self).on_requests is Handler.on_requests:
             raise NotImplementedError(f"{type(self).__qualname__} does not answer requests")
@@ -52,38 +52,39 @@ class Handler(Generic[Question, Reply]):
     def on_requests(
         self, requests: Sequence[Request[Question]]
     ) -> Sequence[Reply | Exception] | Awaitable[Sequence[Reply | Exception]]:
-        """Answer several requests with one call: override it, and not :meth:`on_request`, where many cost little more than one.
+        """Answer several requests with one call: override it instead of :meth:`on_request`, where many cost little more than
+        one.
 
-        So it is with most models and databases. A call gets what came together, or has waited for room together: one request
-        when there is little to do, and at most ``concurrency`` of the registration. While one call runs another one may begin,
-        with what there is room for still.
+        Most models and databases are cheaper this way. A call gets the requests that came together, or waited together: one
+        when there is little to do, and at most ``concurrency`` of the registration. While one call runs another may begin, with
+        the remaining places.
 
-        It is cancelled when none of the callers waits any more.
+        The call is cancelled when no caller waits any more.
 
         Args:
             requests: At least one.
 
         Returns:
-            The reply to each, in their order; for one that has failed, the exception that its caller gets as a
-            :exc:`~iris_py.RemoteError`. What this raises they all get.
+            The replies in the order of the requests. An exception in place of a reply reaches its caller as a
+            :exc:`~iris_py.RemoteError`. An exception raised by this method reaches all callers.
         """
         raise NotImplementedError(f"{type(self).__qualname__} does not answer requests together")
 
     def on_survey(self, request: Request[Question]) -> Reply | Awaitable[Reply | None] | None:
-        """Answer a survey, as every other member does; None says that this one has no answer. By default as a request.
+        """Answer a survey, as every other member does; None for no answer. By default a survey is answered as a request.
 
-        What this raises is counted among the failures of the survey. It is cancelled when the survey ends.
+        An exception is counted among the failures of the survey. The call is cancelled when the survey ends.
         """
         return self.on_request(request)
 
     def on_broadcast(self, message: Message[Question]) -> Awaitable[None] | None:
-        """Take note of a broadcast. One at a time, in each sender's order; what this raises is logged."""
+        """Handle a broadcast. Calls come one at a time, in each sender's order; exceptions are logged."""
 
     def on_tunnel(self, tunnel: Tunnel) -> Awaitable[None] | None:
-        """Serve a tunnel: when this returns the tunnel is closed, and the caller sees its clean end.
+        """Serve a tunnel. When this returns, the tunnel is closed, and the caller sees a clean end.
 
-        What this raises breaks the tunnel: the caller sees a :exc:`~iris_py.TunnelBroken` with its type and text. A tunnel that
-        breaks on the way is seen with the next send or receive here; the handler is not cancelled.
+        An exception breaks the tunnel: the caller gets a :exc:`~iris_py.TunnelBroken` with its type and text. When a tunnel
+        breaks on the way, the next send or receive here raises; the handler is not cancelled.
         """
         raise NotImplementedError(f"{type(self).__qualname__} does not serve tunnels")
 
@@ -99,10 +100,10 @@ RequestFunction: TypeAlias = "Callable[[Request[Question]], Reply | Awaitable[Re
 
 
 def check_handler(handler: object) -> None:
-    """Refuse a handler that can only be a slip: a class in place of an instance of it, or one with a misspelt method.
+    """Refuse a handler that can only be a slip: a class instead of an instance, or a handler with a misspelt method.
 
     Raises:
-        ConfigurationError: It is one of these.
+        ConfigurationError: The handler is refused.
     """
     if isinstance(handler, type) and not issubclass(handler, bytes | bytearray | memoryview):
         raise ConfigurationError(
@@ -110,7 +111,7 @@ def check_handler(handler: object) -> None:
         )
     if not any(hasattr(type(handler), hook) for hook in HOOKS):
         return
-    from difflib import SequenceMatcher  # only a program that serves needs it
+    from difflib import SequenceMatcher  # only programs that serve need it
 
     for name in dir(type(handler)):
         plain = name.lower().replace("_", "")
@@ -125,7 +126,7 @@ def check_handler(handler: object) -> None:
 
 
 def check_answers(answers: Sequence[_Each], count: int) -> Sequence[_Each]:
-    """Return what a handler of several requests returned, if it is a sequence with an answer for each."""
+    """Return the result of a handler of several requests, if it is a sequence with an answer for each."""
     if not isinstance(answers, Sequence) or isinstance(answers, bytes | bytearray | memoryview | str):
         raise TypeError(
             f"on_requests returned {type(answers).__qualname__}, but it must be a list with a reply to each request"
@@ -136,10 +137,10 @@ def check_answers(answers: Sequence[_Each], count: int) -> Sequence[_Each]:
 
 
 def context_of_calls(cluster: str = "") -> Context:
-    """Return the context in which the calls of a handler or callback begin that is registered now, each in a copy of its own.
+    """Return the context for the calls of a newly registered handler or callback. Each call begins in a copy.
 
     Args:
-        cluster: The cluster that a handler serves; empty for a callback.
+        cluster: The cluster of a handler; empty for a callback.
     """
     context = copy_context()
     context.run(handled_cluster.set, cluster)
@@ -148,11 +149,11 @@ def context_of_calls(cluster: str = "") -> Context:
 
 
 def is_method(method: object, owner: type) -> bool:
-    """Tell whether a method of a handler is the one that a class has itself, so that the program has written none."""
+    """Tell whether a method of a handler is inherited from a class, and not written by the program."""
     function = getattr(method, "__func__", None)
     return function is not None and function in vars(owner).values()
 
 
 def is_async_function(function: Callable[..., object]) -> bool:
-    """Tell whether calling a function gives an awaitable."""
+    """Tell whether calling a function returns an awaitable."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

@@ -1,7 +1,7 @@
 """The functions of a handler, one for each pattern, and where each runs.
 
-An ``async def`` runs in the event loop. Everything else runs in a thread, because it may block, unless it was given as
-``inline``. :class:`HandlerHooks` is what a handler becomes when it joins. A codec and a seal wrap each hook, and keep its kind.
+An ``async def`` runs in the event loop. A plain function may block and runs in a thread, unless it was passed as ``inline``. A
+joining handler becomes :class:`HandlerHooks`. A codec and a seal wrap each hook and keep its kind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-#: What :func:`wrap` gives to no inner function, as it would have nothing to do.
+#: Returned by ``enter`` of :func:`wrap` to skip the inner function.
 NOTHING: Final = object()
 
 
@@ -36,9 +36,9 @@ class HandlerHook:
 
     function: Callable[[Any], Any]
     is_async: bool
-    """Whether calling it gives an awaitable, always. A plain function may return one, too: the event loop then awaits it."""
+    """Whether calling it always returns an awaitable. A plain function may return one, too: the event loop then awaits it."""
     threads: Executor | None
-    """Where it runs; None for the event loop."""
+    """The threads to run it; None for the event loop."""
 
     @property
     def is_inline(self) -> bool:
@@ -46,9 +46,9 @@ class HandlerHook:
         return not self.is_async and self.threads is None
 
     async def call(self, argument: object) -> Any:  # noqa: ANN401 - what the function returns
-        """Call the function where it runs, in a copy of the context of the running task, and await what it returns.
+        """Call the function where it runs, in a copy of the running task's context, and await an awaitable result.
 
-        To cancel this does not stop a function that runs in a thread.
+        Cancelling does not stop a function in a thread.
         """
         if self.threads is None:
             result = self.function(argument)
@@ -66,15 +66,15 @@ class HandlerHooks:
     on_request: HandlerHook
     on_survey: HandlerHook
     on_requests: HandlerHook | None = None
-    """Answers several requests with one call; None if it is to be given one at a time."""
+    """Answers several requests with one call; None for one request per call."""
     on_broadcast: HandlerHook | None = None
-    """None if broadcasts are to be dropped and counted."""
+    """None to drop and count broadcasts."""
     on_tunnel: HandlerHook | None = None
     """None if tunnels are not served."""
 
     @property
     def default_concurrency(self) -> int:
-        """How many requests run at once unless the program says otherwise."""
+        """The default number of concurrent requests."""
         return CONCURRENCY if self.on_request.is_async else THREADS
 
 
@@ -83,7 +83,7 @@ def hook_of(function: Callable[[Any], Any], threads: Executor | None) -> Handler
 
     Args:
         function: The function.
-        threads: Where it runs if it is plain; None for the event loop.
+        threads: Where a plain function runs; None for the event loop.
     """
     is_async = is_async_function(function)
     return HandlerHook(function, is_async, None if is_async else threads)
@@ -93,7 +93,7 @@ def hooks_of(handler: object, threads: Executor | None) -> HandlerHooks:
     """Return the hooks of a handler.
 
     Args:
-        handler: A :class:`Handler`, or a function for requests and surveys; hooks stay as they are.
+        handler: A :class:`Handler`, or a function for requests and surveys; hooks are returned unchanged.
         threads: Where plain functions and methods run; None for the event loop.
 
     Raises:
@@ -118,7 +118,7 @@ def hooks_of(handler: object, threads: Executor | None) -> HandlerHooks:
         on_request = (
             HandlerHook(handler.on_request, True, None) if on_requests is None else wrap(on_requests, _alone, _only_answer)
         )
-    on_broadcast = own("on_broadcast") or HandlerHook(handler.on_broadcast, False, None)  # it does nothing
+    on_broadcast = own("on_broadcast") or HandlerHook(handler.on_broadcast, False, None)  # does nothing
     return HandlerHooks(on_request, own("on_survey") or on_request, on_requests, on_broadcast, own("on_tunnel"))
 
 
@@ -128,15 +128,14 @@ def wrap(
     leave: Callable[[Any, Any], Any],
     fail: Callable[[BaseException, Any], Any] | None = None,
 ) -> HandlerHook:
-    """Return a hook of the same kind that changes what goes in, and what comes out.
+    """Return a hook of the same kind with a converted argument and result.
 
     Args:
         hook: The inner hook.
-        enter: Given the argument; returns the argument of the inner function, or ``NOTHING`` not to call that, and what
-            ``leave`` needs.
-        leave: Given the result of the inner function, or an empty list in place of it, and what it needs; returns the result.
-        fail: Given what the inner function or ``leave`` has raised, and what that needs; returns the result, or raises. None to
-            raise the same.
+        enter: Takes the argument; returns the argument of the inner function, or ``NOTHING`` to skip it, and a state.
+        leave: Takes the result of the inner function, or an empty list if skipped, and the state; returns the result.
+        fail: Takes an exception of the inner function or of ``leave``, and the state; returns the result, or raises. None to
+            raise the same exception.
     """
     function = hook.function
 
@@ -148,7 +147,7 @@ def wrap(
             if fail is None:
                 raise
             raised = exc
-        return fail(raised, needed)  # not from within, where what it raises would have this as its context
+        return fail(raised, needed)  # outside the handler, or a new exception would have this one as its context
 
     def now(argument: object) -> object:
         inner, needed = enter(argument)
@@ -174,13 +173,13 @@ def wrap(
 
 
 def is_awaitable(result: object) -> bool:
-    """Tell whether what a function has returned is to be awaited. The usual results come first: that takes a tenth."""
+    """Tell whether a result is to be awaited. Testing the usual types first takes a tenth of the time."""
     kind = type(result)
     return kind is types.CoroutineType or (kind is not bytes and result is not None and inspect.isawaitable(result))
 
 
 def contain(function: Callable[[Any], Result], argument: object) -> Result:
-    """Call a function in a thread. A future cannot carry StopIteration: a task that waits for it would wait for ever."""
+    """Call a function in a thread. A future cannot carry StopIteration: its waiter would wait forever."""
     try:
         return function(argument)
     except StopIteration as exc:
@@ -189,7 +188,7 @@ def contain(function: Callable[[Any], Result], argument: object) -> Result:
 
 @types.coroutine
 def run_in(context: Context, awaitable: Awaitable[Result]) -> Generator[Any, Any, Result]:
-    """Await something within the running task, with every step in another context than that of the task."""
+    """Await within the running task, with every step in a different context than that of the task."""
     coroutine = awaitable if isinstance(awaitable, types.CoroutineType) else _wait_for(awaitable)
     step, value = coroutine.send, None
     while True:

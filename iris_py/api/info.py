@@ -1,4 +1,4 @@
-"""Views that a node gives of others: members, clouds."""
+"""A node's views of others: members and clouds."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A node, as others see it."""
+    """A node, as seen by others."""
 
     id: str
-    """Its id: 32 hexadecimal digits, new for every process."""
+    """The node id: 32 hexadecimal digits, new for every process."""
     address: str
-    """The first ``host:port`` where it listens."""
+    """Its first ``host:port``."""
     zone: str
-    """Where it says it is."""
+    """The zone it claims."""
     name: str = field(default="", compare=False)
-    """Its name; empty if it tells none. A label for people: two nodes may have the same name, and any node can
-    take any."""
+    """Its label; empty for none. A label proves nothing: two nodes may have the same one, and any node can take any."""
     failed: float = field(default=0.0, compare=False)
-    """The share of this node's requests that its handler failed of late, 0 to 1, in the view of a cluster. A member that fails
-    much more often than others is asked rarely, until a try shows that it answers again."""
+    """The recent share of this node's requests that failed in its handler, 0 to 1, in the membership view of a cluster. A
+    member that fails much more often than others gets few requests, until a trial request succeeds.
+    """
     is_stand_in: bool = field(default=False, compare=False)
-    """Whether it stands in for members of another cloud, in the view of a cluster: it gets requests and tunnels while no other
-    member can take them, and neither surveys nor broadcasts."""
+    """Whether it stands in for members of another cloud, in the membership view of a cluster. A stand-in gets requests and
+    tunnels while no other member can take them, and neither surveys nor broadcasts.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cloud:
-    """Another cloud, as the gateways of this one see it."""
+    """Another cloud, as seen by the gateways of this one."""
 
     alias: str
-    """Its name here: the part of ``databases@eu`` behind the ``@``."""
+    """Its alias here: ``eu`` in ``databases@eu``."""
     is_up: bool
-    """Whether some gateway has a way to it."""
+    """Whether some gateway reaches it."""
     gateways: int
-    """How many gateways of this cloud have one."""
+    """The number of gateways of this cloud that reach it."""
     round_trip_s: float | None
-    """The shortest round trip from a gateway to it and back, in seconds; None if none has been measured."""
+    """The shortest round trip from a gateway to it and back, in seconds; None if not measured."""
 
 
 class Members(Unpicklable, Collection[Member]):
-    """The members of a cluster, live: each look shows who is there now, as far as this node knows.
+    """The members of a cluster, live: each access shows the present members known to this node.
 
-    Of a cluster with more than 32 members it shows a sample of so many; ``total`` says how many there are, ``is_sample``
-    whether these are more than it shows. Stand-ins are among them, for they answer requests (:attr:`Member.is_stand_in`).
-    ``await`` it for a tuple: right after the first use of a name the view may still be
-    on its way.
+    For a cluster with more than 32 members the view is a sample of 32; ``total`` is their number, and ``is_sample`` tells
+    whether the view is incomplete. Stand-ins are included, because they answer requests (:attr:`Member.is_stand_in`). ``await``
+    it for a tuple: right after the first use of a name the view may still be on its way.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class Members(Unpicklable, Collection[Member]):
 
     @property
     def total(self) -> int:
-        """How many members there are, also of a cluster of which it shows a sample."""
+        """The number of members, including those outside the sample."""
         return max(self._count(), len(self))
 
     @property
     def is_sample(self) -> bool:
-        """Whether there are more members than it shows."""
+        """Whether the view is a sample of more members."""
         return self._count() > len(self)
 
     def __iter__(self) -> Iterator[Member]:
@@ -97,7 +97,7 @@ class Members(Unpicklable, Collection[Member]):
         try:
             of = f" of {self.total}" if self.is_sample else ""
             return f"<Members of {self._cluster!r}: {len(self)}{of}>"
-        except ConfigurationError:  # in another event loop only their number is not to be had
+        except ConfigurationError:  # in another event loop only the number is unavailable
             return f"<Members of {self._cluster!r}>"
 
     async def _complete(self) -> tuple[Member, ...]:
@@ -106,7 +106,7 @@ class Members(Unpicklable, Collection[Member]):
 
 
 def describe(info: NodeInfo, failed: float = 0.0, *, is_stand_in: bool = False, name: str = "") -> Member:
-    """Show a node as others see it."""
+    """Return the member that a node's description stands for."""
     return Member(
         id=info.id.hex(),
         address=info.addresses[0] if info.addresses else "",

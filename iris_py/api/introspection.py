@@ -1,10 +1,10 @@
 """The part of a node that asks other nodes about themselves, and the ring about its keys (docs/observe.md).
 
-Ways to find the nodes of a network by asking for roots of keys: all of them, round the ring, or a few, by chance.
+It finds the nodes of a network by asking for roots of keys: all nodes by a walk round the ring, or a random sample.
 
-Roots may lie about themselves and their neighbours, and any node on the way of a question may answer in place of the root. So a
-step of a walk is never much shorter or longer than the density of the ring says, and nothing that is said makes a walk endless.
-A node that is made up is asked later, and does not answer.
+Roots may lie about themselves and their neighbours, and any node on the path of a question may answer in place of the root. So
+a step of a walk stays near the length expected from the ring's density, and no answer makes a walk endless. An invented node is
+asked later and does not answer.
 """
 
 from __future__ import annotations
@@ -42,36 +42,37 @@ if TYPE_CHECKING:
     from iris_py.observe.statistics import Statistics
     from iris_security import Entropy, Keyring
 
-#: Asks for the root of a key; None if no answer came.
+#: Asks for the root of a key; None without an answer.
 Locate: TypeAlias = "Callable[[bytes], Awaitable[RootLocated | None]]"
 
-#: Neighbours that a node has in a network that is large enough.
+#: Neighbours of a node in a large enough network.
 LEAVES: Final = 2 * PastryConfig().leaf_half
-#: Parts of the ring that are walked side by side; each of so many nodes at least.
+#: Parts of the ring walked in parallel, and the least number of nodes in each. Too small: a walk takes long; too large: a walk
+#: is a burst of questions.
 STRANDS_MAX: Final = 16
 STRAND_NODES: Final = 64
-#: How much of the usual way a step of a walk goes at least and at most, whatever a root says.
+#: Bounds of a step of a walk, as a share of the expected step, whatever a root claims.
 STEP_SHARE_MIN: Final = 1 / 16
 STEP_SHARE_MAX: Final = 4
-#: Questions in a row without an answer after which a part of the ring is given up. Too small: two deaths end a walk; too large:
-#: whoever is cut off from the network waits for long.
+#: Unanswered questions in a row that end the walk of a part of the ring. Too small: two deaths end a walk; too large: a caller
+#: without a network waits long.
 SILENT_MAX: Final = 4
 
 
 async def walk(
     locate: Locate, local: NodeInfo, leaves: Sequence[NodeInfo], size: int, found_max: int
 ) -> tuple[list[NodeInfo], bool]:
-    """Find every other node by going round the ring: each root names its neighbours on either side.
+    """Find every other node by a walk round the ring: each root names its neighbours on either side.
 
     Args:
         locate: Asks for a root.
-        local: The node that asks.
+        local: The calling node.
         leaves: Its own neighbours.
-        size: About how many nodes there are.
-        found_max: How many nodes are enough.
+        size: The approximate number of nodes.
+        found_max: The number of nodes that ends the walk.
 
     Returns:
-        The nodes, and whether the way round had no gap.
+        The nodes, and whether the walk had no gap.
     """
     found = {info.id: info for info in (local, *leaves)}
     is_whole = True
@@ -88,7 +89,7 @@ async def walk(
 async def _walk_strand(
     locate: Locate, start: int, length: int, size: int, found: dict[NodeId, NodeInfo], found_max: int
 ) -> bool:
-    """Find the nodes of a part of the ring. Each question is for the last neighbour that the root before has named."""
+    """Find the nodes of a part of the ring. Each question is for the last clockwise neighbour of the previous root."""
     usual = max(1, RING * (LEAVES // 2) // size)
     gone, silent, is_whole = 0, 0, True
     while gone < length:
@@ -111,16 +112,16 @@ async def _walk_strand(
 
 
 async def draw(locate: Locate, local: NodeInfo, count: int, entropy: Entropy) -> tuple[list[NodeInfo], Size] | None:
-    """Draw other nodes by chance, each as likely as any other (:mod:`iris_py.observe.reports`).
+    """Draw other nodes at random, each with equal probability (:mod:`iris_py.observe.reports`).
 
     Args:
         locate: Asks for a root.
-        local: The node that asks.
-        count: How many to draw; fewer are drawn if one is drawn twice, or answers do not come.
+        local: The calling node.
+        count: The number of draws; repeated nodes and missing answers make the result smaller.
         entropy: Randomness.
 
     Returns:
-        The nodes, and how many others there are; None if no answer came.
+        The nodes, and the number of others; None if no answer came.
     """
     answers = await asyncio.gather(*(locate(entropy(ID_BYTES)) for _ in range(count)))
     located = [answer for answer in answers if answer is not None]
@@ -136,36 +137,36 @@ async def draw(locate: Locate, local: NodeInfo, count: int, entropy: Entropy) ->
     return list(drawn.values()), Size(max(0.0, size.nodes - 1), size.deviation)
 
 
-#: Questions of one node under way. Too small: a walk of a large network takes long. Too large: whoever looks at a network makes
-#: its neighbours pass on a burst.
+#: Questions of one node in flight. Too small: a walk of a large network takes long. Too large: each query of a network is a
+#: burst to forward for the neighbours.
 QUESTIONS_MAX: Final = 32
-#: How long one question may take before it is asked again, or given up (seconds). Too small: nodes across an ocean, or busy
-#: ones, are missing. Too large: each node that has just died holds a walk up.
+#: Timeout of one try of a question (seconds). Too small: nodes across an ocean, or busy ones, are missing. Too large: each node
+#: that has just died delays a walk.
 ANSWER_S: Final = 1.0
-#: How often one question is asked.
+#: Tries of one question.
 TRIES: Final = 2
-#: After how long a node that too many ask is asked again, and how often.
+#: Pause before a busy node is asked again (seconds), and the number of repetitions.
 BUSY_S: Final = 0.3
 BUSY_TRIES: Final = 4
-#: Networks up to this size are walked, and larger ones sampled. Too small: a sample where all could be asked in a second. Too
-#: large: every look asks that many nodes.
+#: Networks up to this size are walked, larger ones sampled. Too small: a sample where all could be asked in a second. Too
+#: large: every query asks this many nodes.
 WALKED_MAX: Final = 256
-#: The largest number of an event that can be asked for: what the wire takes.
+#: The largest event number on the wire.
 NUMBER_MAX: Final = (1 << 63) - 1
-#: Nodes that one walk finds; it stops there, and says so. Memory, 1 KiB each.
+#: Nodes found by one walk, which then stops and reports that. Memory, 1 KiB each.
 FOUND_MAX: Final = 250_000
 
 
-#: The oldest and the newest version of links that this version of Iris speaks.
+#: The oldest and the newest link version of this version of Iris.
 LINK_VERSIONS: Final = (VERSION_MIN, VERSION_MAX)
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A question under way."""
+    """A question in flight."""
 
     source: NodeId | None
-    """The node whose answer counts; None for a root, which is not known before."""
+    """The node whose answer counts; None for a root, which is unknown beforehand."""
     answer: asyncio.Future[Any]
 
 
@@ -179,7 +180,7 @@ class Asking(NodeBase):
     def __init__(self) -> None:
         super().__init__()
         self._asked: dict[int, _Asked] = {}
-        self._echoes: dict[tuple[NodeId, int], asyncio.Future[None]] = {}  # by the node that is to send one back, and number
+        self._echoes: dict[tuple[NodeId, int], asyncio.Future[None]] = {}  # by the echoing node and number
         self._places = asyncio.Semaphore(QUESTIONS_MAX)
 
     async def ask_nodes(
@@ -192,30 +193,31 @@ class Asking(NodeBase):
         since: int | Mapping[str, int] = 0,
         timeout: float = ASK_TIMEOUT_S,
     ) -> NodeReports:
-        """Ask the other nodes of the network about themselves. Their programs notice nothing of it.
+        """Ask the other nodes of the network about themselves. Their programs notice nothing.
 
-        Up to 256 nodes are all asked. Of a larger network a fair sample is: then sums are estimates, and say how good.
+        In a network of up to 256 nodes, all are asked. In a larger network a uniform sample is asked: sums are then estimates
+        with an error.
 
         Args:
-            parts: What to ask for, of ``counts``, ``clusters``, ``far_requests``, ``topics``, ``subscriptions``, ``tunnels``,
-                ``links``, ``peers``, ``overlay``, ``security``, ``questions``, ``process`` and ``histograms``, which are the
-                fields of :class:`Statistics` (``counts`` are its numbers, ``peers`` its ``links.each``), ``events``, and
-                ``departures``: the nodes that have left or died. Nothing asks for the version, clock and sizes of a node
-                alone, which are in every answer.
-            nodes: The nodes to ask; those of an earlier answer, for example. None for all, or a sample.
-            cluster: The only cluster to hear of in ``clusters``; empty for all.
+            parts: The parts to ask for, of ``counts``, ``clusters``, ``far_requests``, ``topics``, ``subscriptions``,
+                ``tunnels``, ``links``, ``peers``, ``overlay``, ``security``, ``questions``, ``process`` and ``histograms``,
+                which are the fields of :class:`Statistics` (``counts`` are its numbers, ``peers`` its ``links.each``),
+                ``events``, and ``departures``: the nodes that have left or died. Without parts, an answer has only the version,
+                clock and sizes of a node.
+            nodes: The nodes to ask, for example those of an earlier answer. None for all, or a sample.
+            cluster: The only cluster in ``clusters``; empty for all.
             every: Whether to ask every node of a large network, too.
-            sample: How many nodes a sample has.
-            since: The number of the last event that is known, for ``events``: of every node, or of each by its id. Of others,
-                as with 0, all that are kept.
-            timeout: Seconds after which nobody is waited for, those included in which nodes are found. To ask all of 100,000
-                takes a minute or more.
+            sample: The number of nodes in a sample.
+            since: For ``events``, the number of the last known event: of every node, or of each by its id. 0, the default, asks
+                for all kept events.
+            timeout: Seconds for the whole query, including the search for nodes. A query of all of 100,000 nodes takes a minute
+                or more.
 
         Returns:
-            Who answered what, and who did not.
+            The answers, and the nodes without an answer.
 
         Raises:
-            ConfigurationError: There is no such part, or another argument is wrong.
+            ConfigurationError: A part is unknown, or another argument is wrong.
             NodeClosed: The node was closed.
         """
         self._check_open()
@@ -255,14 +257,14 @@ class Asking(NodeBase):
         return await self._ask_all(chosen, question, until, is_whole=is_whole, is_sample=is_sample, size=size)
 
     async def find_route(self, cluster: str, *, timeout: float = ASK_TIMEOUT_S) -> Route | None:
-        """Ask the ring for the root of a cluster, which keeps its directory, and for the way that the question takes there.
+        """Ask the ring for the root of a cluster, which keeps its directory, and for the path to the root.
 
         Args:
-            cluster: The name. Nothing is known of it afterwards that was not before: no view is watched.
+            cluster: The name. The node does not begin to watch it.
             timeout: Seconds to wait.
 
         Returns:
-            The way; None if no answer came in time.
+            The path; None if no answer came in time.
 
         Raises:
             ConfigurationError: The name or the timeout is wrong.
@@ -280,7 +282,7 @@ class Asking(NodeBase):
     def _open_desk(
         self, take_statistics: Callable[[], Statistics], read_unix_s: Callable[[], float], clock: Callable[[], float]
     ) -> None:
-        """Answer questions from now on; as a root, too."""
+        """Answer questions of other nodes from now on, also as a root."""
         self._read_unix_s = read_unix_s
         self._desk = Desk(
             self._config.observe, take_statistics, self._core.journal, self._hide, build(), LINK_VERSIONS, self._core.name
@@ -289,7 +291,7 @@ class Asking(NodeBase):
         self._core.overlay.use_clock(clock)
 
     def _told_name(self, cluster: str) -> str:
-        """Return what a cluster is called in answers: its name, or its group id if not every node may know that name."""
+        """Return the name of a cluster for answers, or its group id if the name is secret."""
         group = self._core.groups.find(cluster)
         if group is not None:
             return f"#{group.id.hex()}" if group.is_own else cluster
@@ -298,7 +300,7 @@ class Asking(NodeBase):
         return f"#{keys.group_id.hex()}" if self._keyring.is_own(cluster, keys) else cluster
 
     def _hide(self, cluster: str) -> str:
-        """Return what to call a cluster that this node uses: not every node that asks may know its name."""
+        """Return the name of a cluster used here for answers, unless askers may not know the name."""
         group = self._core.groups.find(cluster)
         if group is not None and group.is_own:
             return f"#{group.id.hex()}"
@@ -336,7 +338,7 @@ class Asking(NodeBase):
     # -- single questions
 
     async def _put(self, ask: Callable[[int], None], source: NodeId | None, until: float) -> tuple[Any, float] | None:
-        """Ask something, twice if need be; returns the answer and how long it took, or None."""
+        """Ask a question, twice if necessary; returns the answer and its round trip in seconds, or None."""
         for _try in range(TRIES):
             async with self._places:
                 wait_s = min(ANSWER_S, until - self._loop.time())
@@ -346,7 +348,7 @@ class Asking(NodeBase):
                 asked = self._asked[number] = _Asked(source, self._loop.create_future())
                 try:
                     self._check_open()
-                    started = self._clock()  # that of the loop shows milliseconds, and none of this turn
+                    started = self._clock()  # the loop's clock has milliseconds, and stands still during a turn
                     ask(number)
                     self._driver.wake()
                     async with asyncio.timeout(wait_s):
@@ -361,7 +363,7 @@ class Asking(NodeBase):
         return await self._put(lambda number: self._core.questions.find_root(key, number, self._loop.time()), None, until)
 
     async def _echo(self, node: NodeName, timeout: float) -> float | None:
-        """Send a node a datagram that comes back; return how many seconds that took, or None if it did not come in time.
+        """Send a node a datagram for it to echo; return the round trip in seconds, or None if no echo came in time.
 
         Raises:
             ConfigurationError: The node has no numeric address, so it is sent no datagrams.
@@ -376,7 +378,7 @@ class Asking(NodeBase):
             raise ConfigurationError(f"the node {node.id[:8]} has no numeric address, so it is sent no datagrams.")
         echoed = self._echoes[info.id, number] = self._loop.create_future()
         try:
-            self._core.handle_timeout(self._loop.time())  # what the overlay wants to send goes out with it
+            self._core.handle_timeout(self._loop.time())  # sends the overlay's datagrams
             self._driver.wake()
             async with asyncio.timeout(timeout):
                 await echoed
@@ -406,7 +408,7 @@ class Asking(NodeBase):
         )
 
     async def _ask(self, info: NodeInfo, question: Question, until: float) -> NodeReport | str:
-        """Ask one node, page by page. Returns what is wrong if there is no report: ``missing`` or ``refused``."""
+        """Ask one node, page by page; without a report return the reason: ``missing`` or ``refused``."""
         pages, round_trip_s, busy = Pages(question), 0.0, 0
         is_first = True
         while not pages.is_complete:
@@ -440,7 +442,7 @@ class Asking(NodeBase):
         )
 
     def _named(self, info: NodeInfo) -> NodeName:
-        """Return a node as reports have it, with its name if this node has heard it."""
+        """Return a node for reports, with its label if known."""
         name = self._core.name if info.id == self._core.info.id else self._core.peers.known_nodes.find(info.id).name
         return NodeName(info.id.hex(), info.addresses[0] if info.addresses else "", info.zone, name)
 
@@ -479,7 +481,7 @@ def _info_of(node: NodeName) -> NodeInfo:
     """Return a node as the ring describes it.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: The argument is no node.
     """
     try:
         id_ = bytes.fromhex(node.id)

@@ -1,6 +1,6 @@
-"""The part of a node that exchanges its secrets while it runs (docs/security.md).
+"""The part of a node that rotates its secrets at run time (docs/security.md).
 
-The keys of a node from wherever its settings say, without holding up the event loop.
+It reads the keys from the source in the settings, without blocking the event loop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Reloading", "open_keyring"]
 
 
 class Reloading(Awaitable[None]):
-    """Keys that are being read again. ``await`` it, or leave it: an error that nobody waits for is logged."""
+    """A running reload of the keys. ``await`` it, or leave it: an error that no task awaits is logged."""
 
     def __init__(self, future: asyncio.Future[None]) -> None:
         self._future = future
@@ -46,7 +46,7 @@ class Reloading(Awaitable[None]):
         return self._future.__await__()
 
     def done(self) -> bool:
-        """Whether the node uses the new keys, or goes on with the old ones."""
+        """Whether the reload has ended: the node uses the new keys, or keeps the old ones."""
         return self._future.done()
 
     def _tell(self, future: asyncio.Future[None]) -> None:
@@ -58,12 +58,12 @@ class Reloading(Awaitable[None]):
 
 
 async def open_keyring(config: Config) -> Keyring:
-    """Make the keyring that the settings of a node say; a command that they name runs beside the event loop.
+    """Make the keyring from the settings of a node; a secret command runs beside the event loop.
 
-    To be cancelled does not end the command: it runs to its end, or to that of its time, and nobody hears of it.
+    Cancelling does not end the command: it runs to its end or timeout, unobserved.
 
     Raises:
-        ConfigurationError: There is no secret where the settings say.
+        ConfigurationError: The source in the settings has no secret.
     """
     if config.secret_command is None:
         return make_keyring(config)
@@ -81,23 +81,23 @@ RotationStep: TypeAlias = Literal["add", "rotate", "retire"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationStatus:
-    """The exchange of the network's secret, as far as it is; see :meth:`Node.rotation`."""
+    """The progress of a rotation of the network's secret; see :meth:`Node.rotation`."""
 
     number: int
-    """The number of the last step that was taken in this network; 0 before the first one. It grows with each step: by one where
-    the steps come in their order, and by more where some are left out."""
+    """The number of the last step in this network; 0 before the first. Steps in order increase it by one, skipped steps by
+    more.
+    """
     generations: tuple[str, ...]
     """The ids of the generations of the secret, the primary one first: 16 hexadecimal digits, public."""
     neighbours: Mapping[str, int | None]
-    """The same number by the ids of the nodes that this one has links to; None of one that has no administrator, or has said
-    nothing yet."""
+    """The same number by the ids of linked nodes; None for a node that has no administrator or has not answered yet."""
 
 
 def check_step(step: object) -> None:
     """Refuse everything but a step of a rotation.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: The value is no step.
     """
     if step not in get_args(RotationStep):
         raise ConfigurationError(f"{step!r} is no step of a rotation. They are: {', '.join(get_args(RotationStep))}.")
@@ -116,16 +116,16 @@ def next_generations(
     """Return the generations of a secret after a step of a rotation.
 
     Args:
-        step: Which one.
+        step: The step.
         secrets: The generations before, the primary one first.
-        entropy: Of a new generation.
-        what: What holds them, for errors.
-        operand: What stands behind the command of a step, for errors.
-        added: Generations that were added and have never sealed. To retire would discard them, and leave the old one.
-        abandon: Whether to retire so nevertheless.
+        entropy: Randomness for a new generation.
+        what: The holder of the generations, for errors.
+        operand: The operand of the command of a step, for errors.
+        added: Added generations that have never encrypted. Retiring would discard them and leave the old one.
+        abandon: Whether to retire nevertheless.
 
     Raises:
-        ConfigurationError: It is no step, or not one that can be taken now.
+        ConfigurationError: The step is unknown, or not possible now.
     """
     if abandon and (step != "retire" or not added):
         raise ConfigurationError(
@@ -151,26 +151,26 @@ def next_generations(
     return secrets[:1]
 
 
-#: The remainder by 3 of the number of each step. So the number that the administrator signs says which step was the last.
+#: The remainder by 3 of the number of each step. So the number signed by the administrator identifies the last step.
 _REMAINDERS: Final[Mapping[RotationStep, int]] = {"add": 1, "rotate": 2, "retire": 0}
 
 
 def next_number(number: int, step: RotationStep) -> int:
-    """Return the number of a step after the step of a number: the least one above it with the remainder of that step."""
+    """Return the number of a step after the given number: the least higher number with the remainder of the step."""
     return number + 1 + (_REMAINDERS[step] - number - 1) % len(_REMAINDERS)
 
 
 def added_by(number: int, secrets: tuple[Secret, ...]) -> tuple[Secret, ...]:
-    """Return the generation that does not seal yet, if the step of that number has added one."""
+    """Return the generation that does not encrypt yet, if the step with this number has added one."""
     return secrets[-1:] if len(secrets) > 1 and number % len(_REMAINDERS) == _REMAINDERS["add"] else ()
 
 
 class Rekeying(NodeBase):
-    """The part of a node that exchanges its secrets while it runs."""
+    """The part of a node that rotates its secrets at run time."""
 
     _config: Config
     _keyring: Keyring
-    _configured: Keyring  # what the settings say, whatever the administrator has made of it
+    _configured: Keyring  # the keys of the settings, before any step of the administrator
     _reload: Callable[[], Config]
     _is_simulated: bool
     _is_remembered: bool
@@ -182,37 +182,37 @@ class Rekeying(NodeBase):
         self._signed: SignedGenerations | None = None
         self._missed: set[str] = set()
         self._rotation_changed = asyncio.Event()
-        self._reloading: asyncio.Task[None] | None = None  # the last time that a command was run for the keys
+        self._reloading: asyncio.Task[None] | None = None  # the last reload by a command
 
     def rekey(self, keyring: Keyring) -> None:
         """Use other secrets from now on, without a restart: a step of a rotation (docs/security.md).
 
-        Nothing is lost between nodes that accept a generation of each other: what runs is answered as it was asked, and links,
-        tunnels and subscriptions stay. Links to nodes that have shown none of the generations that are accepted now are closed.
+        Nodes that accept a generation of each other lose nothing: running requests are answered, and links, tunnels and
+        subscriptions stay. Links to nodes without a generation accepted now are closed.
 
         Args:
-            keyring: For the same network.
+            keyring: The new keys, for the same network.
 
         Raises:
             ConfigurationError: The keyring is for another network, or more groups are in use than the overlay takes. The node
-                goes on with the secrets that it has.
+                keeps its present secrets.
             NodeClosed: The node was closed.
         """
         self._use(keyring)
         self._configured, self._signed = keyring, None
 
     def reload_keys(self) -> Reloading:
-        """Read the secrets again from where :func:`iris_py.connect` has found them, and use them from now on, as :meth:`rekey`.
+        """Read the secrets again from the source that :func:`iris_py.connect` used, and use them as :meth:`rekey` does.
 
-        A command that prints them runs in a thread; several calls run one after the other. If the network's secret is still the
-        same there, what the administrator has made of it since goes on to count.
+        A secret command runs in a thread; several calls run one after the other. If the source still has the same network
+        secret, the administrator's rotation of it stays in effect.
 
         Returns:
             ``await`` it for the end of a command and its errors, which are logged otherwise.
 
         Raises:
-            ConfigurationError: A setting is wrong now, there is no secret, the network has another name, or as of
-                :meth:`rekey`. The node goes on with the secrets that it has.
+            ConfigurationError: A setting is wrong now, there is no secret, the network has another name, or as for
+                :meth:`rekey`. The node keeps its present secrets.
             NodeClosed: The node was closed.
         """
         self._check_open()
@@ -231,15 +231,15 @@ class Rekeying(NodeBase):
                 await asyncio.wait([before])
             configured = await open_keyring(config)
         except asyncio.CancelledError:
-            self._check_open()  # whoever waits is told that the node was closed
+            self._check_open()  # tells waiting callers that the node was closed
             raise
         self._use_configured(configured)
 
     def _use_configured(self, configured: Keyring) -> None:
-        """Use what the settings say, and what the administrator has made of it.
+        """Use the keys of the settings, with the administrator's rotation applied.
 
         Raises:
-            ConfigurationError: As of :meth:`rekey`.
+            ConfigurationError: As for :meth:`rekey`.
             NodeClosed: The node was closed.
         """
         signed = self._signed if fingerprint(configured) == fingerprint(self._configured) else self._find_signed(configured)
@@ -247,10 +247,10 @@ class Rekeying(NodeBase):
         self._configured, self._signed = configured, signed
 
     async def rotation(self, *, timeout: float = ROTATION_ANSWER_S) -> RotationStatus:
-        """Return how far the exchange of the network's secret is at this node and its neighbours.
+        """Return the progress of the rotation of the network's secret at this node and its neighbours.
 
         Args:
-            timeout: Seconds to wait at most until each neighbour has said so.
+            timeout: Seconds to wait for the neighbours' answers.
 
         Raises:
             NodeClosed: The node was closed.
@@ -278,26 +278,26 @@ class Rekeying(NodeBase):
         force: bool = False,
         abandon: bool = False,
     ) -> RotationStatus:
-        """Take a step in exchanging the secret of the whole network, which every node then takes by itself.
+        """Take a step in the rotation of the network's secret, which every node then takes by itself.
 
-        ``"add"`` makes a new generation, which is accepted; ``"rotate"`` lets the newest one seal; ``"retire"`` leaves the
-        primary one alone, and is refused while a generation was added and does not seal yet. A step goes from node to node;
-        this node waits for its neighbours. Nodes that are away catch up as long as a generation that they have is accepted.
+        ``"add"`` makes a new generation, which is accepted; ``"rotate"`` makes the newest one encrypt; ``"retire"`` keeps the
+        primary one only, and is refused while an added generation does not encrypt yet. A step spreads from node to node; this
+        node waits for its neighbours. Absent nodes catch up as long as one of their generations is accepted.
 
         Args:
-            step: Which step.
-            key: The administration key, or its text, as ``iris keys administrator`` makes it.
-            timeout: Seconds to wait for the neighbours, before the step for what they say and after it.
-            force: Whether to go on where neighbours have not taken the step before; they may be put out.
-            abandon: Whether ``"retire"`` discards a generation that was added and does not seal yet: the old one stays.
+            step: The step.
+            key: The administrator key, or its text from ``iris keys administrator``.
+            timeout: Seconds to wait for the neighbours: before the step for their answers, and again after it.
+            force: Whether to continue although neighbours have not taken the step before; they may lose the network.
+            abandon: Whether ``"retire"`` may discard an added generation that does not encrypt yet; the old one stays.
 
         Returns:
-            How far the exchange is now.
+            The progress of the rotation.
 
         Raises:
             ConfigurationError: The key is not that of this network's administrator, or the step cannot be taken now.
-            RotationIncomplete: Before the step: neighbours have not taken the one before, or there are none, and nothing was
-                changed. After it: neighbours have not taken it in time.
+            RotationIncomplete: Before the step: the node has no neighbours, or some have not taken the step before, and nothing
+                was changed. After the step: some neighbours have not taken it in time.
             NodeClosed: The node was closed.
         """
         self._check_open()
@@ -322,20 +322,20 @@ class Rekeying(NodeBase):
         await self._wait_for_neighbours(timeout, may_lag=False, is_begun=True)
         return self._rotation_status()
 
-    # -- what the other parts of the node need
+    # -- for the other parts of the node
 
     def _find_signed(self, configured: Keyring) -> SignedGenerations | None:
-        """Return what the administrator has signed last and nodes with these settings have kept."""
+        """Return the last generations signed by the administrator and stored by nodes with these settings."""
         return None if self._is_simulated else GenerationsFile(self._config.state_directory, configured).load()
 
     def _restore_generations(self) -> None:
-        """Begin with what counted when the last node with these settings ran."""
+        """Begin with the generations of the last node with these settings."""
         self._signed = self._find_signed(self._configured)
         if self._signed is not None:
             self._keyring = self._configured.with_generations(self._signed.secrets)
 
     def _remember(self) -> bool:
-        """Leave a file for others of this machine and user; returns whether they find it."""
+        """Leave a file for the user's other nodes on this machine; returns whether they find it."""
         directory = self._config.state_directory
         if not self._is_remembered or directory is None:
             return False
@@ -343,7 +343,7 @@ class Rekeying(NodeBase):
             self._remembered.remove(self._core.info.id.hex())
         tag, needed = self._keyring.primary.key_id.hex(), self._config.is_zero_configuration
         self._remembered = RememberedPeers(directory, tag, is_needed=needed)
-        return self._remembered.add(self._core.info.id.hex(), [self._listened])  # they are on this machine, as it is
+        return self._remembered.add(self._core.info.id.hex(), [self._listened])  # dialled from this machine
 
     def _handle_signed(self, event: GenerationsSigned) -> None:
         if event.signed is not self._signed and self._closing is None:
@@ -363,11 +363,10 @@ class Rekeying(NodeBase):
     # --
 
     def _use(self, keyring: Keyring) -> None:
-        """Use other secrets, or go on with those that this node has.
+        """Use other secrets, or keep the present ones on an error.
 
         Raises:
-            ConfigurationError: As of :meth:`rekey`.
-            NodeClosed: The node was closed.
+            ConfigurationError: As for :meth:`rekey`.
         """
         self._check_open()
         if keyring.network != self._keyring.network:
@@ -378,8 +377,8 @@ class Rekeying(NodeBase):
         before = self._keyring
         try:
             self._core.rekey(keyring, self._loop.time())
-        except Exception:  # also one of a function that finds the secrets of clusters
-            self._core.rekey(before, self._loop.time())  # nothing of it stays
+        except Exception:  # also from a program's function for cluster secrets
+            self._core.rekey(before, self._loop.time())  # restores everything
             raise
         finally:
             self._driver.wake()
@@ -415,15 +414,15 @@ class Rekeying(NodeBase):
             GenerationsFile(self._config.state_directory, self._configured).save(signed)
 
     async def _wait_for_neighbours(self, timeout: float, *, may_lag: bool, is_begun: bool) -> None:
-        """Wait until what counts here counts at all nodes that there are links to.
+        """Wait until all linked nodes have the step in effect here.
 
         Args:
-            timeout: Seconds after which not all have to.
-            may_lag: Whether some may be behind then, as long as one says something.
-            is_begun: Whether this node has taken the step already.
+            timeout: Seconds to wait.
+            may_lag: Whether some nodes may be behind after that, as long as one answers.
+            is_begun: Whether this node has already taken the step.
 
         Raises:
-            RotationIncomplete: There are no such nodes, or some are behind.
+            RotationIncomplete: There are no linked nodes, or some are behind.
             NodeClosed: The node was closed.
         """
         rotation = self._core.peers.rotation
@@ -436,7 +435,7 @@ class Rekeying(NodeBase):
             raise RotationIncomplete(status.number, missing, is_begun=is_begun, node_names=names)
 
     async def _wait_until(self, is_so: Callable[[], bool], timeout: float) -> bool:
-        """Wait until something is so of what the neighbours say, or the time is over; return whether it is.
+        """Wait for a condition on the neighbours' answers, or for the timeout; return whether the condition holds.
 
         Raises:
             NodeClosed: The node was closed.

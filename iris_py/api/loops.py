@@ -1,14 +1,14 @@
-"""The event loop that a public object belongs to, and the refusal to be used outside of it.
+"""The event loop of a public object, and the refusal of calls from elsewhere.
 
 An asyncio object has no locks, and its futures wake only tasks of its own event loop. A call from another thread would race
-with that loop, and a call from any other loop would wait for ever. So each public method checks before it changes anything.
+with that loop, and a call from another loop would wait forever. So each public method checks before it changes anything.
 
 There are two checks, because Python 3.11 to 3.13 make a system call to find the running loop:
 
 * :meth:`LoopBound._check_loop` lets a call pass if its thread is that of the loop, and the loop runs: a thread runs one loop at
-  a time. Only otherwise it finds the running loop. Every public method begins with it.
-* The paths that run a million times a second ask ``self._own_thread._is_owned()`` alone. They compare the loops only for the
-  first message of a batch: within one thread, adding to a batch is safe from every loop.
+  a time. Otherwise it finds the running loop. Every public method begins with it.
+* The paths that run a million times a second ask ``self._own_thread._is_owned()`` alone. They compare loops only for the first
+  message of a batch: within one thread, adding to a batch is safe from every loop.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class ThreadLock(Protocol):
     """A reentrant lock. ``threading.Condition`` calls this method of its lock too, so every version of Python has it."""
 
     def _is_owned(self) -> bool:
-        """Tell whether the calling thread holds it."""
+        """Tell whether the calling thread holds the lock."""
 
 
 class _Marks(threading.local):
-    """One lock per thread. The thread holds it until it ends, so asking who owns the lock tells one thread from another."""
+    """One lock per thread, held until the thread ends. So the owner of a lock identifies a thread."""
 
     def __init__(self) -> None:
         lock = threading.RLock()
@@ -42,7 +42,7 @@ _marks = _Marks()
 
 
 class LoopBound:
-    """An object that belongs to the event loop that made it.
+    """An object bound to the event loop that made it.
 
     Attributes:
         _what: The noun for the object in errors.
@@ -57,7 +57,7 @@ class LoopBound:
     def _check_loop(self) -> None:
         """Refuse a call from another thread, or from another event loop of the same thread.
 
-        The own thread may call while no event loop runs in it, as between two calls of ``loop.run_until_complete()``.
+        The loop's own thread may also call while no loop runs, as between two calls of ``loop.run_until_complete()``.
 
         Raises:
             ConfigurationError: The call comes from elsewhere.
@@ -80,7 +80,7 @@ class LoopBound:
         )
 
 
-#: What a program of trio can do.
+#: The remedy for a program of trio.
 IN_TRIO: Final = (
     "Iris needs asyncio: use iris_py.sync in a thread, as with trio.to_thread.run_sync(), or run the program with "
     "iris_py.run()."
@@ -102,7 +102,7 @@ def is_in_trio() -> bool:
 
 
 def check_asyncio() -> None:
-    """Refuse to be awaited by anything but asyncio.
+    """Refuse to be awaited outside of asyncio.
 
     Raises:
         ConfigurationError: No event loop of asyncio runs in this thread.

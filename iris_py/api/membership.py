@@ -1,4 +1,4 @@
-"""One handler under one cluster name."""
+"""The membership of a node in a cluster, with its handler."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Membership(LoopBound, Closable):
-    """One handler under one cluster name, as :meth:`Node.join` returns it.
+    """The membership of a node in a cluster with one handler, as returned by :meth:`Node.join`.
 
-    The underscored attributes are for :class:`~iris_py.api.node.Node` alone.
+    The underscored attributes are for :class:`~iris_py.api.node.Node` only.
     """
 
     _what = "membership"
@@ -37,8 +37,8 @@ class Membership(LoopBound, Closable):
         self._server = server
         self._leave = leave
         self._leaving: asyncio.Future[None] | None = None
-        self._occasion = ""  # of leaving, for the log, where it is no wish of the program
-        self._settled: asyncio.Future[None] = self._loop.create_future()  # nothing runs but what waits for an end itself
+        self._occasion = ""  # the reason for leaving, for the log, unless the program left
+        self._settled: asyncio.Future[None] = self._loop.create_future()  # done when only calls that wait for an end remain
 
     @property
     def cluster(self) -> str:
@@ -54,13 +54,13 @@ class Membership(LoopBound, Closable):
         return f"<Membership in {self.cluster!r}>"
 
     async def leave(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
-        """Leave without failing a request: tell everybody, finish what runs, then go. Harmless if it was left before.
+        """Leave without failing a request: tell all nodes, finish running requests, then go. Harmless if repeated.
 
-        Requests that wait here go to other members, or are finished too if there is none. Within a handler it returns when all
-        others have finished; the request that asked is answered, and then the cluster is left.
+        Waiting requests go to other members, or are finished here if no other member exists. Within a handler, this returns
+        when all other handlers have finished; the calling request is answered before the cluster is left.
 
         Args:
-            timeout: Seconds after which handlers that still run are cancelled, and what waits is turned away.
+            timeout: Seconds after which running handlers are cancelled and waiting requests rejected.
 
         Raises:
             ConfigurationError: ``timeout`` is no time.
@@ -73,7 +73,7 @@ class Membership(LoopBound, Closable):
     _end = leave
 
     def _begin_leaving(self, timeout: float) -> asyncio.Future[None]:
-        """Begin to leave, unless that has begun; returns what is done at the end."""
+        """Begin to leave, unless that has begun; returns a future that is done at the end."""
         if self._leaving is None:
             self._leaving = self._loop.create_task(self._leave(self, timeout))
         return self._leaving

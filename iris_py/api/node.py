@@ -1,4 +1,4 @@
-"""The public node: what an application holds, with futures and tasks around the pure :class:`~iris_py.node.core.NodeCore`."""
+"""The public node of an application: futures and tasks around the pure :class:`~iris_py.node.core.NodeCore`."""
 
 from __future__ import annotations
 
@@ -98,18 +98,18 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py")
 
-#: How long closing waits at least for the last bytes to leave; more is what ``close(timeout=)`` leaves, for links that move
-#: something: one on which nothing moves ends by itself.
+#: The least time in seconds that closing waits for the last bytes to leave; ``close(timeout=)`` may leave more, for links that
+#: move data. Too small: last bytes are dropped; too large: a stuck link delays the end.
 CLOSE_TIMEOUT_S = 2.0
-#: Leaving that takes longer says what it waits for. Too small: it says so of every request that runs; too large: who stops a
-#: program wonders whether it hangs.
+#: Leaving that takes longer (seconds) logs its reason. Too small: each running request is logged; too large: a user who stops a
+#: program cannot tell whether it hangs.
 LEAVING_TOLD_S = 1.0
 
 
 class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, Observing, Explaining):
     """A member of a network, made by :func:`iris_py.connect`.
 
-    It belongs to the event loop that made it. Called from another thread or loop, methods raise :exc:`ConfigurationError`.
+    A node belongs to the event loop that made it. Called from another thread or loop, methods raise :exc:`ConfigurationError`.
     """
 
     def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
@@ -118,21 +118,21 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         self._keyring = self._configured = keyring
         self._reload = lambda: config
         self._is_simulated = network is not None  # so that a run does not depend on the machine
-        self._is_remembered = config.discovery and network is None  # the files tell of this machine, and of no other network
+        self._is_remembered = config.discovery and network is None  # the files belong to this machine and the real network
         self._tracing = find_tracing(config.tracing, lambda reason: self._core.count_drop(reason), config.name)
         self._driver = Driver(network or SocketNetwork(), self)
-        if config.busy_poll and network is None and busy_poll.is_useful():  # where time is virtual none passes while one looks
+        if config.busy_poll and network is None and busy_poll.is_useful():  # virtual time does not pass while polling
             self._busy_poll = busy_poll.BusyPoll(self._loop, busy_poll.BUSY_POLL_S)
             self._next_poll = busy_poll.BusyPoll(self._loop, busy_poll.NEXT_POLL_S)
         self._memberships: dict[Registration, Membership] = {}
         self._settled: asyncio.Future[None] = self._loop.create_future()
         self._departed: asyncio.Future[None] = self._loop.create_future()
-        self._others_ended: asyncio.Future[None] = self._loop.create_future()  # when closing: all but those who wait for it
-        self._joins: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, as the overlay will report them
+        self._others_ended: asyncio.Future[None] = self._loop.create_future()  # all calls but waiting ones
+        self._joins: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, in the order of the overlay's reports
         self._seeds = Seeds(config.seeds)
         self._reactions = self._make_reactions()
 
-    # -- what it is
+    # -- properties
 
     def __repr__(self) -> str:
         if not hasattr(self, "_core"):
@@ -147,22 +147,22 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
 
     @property
     def name(self) -> str:
-        """The name that it tells people: by default host and program, as ``web-1/orders.py``; empty if it tells none."""
+        """The label of the node: by default host and program, as ``web-1/orders.py``; empty for none."""
         return self._core.name
 
     @property
     def address(self) -> str:
-        """The ``host:port`` that others dial: the first of what is advertised."""
+        """The ``host:port`` for other nodes to dial: the first advertised address."""
         return self._core.info.addresses[0]
 
     @property
     def port(self) -> int:
-        """The port that it listens on: another one than that of the settings if a node of the network had that."""
+        """The listening port; differs from the setting if another node of the network had that port."""
         return parse_address(self._listened)[1]
 
     @property
     def zone(self) -> str:
-        """Where the node says it is."""
+        """The zone claimed by the node."""
         return self._core.info.zone
 
     @property
@@ -172,13 +172,13 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
 
     @property
     def max_message_bytes(self) -> int:
-        """The largest payload that it sends."""
+        """The largest payload that the node sends."""
         return self._config.max_message_bytes
 
     def nodes(self) -> tuple[Member, ...]:
-        """Return every node of the network that this one knows, itself first. Of a large network that is a small part.
+        """Return the known nodes of the network, this one first: a small part of a large network.
 
-        :attr:`network_size` says of how many.
+        :attr:`network_size` estimates the number of all nodes.
         """
         self._check_loop()
         known = self._core.peers.known_nodes
@@ -186,24 +186,26 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         return (describe(self._core.info, name=self.name), *others)
 
     def unreached_seeds(self) -> dict[str, str]:
-        """Return the seeds where no node of the network answers, each with what is known of it, as in "is silent".
+        """Return the seeds without an answering node of the network, each with its state, as in "is silent".
 
-        They are dialled again and again.
+        The node dials them again and again.
         """
         self._check_loop()
         return self._seeds.unreached
 
     @property
     def network_size(self) -> int:
-        """About how many nodes the network has, this one included: exactly up to 16 others, within a quarter or so beyond."""
+        """The approximate number of nodes in the network, this one included: exact up to 16 others, within about a quarter
+        beyond.
+        """
         self._check_loop()
         return max(self._core.overlay.size_estimate(), len(self._core.overlay.peers()) + 1)
 
     def health(self, cluster: str | None = None) -> Health:
-        """Return whether the node is to be given work, and if not, why: what balancers and supervisors ask.
+        """Return whether the node is ready for work, and if not, why: for balancers and supervisors.
 
         Args:
-            cluster: The name of a cluster that is asked about; None for all that the node takes part in.
+            cluster: The name of a cluster; None for all clusters of the node.
         """
         self._check_loop()
         return health_of(
@@ -216,7 +218,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
             is_alone=not self._core.overlay.peers(),
         )
 
-    # -- what it does
+    # -- operations
 
     @overload
     def join(
@@ -268,26 +270,27 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
         codec: AnyCodec | None = None,
     ) -> Opening[Membership]:
-        """Take part in a cluster. Use with ``await`` or ``async with``; when it returns, everybody knows.
+        """Join a cluster. Use with ``await`` or ``async with``; when it returns, the cluster's callers know.
 
         Args:
             cluster: The name, 1 to 255 bytes of UTF-8.
             handler: A :class:`Handler`, or a function from :class:`Request` to bytes for requests only. A plain function or
                 method runs in a thread. It cannot be cancelled, so it counts as running until it returns; the end of the
-                program does not wait for it. Or one of these in :class:`Sealed`, for requests that are sealed by their
-                callers.
-            concurrency: Requests that run at once; by default 128, or 32 where requests are answered by a plain function or
-                method.
-            queue_messages: Requests that wait beyond those; of more, callers are told that this member is full, and try others.
-            queue_bytes: How many bytes of payload may wait; likewise.
-            weight: How much of the load this node is to get beside other members, 0.01 to 100: of 2 and 1, two thirds and one.
-                The same for all handlers that a node has in a cluster.
-            inline: Run plain functions and methods in the event loop itself: fastest, and only for those that return at once.
-            tunnels: Tunnels that are served at once; more are told that this member is full.
-            tunnel_window_bytes: What a caller may send through each before any of it is received: 4 KiB to 1 GiB.
-            codec: What requests, surveys and broadcasts are, and what replies are: a :class:`Codec`, a type for all, ``"json"``
-                or ``"msgpack"``; None for bytes. A request that does not fit is refused to its caller, a broadcast is dropped
-                and logged; the handler gets neither. What goes through tunnels stays bytes.
+                program does not wait for it. Or a handler in :class:`Sealed`, for requests sealed by their callers.
+            concurrency: The number of concurrent requests; by default 128, or 32 if a plain function or method answers
+                requests.
+            queue_messages: The number of waiting requests. The member rejects further requests as full, and their callers try
+                other members.
+            queue_bytes: The bytes of waiting payload, with the same effect.
+            weight: The share of the load relative to other members, 0.01 to 100: members of weight 2 and 1 get two thirds and
+                one third. The same for all handlers of a node in a cluster.
+            inline: Run plain functions and methods in the event loop itself: fastest, but only for functions that return at
+                once.
+            tunnels: The number of concurrent tunnels. The member rejects further ones as full.
+            tunnel_window_bytes: The window of each tunnel, the bytes in transit from the caller: 4 KiB to 1 GiB.
+            codec: The types of requests, surveys, broadcasts and replies: a :class:`Codec`, one type for all, ``"json"`` or
+                ``"msgpack"``; None for bytes. A request that does not fit is refused with an error, a broadcast is dropped and
+                logged; the handler gets neither. Messages in tunnels stay bytes.
 
         Raises:
             ConfigurationError: An argument is wrong.
@@ -326,12 +329,12 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         remembers: bool = True,
         server_type: ServerType = Server,
     ) -> Opening[Membership]:
-        """Take part in any cluster, as :meth:`join` does: in those of gateways, too.
+        """Join any cluster, as :meth:`join` does, including those of gateways.
 
         Args:
             cluster: The name.
-            handler: As of :meth:`join`, or its hooks; so are the arguments that are not named here.
-            remembers: Whether it gives a reply again to whoever repeats an idempotent request.
+            handler: As for :meth:`join`, or its hooks; likewise all arguments not listed here.
+            remembers: Whether to keep replies for repeated idempotent requests.
             server_type: Runs the handler.
         """
         self._check_open()
@@ -351,10 +354,10 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         return Opening(self._join(registration, hooks, server_type))
 
     def members(self, cluster: str) -> Members:
-        """Return the live view of a cluster's members; ``await`` it until the first view has surely arrived.
+        """Return the live view of a cluster's members; ``await`` it until the first view has arrived.
 
         Raises:
-            ConfigurationError: The name is wrong, or one of another cloud.
+            ConfigurationError: The name is wrong, or belongs to another cloud.
             NodeClosed: The node was closed.
         """
         self._check_open()
@@ -366,24 +369,24 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         return self._members(cluster)
 
     def _members(self, cluster: str) -> Members:
-        """Return the live view of any cluster's members, as :meth:`members` does: of gateways, too."""
+        """Return the live view of any cluster's members, as :meth:`members` does, including clusters of gateways."""
         self._group(cluster)
         return Members(
             cluster, lambda: self._look(cluster), lambda: self._view_known(cluster), lambda: self._count_members(cluster)
         )
 
     async def clouds(self, *, timeout: float = SURVEY_TIMEOUT_S) -> tuple[Cloud, ...]:
-        """Ask the gateways of this cloud which other clouds they know, and have a way to.
+        """Ask the gateways of this cloud for the other clouds they know, and whether they reach them.
 
         Args:
-            timeout: Seconds after which no gateway is waited for.
+            timeout: Seconds to wait for gateways.
 
         Returns:
-            Each cloud, in the order of the aliases; empty where there is no gateway.
+            The clouds in the order of their aliases; empty without a gateway.
 
         Raises:
-            NotConnected: This node reaches no other node, so it is not known who its gateways are.
-            RequestTimeout: That could not be found out in time.
+            NotConnected: This node reaches no other node, so its gateways are unknown.
+            RequestTimeout: The gateways could not be found in time.
             ConfigurationError: The timeout is wrong.
             NodeClosed: The node was closed.
         """
@@ -396,12 +399,13 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         return clouds_of(reply.payload for reply in answers.replies)
 
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
-        """Leave every cluster, finish what runs, and go. Harmless if the node was closed before.
+        """Leave every cluster, finish running requests, and end the node. Harmless if repeated.
 
-        Within a handler or callback it returns when all others have finished; when that one has returned, the node goes.
+        Within a handler or callback, this returns when all others have finished; the node ends after the calling one has
+        returned.
 
         Args:
-            timeout: Seconds after which handlers that still run are cancelled, and what has not left is dropped.
+            timeout: Seconds after which running handlers are cancelled and unsent messages dropped.
 
         Raises:
             ConfigurationError: ``timeout`` is no time.
@@ -477,7 +481,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         await self._check_seeds()
 
     async def _check_seeds(self) -> None:
-        """Fail if the secret must be wrong. The node of `iris doctor` does not: it looks for the reason."""
+        """Raise if the secret must be wrong. The node of `iris doctor` overrides this to diagnose the reason."""
         await self._seeds.check(lambda: bool(self._core.overlay.peers()))
 
     async def _close(self, timeout: float) -> None:
@@ -512,7 +516,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         await asyncio.gather(*(end() for end in self._companions))
 
     def _abort(self) -> None:
-        """End at once and tell nobody, as a crash of the process does: for simulations."""
+        """End at once without telling other nodes, like a crash of the process: for simulations."""
         self._driver.abort()
         self._core.requester.close(NodeClosed())
         self._crossings.close()
@@ -537,7 +541,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
     # -- parts of the patterns
 
     async def _join(self, registration: Registration, hooks: HandlerHooks, server_type: ServerType) -> Membership:
-        self._check_open()  # again: an Opening may be awaited much later than it was made
+        self._check_open()  # again: an Opening may be awaited long after it was made
         server = server_type(
             self._core,
             self._driver,
@@ -604,7 +608,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         self._memberships.pop(registration, None)
 
     async def _left(self, registration: Registration) -> None:
-        """Tell everybody that a registration ends, if it is the last of its cluster on this node."""
+        """Tell all nodes that a registration ends, if it is the last of its cluster on this node."""
         if self._core.leave(registration, self._loop.time()):
             left = self._loop.create_future()
             self._leaves.setdefault(registration.group.id, deque()).append(left)
@@ -633,10 +637,10 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
             await self._wait_for_room()
             self._check_open()
 
-    # -- what the driver reports
+    # -- events of the driver
 
     def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
-        """Resolve the futures of requests that have ended; tell who asked many things at once (:mod:`iris_py.api.bulk`)."""
+        """Resolve the futures of ended requests, and report the outcomes of :mod:`iris_py.api.bulk`."""
         for future, outcome in outcomes:
             if type(outcome) is NoMembers:
                 outcome = self._explain(outcome)
@@ -652,14 +656,14 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
                 future.set_exception(outcome)
 
     def handle_events(self, events: list[NodeEvent]) -> None:
-        """Act on everything else."""
+        """Act on all other events."""
         for event in events:
             reaction = self._reactions.get(type(event))
             if reaction is not None:
                 reaction(event)
 
     def _make_reactions(self) -> dict[type, Callable[[Any], None]]:
-        """Return what this node does with each kind of event; with the others nothing."""
+        """Return the reaction of this node to each kind of event; other kinds are ignored."""
         return {
             RequestsStarted: lambda event: event.registration.server.start(event.executions),
             RequestCancelled: lambda event: event.execution.registration.server.cancel(event.execution),
@@ -699,7 +703,9 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         event.token.handle_event(event)
 
     def _explain(self, error: NoMembers) -> NoMembers | NotConnected:
-        """Return the error with what may be the reason; another one if who reaches nobody cannot know that nobody is there."""
+        """Add the likely cause to the error; :exc:`NotConnected` if this node reaches no other node and so cannot know of
+        members.
+        """
         strangers = self._core.datagrams.other_networks.hosts(self._loop.time())
         if error.nodes == 0 and not error.without_tunnels and self._seeds.is_unknown:
             return NotConnected(error.cluster, self._seeds.unreached, strangers)
@@ -708,7 +714,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         return error
 
     def _handle_dialled(self, event: DialAnswered | DialBroken | DialRefused) -> None:
-        if self._closing is None:  # a dial that is given up says nothing of the seed
+        if self._closing is None:  # a dial cut off by closing says nothing about the seed
             self._seeds.dialled(event)
 
     def _handle_dial_failed(self, address: str, error: OSError | IrisError) -> None:
@@ -725,18 +731,18 @@ async def start_node(
     entropy: Callable[[int], bytes] = os.urandom,
     reload: Callable[[], Config] | None = None,
 ) -> Node:
-    """Start a node on a network of choice; tests give a simulated one, and seeded randomness.
+    """Start a node on a given network; tests pass a simulated one, and seeded randomness.
 
     Args:
         config: All settings.
-        network: What to run on; None for real sockets, and the peers that are remembered on this machine.
+        network: The network; None for real sockets, and the remembered peers of this machine.
         rng: Randomness for choices and jitter.
         entropy: Randomness for keys. Anything but ``os.urandom`` gives away every secret.
-        reload: Reads the settings again, for :meth:`Node.reload_keys`; None if they come from nowhere but ``config``.
+        reload: Reads the settings again, for :meth:`Node.reload_keys`; None if ``config`` is their only source.
 
     Raises:
         ConfigurationError: A setting is wrong.
-        HandshakeError: Somebody answers at every seed, and none of them holds this secret.
+        HandshakeError: Every seed answers, and none of them holds this secret.
     """
     node = Node(config, await open_keyring(config), network)
     if reload is not None:
@@ -758,7 +764,9 @@ def _resolve_first(waiting: dict[bytes, deque[asyncio.Future[None]]], group: byt
 
 
 def _log_stranger(event: StrangerRefused) -> None:
-    """Log a connection from outside of this network. A connection that only ended is a detail: balancers probe ports so."""
+    """Log a connection from outside of this network. A connection that only ended is a detail: load balancers probe ports this
+    way.
+    """
     log = logger.warning if event.has_failed else logger.debug
     log(
         "connection_refused",

@@ -15,19 +15,19 @@ Result = TypeVar("Result", bound="Closable")
 
 
 class Closable(Unpicklable, ABC):
-    """Something that ends with ``async with``."""
+    """An object that ends with ``async with``."""
 
     @abstractmethod
     async def _end(self) -> None:
         """End it; harmless if it has ended."""
 
     async def _exit(self, exc: BaseException | None) -> None:
-        """Leave the block, maybe for an exception."""
+        """Leave the block, with an exception if one was raised."""
         await self._end()
 
 
 class Opening(Unpicklable, Generic[Result]):
-    """Something that is being opened: ``await`` it, or use it with ``async with`` to have it closed in the end."""
+    """An object being opened: ``await`` it, or use it with ``async with`` to close it at the end of the block."""
 
     def __init__(self, opening: Coroutine[object, object, Result]) -> None:
         self._opening = opening

@@ -1,6 +1,6 @@
-"""Arguments that the overloads of a public method have in common, for type checkers: its docstring describes them.
+"""Arguments shared by the overloads of a public method, for type checkers; the method's docstring describes them.
 
-They are stated once here and once where they are taken; :mod:`mypy` holds both together.
+They are stated once here and once in the method itself; :mod:`mypy` compares both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JoinOptions", "OnFull", "PublishOptions", "RequestOptions", "SubscribeOptions", "SurveyOptions"]
 
-#: What becomes of a request when every member is full.
+#: The behaviour of a request when every member is full.
 OnFull: TypeAlias = Literal["wait", "raise"]
 
 

@@ -1,13 +1,13 @@
-"""Call a function of a program for one message after the other, each time in a fresh copy of one context.
+"""Calls a function of a program for one message after the other, each time in a fresh copy of one context.
 
-Theory of operation. A task has one context, and all calls that it makes share it: what one call sets, the next one sees.
-Copying a context is cheap, but stepping a coroutine in another context than its task's doubles the cost of a message, because
-each coroutine then ends by an exception. So calls share the context of their task as long as they leave it unchanged, which
-takes one comparison per call. After the first call that changed it, each call has a copy of its own.
+Theory of operation. A task has one context, and all its calls share it: a variable set by one call is visible to the next.
+Copying a context is cheap, but stepping a coroutine in a different context than its task's doubles the cost of a message,
+because each coroutine then ends by an exception. So calls share the context of their task as long as they leave it unchanged,
+which takes one comparison per call. After the first call that changed the context, each call has a copy of its own.
 
-To hand a message to a thread and to wait for it takes twenty times as long as to call an empty function. So a thread is given
-several messages at once: as many as the function is done with in ``BATCH_S``. The event loop holds the iterator from which the
-thread takes them, so it can take back those whose turn has not come.
+Handing a message to a thread and waiting for it takes twenty times as long as calling an empty function. So a thread gets
+several messages at once: as many as the function handles in ``BATCH_S``. The event loop holds the iterator of these messages,
+so it can take back the remaining ones.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 Argument = TypeVar("Argument")
 
-#: Calls in the event loop before everything else there has a turn. Too small: turns for nothing; too large: a function that
-#: awaits nothing keeps the loop from its sockets and timers.
+#: Calls in the event loop before all other tasks have a turn. Too small: turns for nothing; too large: a function without an
+#: ``await`` keeps the loop from its sockets and timers.
 CALLS_PER_TURN_MAX = 256
-#: Messages that a thread is given at once, and the time in which it is to be done with them (seconds): the next batch is twice
-#: as large after less, and half as large after more. Too small: changes of threads cost more than the calls; too large: so many
-#: messages have left the queue, and its policy does not apply to them any more.
+#: Messages in a batch for a thread, and its target time (seconds): a faster batch doubles the next one, a slower batch halves
+#: it. Too small: changes of threads cost more than the calls; too large: many messages have left the queue, and its overflow
+#: policy no longer applies to them.
 BATCH_MAX = 256
 BATCH_S = 0.005
 
@@ -49,12 +49,12 @@ class OrderedCalls(Generic[Argument]):
     Args:
         hook: The function, and where it runs.
         context: Each call begins in a copy of it.
-        failures: Logs what the function raises.
+        failures: Logs exceptions of the function.
         span: Makes the span of a call, if the node has spans.
-        running: Stands for the call that runs at the moment.
+        running: Stands for the running call.
 
     Attributes:
-        in_hand: The arguments that a thread was given and has not taken yet.
+        in_hand: The arguments of the thread's batch that it has not taken yet.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class OrderedCalls(Generic[Argument]):
         return self._context.copy().run(self._loop.create_task, caller)
 
     async def call_each(self, arguments: Iterable[Argument]) -> None:
-        """Call the function for each argument, in order, and log what it raises.
+        """Call the function for each argument, in order, and log exceptions.
 
-        A thread is given several arguments at once, so an iterator may have ended long before this does: whatever comes
-        meanwhile is for the next call.
+        A thread gets several arguments at once, so the iterator may have ended long before this returns: later arguments are
+        for the next call.
 
         Raises:
             BaseException: The task was cancelled, or the process is to end.
@@ -119,7 +119,7 @@ class OrderedCalls(Generic[Argument]):
             if is_shared:
                 try:
                     is_shared = copy_context() == context
-                except Exception:  # of a value that compares with nothing, so it is another value
+                except Exception:  # from a value that cannot be compared, so it has changed
                     is_shared = False
                 self._is_shared = is_shared
             if running is not None and running.waits:
@@ -139,13 +139,13 @@ class OrderedCalls(Generic[Argument]):
             try:
                 await self._call_batch()
             finally:
-                for _left in self.in_hand:  # nobody waits for the thread any more: it calls nothing more
+                for _left in self.in_hand:  # the thread is no longer awaited, and makes no further calls
                     pass
             took_s = clock() - began
             self._batch = min(2 * self._batch, BATCH_MAX) if took_s < BATCH_S else max(1, self._batch // 2)
 
     async def _call_batch(self) -> None:
-        """Call the function for all that is in hand. What it returns to be awaited is awaited before the next call."""
+        """Call the function for the whole batch. An awaitable result is awaited before the next call."""
         in_hand, running = self.in_hand, self._running
         while (left := await self._loop.run_in_executor(self._hook.threads, self._call_in_thread, in_hand)) is not None:
             context, awaitable = left
@@ -158,10 +158,10 @@ class OrderedCalls(Generic[Argument]):
                 self._end_call(running)
 
     def _call_in_thread(self, arguments: Iterator[Argument]) -> tuple[Context, Awaitable[object] | None] | None:
-        """Call the function until the event loop has something to do before the next call.
+        """Call the function until the event loop has work before the next call.
 
         Returns:
-            The context of the last call, and what it has returned to be awaited; None if everything is done.
+            The context of the last call and its awaitable result; None if the batch is done.
         """
         running = self._running
         for argument in arguments:
@@ -182,7 +182,7 @@ class OrderedCalls(Generic[Argument]):
     # --
 
     def _call_in_span(self, argument: Argument) -> object:
-        """Call the function in a span, which lasts until what it returns was awaited."""
+        """Call the function in a span that lasts until its result was awaited."""
         assert self._span is not None
         with ExitStack() as stack:
             stack.enter_context(self._span(argument))
@@ -190,12 +190,12 @@ class OrderedCalls(Generic[Argument]):
             return _finish(stack.pop_all(), result) if is_awaitable(result) else result
 
     def _end_call(self, running: Call) -> None:
-        """Tell tasks which wait for an end on behalf of a call that the call has returned."""
+        """Wake tasks that wait for an end on behalf of a call: the call has returned."""
         running.end()
         running.is_over = False
 
     def _handle_raised(self, error: BaseException) -> None:
-        """Log what the function has raised; what is not its own goes on."""
+        """Log an exception of the function; raise one of the process."""
         if is_interrupt(error) or is_cancelled(error) or self._loop.is_closed():
             raise error
         self._failures.log(error, self._loop.time())

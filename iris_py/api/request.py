@@ -1,4 +1,4 @@
-"""The part of a node that asks."""
+"""The part of a node that sends requests."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
     from iris_py.wire.headers import HeaderValue
 
 
-#: The types of seconds. A tuple, for `int | float` would be made anew with each request.
+#: The types of seconds. A tuple, because `int | float` would be made anew with each request.
 _NUMBERS: Final = (int, float)
 
 
 class _Replier(Codec[bytes, bytes]):
-    """Notes which member gives the reply. It goes in place of the codec to the request whose bytes that has made."""
+    """Notes the member that sends the reply. It is passed as the codec of a request whose payload is already encoded."""
 
     def __init__(self) -> None:
         self.member = ""
 
     def ticket(self, future: asyncio.Future[bytes]) -> Ticket:
-        """Return the token of the request that resolves a future."""
+        """Return the ticket of a request, which resolves a future."""
         return Ticket(self, future)
 
     def receive_outcome(self, ticket: Ticket, outcome: bytes | IrisError) -> None:
-        """For the node: note the member, and resolve the future."""
+        """Note the member, and resolve the future; for the node."""
         self.member = ticket.member.hex()
         future = ticket.question
         if future.done():
@@ -63,7 +63,7 @@ class _Replier(Codec[bytes, bytes]):
 
 
 class Requesting(NodeBase):
-    """The part of a node that asks."""
+    """The part of a node that sends requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,56 +111,56 @@ class Requesting(NodeBase):
         seal: SealLike | None = None,
         codec: AnyCodec | None = None,
     ) -> Any:
-        """Ask one member of a cluster, and return its reply.
+        """Send a request to one member of a cluster, and return its reply.
 
         Args:
-            cluster: The name; ``name@cloud`` for a cluster of another cloud, which this one's gateways reach.
+            cluster: The name; ``name@cloud`` for a cluster of another cloud, reached by the gateways.
             payload: At most ``max_message_bytes``, 16 MiB by default. Bytes, or with ``codec`` a value.
             timeout: Seconds until :exc:`RequestTimeout`.
-            idempotent: Executing it twice is harmless: try other members when one is lost or silent for longer than others
-                take, wait for one when there is none. A member that has executed it within the last five minutes gives the same
-                reply again; another one executes it.
-            key: What this request is, for members that have executed it (needs ``idempotent``): the same key asks for the same
-                thing, whoever asks and whatever the payload. It also chooses the member: always the same one of the nearest
-                zone, until that is lost, leaves or is full, so that what is asked again is not executed again. By default each
-                call of this method is a request of its own, and load chooses.
-            prefer: A zone, such as ``eu-west/a``: the nearer to it a member is, the sooner it is asked. By default the own one.
-                Of another cloud, one of its zones; by default that of its gateway.
-            require: A zone that nobody outside is asked. Of a cluster with more than 32 members a node sees a part only, in
-                which there may be none of that zone.
+            idempotent: Executing the request twice is harmless. The node then tries other members when one is lost or slower
+                than usual, and waits when the cluster has no members. A member that has executed the request within the last
+                five minutes repeats its reply; any other member executes it.
+            key: The idempotency key (needs ``idempotent``). Requests with the same key are the same request to members, from
+                any caller and with any payload. The key also chooses the member: always the same one of the nearest zone, until
+                it is lost, leaves or is full, so that a repeated request is not executed again. By default each call is a
+                request of its own, and load chooses the member.
+            prefer: A zone, such as ``eu-west/a``: nearer members are asked first. By default the node's own zone. For another
+                cloud, one of its zones; by default that of its gateway.
+            require: A zone; members outside get no request. In a cluster with more than 32 members a node sees a sample only,
+                perhaps without a member of that zone.
             headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
-            on_full: What to do when every member is full, so that the request is surely not executed. ``"wait"`` waits for a
-                place within the timeout, behind the requests of this node to that cluster that came before; ``"raise"`` raises
-                :exc:`Overloaded` at once, for callers that have something better to do.
-            retry_failed: Try again when a handler fails (needs ``idempotent``): at another member if there is one, otherwise at
-                the same one; after pauses of at most 0.1, 0.2, 0.4 and 0.8 s, and five times in all. Then the last failure is
-                raised. A request that is wrong itself is executed as often.
-            retry: How to repeat the request, where ``idempotent`` and ``retry_failed`` are too coarse: how often, after how
-                long, and why; in place of both. Executing it twice has to be harmless. Only within the own cloud.
-            wait_for_members: For how many seconds the request waits while nobody serves the cluster, before it ends with
-                :exc:`NoMembers`; 0 ends it at once. By default an idempotent request waits until its timeout, and any other
-                not at all.
-            seal: A secret that the members share with this caller, as text, or a :class:`Seal`: nobody on the way reads the
-                payload or the reply. The members serve it with :class:`Sealed`. It adds 42 bytes to the payload, 58 with a key.
-            codec: What the payload and the reply are: a :class:`Codec`, a type for both, ``"json"`` or ``"msgpack"``; None for
-                bytes. The members join with the same one.
+            on_full: The behaviour when every member is full, so that the request is surely not executed. ``"wait"`` waits for a
+                place within the timeout, behind earlier requests of this node to the cluster; ``"raise"`` raises
+                :exc:`Overloaded` at once.
+            retry_failed: Try again when a handler fails (needs ``idempotent``): at another member if possible, otherwise at the
+                same one; after pauses of at most 0.1, 0.2, 0.4 and 0.8 s, five times in all. Then the last failure is raised.
+                An invalid request is executed just as often.
+            retry: How often, after how long and for which reasons to repeat the request: replaces ``idempotent`` and
+                ``retry_failed`` where these are too coarse. Executing the request twice must be harmless. Only within the own
+                cloud.
+            wait_for_members: Seconds to wait while the cluster has no members, before :exc:`NoMembers`; 0 raises at once. By
+                default an idempotent request waits until its timeout, and any other not at all.
+            seal: A secret shared with the members, as text, or a :class:`Seal`: no node on the path can read the payload or the
+                reply. The members serve it with :class:`Sealed`. It adds 42 bytes to the payload, 58 with a key.
+            codec: The types of payload and reply: a :class:`Codec`, one type for both, ``"json"`` or ``"msgpack"``; None for
+                bytes. The members join with the same codec.
 
         Returns:
-            The reply: bytes, or what ``codec`` makes of them.
+            The reply: bytes, or the value decoded by ``codec``.
 
         Raises:
-            NoMembers: Nobody serves that name, or nobody in the zone that is required.
+            NoMembers: The cluster has no members, or none in the required zone.
             CloudUnavailable: No gateway reaches the other cloud.
-            NotExported: The other cloud lets this one use no cluster of that name.
-            NotConnected: This node reaches no other node, so it is not known who serves that name.
-            Overloaded: All members are full, and were so until the time ran out unless ``on_full="raise"``. Or a limit of
-                the gateways is reached, which ends within ``retry_after_s``.
-            MemberLost: The member, or a gateway on the way to it, died while it held the request.
-            TooManyMembersLost: So did the second one, or as many as ``Retry(members_lost_max=)`` allows.
-            RemoteError: The handler failed; with ``retry_failed``, those of all members. Or a seal was refused.
-            SealError: The reply does not open with ``seal``.
-            EncodeError: The payload is none of ``codec``. Nothing was sent.
-            DecodeError: The reply is none of ``codec``. The request was executed.
+            NotExported: The other cloud does not export the cluster to this one.
+            NotConnected: This node reaches no other node, so the members are unknown.
+            Overloaded: All members are full; with ``on_full="wait"``, until the time ran out. Or a limit of the gateways is
+                reached, which ends within ``retry_after_s``.
+            MemberLost: The member, or a gateway on the path, died while it held the request.
+            TooManyMembersLost: A second member died, or as many as ``Retry(members_lost_max=)`` allows.
+            RemoteError: The handler failed; with ``retry_failed``, in every try. Or the member refused the seal.
+            SealError: ``seal`` cannot decrypt the reply.
+            EncodeError: The codec cannot encode the payload. Nothing was sent.
+            DecodeError: The codec cannot decode the reply. The request was executed.
             RequestTimeout: The time ran out.
             MessageTooLarge: The payload is too large.
             ConfigurationError: The name, the timeout, the key, a zone or a header is wrong.
@@ -253,7 +253,7 @@ class Requesting(NodeBase):
                     self._busy_poll.look_for(future)
             else:
                 self._driver.wake()
-            if future.done():  # Who asks again and again for what this node refuses itself must not keep the loop to itself.
+            if future.done():  # A loop of requests that this node itself refuses must not keep the event loop from other tasks.
                 await asyncio.sleep(0)
             reply = await future
         except asyncio.CancelledError as exc:
@@ -276,15 +276,15 @@ class Requesting(NodeBase):
         return reply
 
     def _cancel_request(self, request_id: int, future: asyncio.Future[bytes]) -> None:
-        """Forget a request whose caller waits no more."""
+        """Cancel a request whose caller no longer waits."""
         if future.done() and not future.cancelled():
-            future.exception()  # both happened in one turn; asyncio would log an error that nobody took
+            future.exception()  # both happened in one turn; asyncio would log an unretrieved exception
         self._core.requester.cancel(request_id)
         self._driver.wake()
 
 
 def _advise(error: IrisError, retry: Retry | None, on_full: OnFull, wait_for_members: float | None) -> None:
-    """Advise the caller of a request to use the options that would have helped, and that it has not used."""
+    """Advise the caller of a request to use the options that would have helped."""
     if isinstance(error, Overloaded):
         if on_full == "raise":
             error._note_no_wait()
@@ -293,20 +293,20 @@ def _advise(error: IrisError, retry: Retry | None, on_full: OnFull, wait_for_mem
 
 
 def check_timeout(timeout: float) -> None:
-    """Refuse what is no time to wait.
+    """Refuse a value that is no valid timeout.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: The value is refused.
     """
     if not (isinstance(timeout, _NUMBERS) and 0 < timeout < math.inf):
         raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
 
 
 def check_wait_for_members(wait_for_members: object) -> None:
-    """Refuse what is no time to wait for members.
+    """Refuse a value that is no valid time to wait for members.
 
     Raises:
-        ConfigurationError: It is negative, not finite, or no number.
+        ConfigurationError: The value is negative, not finite, or no number.
     """
     is_number = isinstance(wait_for_members, int | float) and not isinstance(wait_for_members, bool)
     if not is_number or not 0 <= wait_for_members < math.inf:  # type: ignore[operator] # it is a number then
@@ -316,10 +316,10 @@ def check_wait_for_members(wait_for_members: object) -> None:
 
 
 def check_retry(retry: object, cluster: str, *, retry_failed: bool) -> None:
-    """Refuse what says nothing of how this request may be repeated.
+    """Refuse a value of ``retry`` that does not apply to this request.
 
     Raises:
-        ConfigurationError: It does not.
+        ConfigurationError: The value is refused.
     """
     if not isinstance(retry, Retry):
         raise ConfigurationError(f"retry={retry!r} must be an iris_py.Retry, or None. For the usual pass idempotent=True.")
@@ -334,10 +334,10 @@ def check_retry(retry: object, cluster: str, *, retry_failed: bool) -> None:
 
 
 def check_on_full(on_full: str) -> None:
-    """Refuse what is no answer to full members.
+    """Refuse a value that is no option for full members.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: The value is refused.
     """
     if on_full not in get_args(OnFull):
         raise ConfigurationError(f'on_full={on_full!r} must be "wait" or "raise".')

@@ -1,13 +1,10 @@
-"""Stop a program: signals tell it, and it answers by leaving.
+"""Run a program on the fastest event loop available, and stop it on a signal.
 
-Theory of operation. The first signal is a wish: whoever waits in :func:`until_stopped` goes on, and if nobody does, the main
-task of :func:`iris_py.run` is cancelled. Either way the blocks that the program is in are left, and so its clusters. What comes
-within ``REPEATED_S`` is the same wish again: a shell and a supervisor may both pass it on. What comes later ends the process at
-once.
+Theory of operation. The first signal is a request: it wakes the waiters of :func:`until_stopped`, or without any it cancels the
+main task of :func:`iris_py.run`. Either way the program leaves its blocks, and so its clusters. A signal within ``REPEATED_S``
+is the same request: a shell and a supervisor may both pass it on. A later signal ends the process at once.
 
-Start a program on the fastest event loop there is, and end it when it is told to stop.
-
-The descriptors 0, 1 and 2 of a process that was started without standard streams.
+A process may start without standard streams. Then ``/dev/null`` occupies the descriptors 0, 1 and 2.
 """
 
 from __future__ import annotations
@@ -36,11 +33,11 @@ _STANDARD = (0, 1, 2)
 
 
 def occupy() -> None:
-    """Open ``/dev/null`` in place of each standard stream that is closed. To be called before an event loop is made.
+    """Open ``/dev/null`` in place of each closed standard stream. Call this before an event loop is made.
 
-    The system gives the lowest free number to the next descriptor. A supervisor that starts a program with closed standard
-    streams (``<&- >&- 2>&-``) so makes it open its sockets there: whatever writes to standard output writes into one, and
-    libuv, below uvloop, aborts the process when it closes one.
+    The system gives the lowest free number to the next descriptor. A program started with closed standard streams (``<&- >&-
+    2>&-``) would open its sockets there: output would be written into a socket, and libuv, below uvloop, aborts the process
+    when it closes one.
     """
     for descriptor in _STANDARD:
         try:
@@ -53,31 +50,30 @@ def occupy() -> None:
 
 logger = EventLogger("iris_py")
 
-#: What tells a program to stop: Ctrl-C, and what supervisors send (systemd, Docker, Kubernetes).
+#: The signals to stop a program: of Ctrl-C, and of supervisors (systemd, Docker, Kubernetes).
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-#: A signal that comes this soon (seconds) after the first one is the same wish. Too small: what two processes pass on ends the
-#: program at once; too large: who presses Ctrl-C again, for he cannot wait, has to press it once more.
+#: A signal within this time (seconds) after the first is the same request. Too small: a signal passed on by two processes ends
+#: the program at once; too large: an impatient second Ctrl-C is ignored.
 REPEATED_S = 0.5
 
 
 async def until_stopped(*, signals: Sequence[signal.Signals] = SIGNALS) -> signal.Signals:
-    """Wait until the program is told to stop: by Ctrl-C or SIGTERM. The way for a service to serve until then.
+    """Wait for Ctrl-C or SIGTERM. A service serves until then.
 
-    A service manager that wants to hear how the service is (systemd: ``Type=notify``) is told that it is ready, then as long as
-    the event loop turns that it does (``WatchdogSec=``), and at the end that it is leaving. So call this when all clusters are
-    joined.
+    A service manager with notifications (systemd: ``Type=notify``) gets a ready message, keep-alives as long as the event loop
+    turns (``WatchdogSec=``), and a stopping message at the end. So call this when all clusters are joined.
 
     Afterwards let the program come to its end, which leaves all clusters. The same signal again, more than half a second later,
-    ends the process at once. A signal that the process ignores, as one that ``nohup`` has started does, it goes on to ignore.
+    ends the process at once. A signal that the process ignores, as under ``nohup``, stays ignored.
 
     Args:
-        signals: Which signals tell it.
+        signals: The signals to wait for.
 
     Returns:
         The signal that came.
 
     Raises:
-        ConfigurationError: It was not called in the main thread, where signals arrive, or ``signals`` has no signals.
+        ConfigurationError: The caller is not the main thread, where signals arrive, or ``signals`` has no signals.
     """
     check_main_thread()
     check_signals(signals)
@@ -93,27 +89,27 @@ class Stopping:
     """The signals to the process, and their effect on one event loop.
 
     Attributes:
-        number: The signal that came first; None for none.
+        number: The first signal; None for none.
     """
 
     def __init__(self) -> None:
         self.number: signal.Signals | None = None
         self._came_at = 0.0
         self._main: asyncio.Task[object] | None = None
-        self._own: set[signal.Signals] = set()  # that cancel it
+        self._own: set[signal.Signals] = set()  # that cancel the main task
         self._waiting: dict[asyncio.Future[None], None] = {}
-        self._before: dict[signal.Signals, object] = {}  # what was to happen before somebody waited
+        self._before: dict[signal.Signals, object] = {}  # the handlers before any wait
         self._at_first = {number: signal.getsignal(number) for number in signal.Signals}
 
     def cancel_by(self, number: signal.Signals) -> None:
-        """Let a signal cancel the running task, unless the program or its parent has other plans for it."""
+        """Let a signal cancel the running task, unless the program or its parent has set another handler."""
         if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is signal.SIG_DFL:
             self._main = asyncio.current_task()
             asyncio.get_running_loop().add_signal_handler(number, self._handle, number)
             self._own.add(number)
 
     async def wait(self, signals: Sequence[signal.Signals]) -> signal.Signals:
-        """Wait for one of these."""
+        """Wait for one of these signals."""
         loop = asyncio.get_running_loop()
         for number in signals:
             handler = signal.getsignal(number)
@@ -134,10 +130,9 @@ class Stopping:
         return self.number
 
     def end(self) -> None:
-        """Let signals do again what they did before. To be called when the event loop is closed.
+        """Restore the former effect of signals. Call this when the event loop is closed.
 
-        asyncio's loops do that themselves, for signals that had no handler; of uvloop's the handler stays, and nothing comes of
-        a signal any more.
+        asyncio's loops restore signals without a former handler; uvloop's handler stays, and signals have no effect any more.
         """
         for number in self._own.union(self._before):
             handler = self._at_first[number]
@@ -161,14 +156,14 @@ class Stopping:
             self._main.cancel()
 
     def _restore(self) -> None:
-        """Nobody waits any more, and no signal came: do again what was done before."""
+        """Restore the former handlers when no waiter is left and no signal came."""
         loop = asyncio.get_running_loop()
         before, self._before = self._before, {}
         for number, handler in before.items():
             if number in self._own:
                 continue  # it cancels the main task again
             loop.remove_signal_handler(number)
-            if handler is not None:  # None is one that Python has not set and cannot set
+            if handler is not None:  # None is a handler that Python has not set and cannot set
                 signal.signal(number, handler)  # type: ignore[arg-type] # what getsignal() has returned
 
 
@@ -176,17 +171,17 @@ _stoppings: WeakKeyDictionary[asyncio.AbstractEventLoop, Stopping] = WeakKeyDict
 
 
 def stopping_of(loop: asyncio.AbstractEventLoop) -> Stopping:
-    """Return what signals do to an event loop."""
+    """Return the effect of signals on an event loop."""
     return _stoppings.setdefault(loop, Stopping())
 
 
 def use_stopping(stopping: Stopping) -> None:
-    """Say what signals do to the running event loop: its owner ends it."""
+    """Set the effect of signals on the running event loop; its owner ends it."""
     _stoppings[asyncio.get_running_loop()] = stopping
 
 
 def check_main_thread() -> None:
-    """Refuse what needs signals where there are none.
+    """Refuse a caller outside of the main thread, where signals do not arrive.
 
     Raises:
         ConfigurationError: This is not the main thread.
@@ -199,10 +194,10 @@ def check_main_thread() -> None:
 
 
 def check_signals(signals: object) -> None:
-    """Refuse what has no signals.
+    """Refuse a value without signals.
 
     Raises:
-        ConfigurationError: It is refused.
+        ConfigurationError: The value is refused.
     """
     found = list(signals) if isinstance(signals, Iterable) else []
     if not found or not all(isinstance(each, signal.Signals) for each in found):
@@ -210,7 +205,7 @@ def check_signals(signals: object) -> None:
 
 
 def end_at_once(number: int) -> None:
-    """End the process by a signal, as if nobody had asked for anything else."""
+    """End the process by a signal, with the signal's default effect."""
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
 
@@ -219,25 +214,24 @@ Result = TypeVar("Result")
 
 
 def run(main: Coroutine[object, object, Result], *, debug: bool | None = None, leave_on_sigterm: bool = True) -> Result:
-    """Run a coroutine to its end, on uvloop where it is installed and on asyncio's own loop where it is not.
+    """Run a coroutine to its end, on uvloop if installed and else on asyncio's own loop.
 
-    Nodes that are still open when it has ended are closed. SIGTERM, with which supervisors stop a program, cancels the
-    coroutine as Ctrl-C does: it leaves its ``async with`` blocks, and so its clusters without failing a request. Then the
-    program ends with the status 143, as one does that this signal has ended. A service that is to end well waits in
-    :func:`until_stopped`.
+    Open nodes are closed at the end. SIGTERM, the signal of supervisors, cancels the coroutine as Ctrl-C does: it leaves its
+    ``async with`` blocks, and so its clusters without failing a request. Then the program ends with the status 143, the status
+    of that signal. For a regular end, wait in :func:`until_stopped`.
 
     Args:
         main: The coroutine.
         debug: Whether asyncio's debug mode is on; None leaves that to ``PYTHONASYNCIODEBUG``.
-        leave_on_sigterm: Whether SIGTERM is handled. It never is where the program handles or ignores it already, or outside
-            the main thread.
+        leave_on_sigterm: Whether to handle SIGTERM. The signal is never handled if the program handles or ignores it already,
+            or outside the main thread.
 
     Returns:
-        What the coroutine returns.
+        The result of the coroutine.
 
     Raises:
-        ConfigurationError: An event loop runs in this thread already, of asyncio or of trio, or ``main`` is no coroutine.
-        SystemExit: SIGTERM came, and the coroutine did not handle being cancelled.
+        ConfigurationError: An event loop of asyncio or trio already runs in this thread, or ``main`` is no coroutine.
+        SystemExit: SIGTERM came, and the coroutine did not handle its cancellation.
     """
     _check(main)
     stopping = Stopping()
@@ -264,10 +258,10 @@ def run(main: Coroutine[object, object, Result], *, debug: bool | None = None, l
 
 
 def _check(main: object) -> None:
-    """Refuse a program that cannot be run here. A coroutine is closed, or Python would warn that nobody awaited it.
+    """Refuse a program that cannot run here, and close its coroutine, or Python would warn that it was never awaited.
 
     Raises:
-        ConfigurationError: It cannot.
+        ConfigurationError: The program cannot run.
     """
     if not asyncio.iscoroutine(main):
         raise ConfigurationError(f"run() takes a coroutine, and was given {main!r}. Call the function: run(main()).")
@@ -282,7 +276,7 @@ def _check(main: object) -> None:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop factory, or None where uvloop is not installed. Closed standard streams are opened before."""
+    """Return uvloop's loop factory, or None if uvloop is not installed. Opens closed standard streams before."""
     occupy()
     try:
         import uvloop

@@ -1,7 +1,7 @@
-"""Payloads that only the caller and the members read: :class:`Seal` for requests and surveys, :class:`Sealed` for handlers.
+"""Payloads that only the caller and the members can read: :class:`Seal` for requests and surveys, :class:`Sealed` for handlers.
 
-Whoever is between them, as the gateways of a federation are, hands on bytes that it cannot open (docs/design.md 15). What is
-sealed is the payload, the reply, and the text of a failure; headers, names, lengths and the fact that something failed are not.
+Nodes on the path, such as gateways, pass on bytes that they cannot decrypt (docs/design.md 15). Payload, reply and the text of
+a failure are sealed; headers, names, lengths and the fact of a failure are not.
 """
 
 from __future__ import annotations
@@ -34,31 +34,30 @@ __all__ = ["Seal", "SealLike", "Sealed", "SealedCall", "as_seal", "seal_parts"]
 
 SecretLike: TypeAlias = "Secret | str | bytes"
 
-#: The longest text of a failure that travels sealed, in bytes of UTF-8; what is longer is cut. Sealed, with the name of its
-#: class, and as text again it has to fit into ``FAILURE_TEXT_MAX`` characters, or it would not open.
+#: The longest sealed text of a failure, in bytes of UTF-8; longer texts are cut. Sealed, with the name of its class, and
+#: encoded as text it must fit into ``FAILURE_TEXT_MAX`` characters, or the caller could not decrypt it.
 TEXT_BYTES_MAX: Final = 2560
-#: The same of the name of the class.
+#: The longest name of a failure's class, likewise.
 TYPE_BYTES_MAX: Final = 256
 #: The patterns that are not sealed in this version.
 _OPEN_HOOKS: Final = {"on_broadcast": "broadcasts", "on_tunnel": "tunnels"}
 
 
 class SealedFailure(Exception):
-    """A failure of a handler, sealed for the caller: its class, its text and its cause stand nowhere else in it."""
+    """A failure of a handler, sealed for the caller; class, text and cause appear only in encrypted form."""
 
 
 class Seal:
-    """Seals requests and surveys for members that are :class:`Sealed`: a secret, and the name that both sides give.
+    """Seals requests and surveys for members with a :class:`Sealed` handler: a secret, and a name used by both sides.
 
     Args:
-        secret: The secret, as ``iris keys new`` shows it; of several generations the first seals. Not that of the network,
-            which every node holds, and so every gateway.
-        name: The name that the members give in :class:`Sealed`. By default that of the cluster as it is asked for, without the
-            cloud: of ``vault@eu`` it is ``vault``. Where the cloud exports the cluster under another name than it has there,
-            both sides have to give one.
+        secret: The secret, as printed by ``iris keys new``; the first of several generations encrypts. Not the network secret,
+            which every node holds, including every gateway.
+        name: The name of the members' :class:`Sealed`. By default the requested cluster without the cloud: ``vault`` for
+            ``vault@eu``. Both sides must pass a name if the cloud exports the cluster under a different name.
 
     Raises:
-        ConfigurationError: It is no secret, or the name cannot be one.
+        ConfigurationError: The secret or the name is not valid.
     """
 
     __slots__ = ("_name", "_secrets")
@@ -72,51 +71,51 @@ class Seal:
 
     @property
     def _secret(self) -> Secret:
-        """The secret that seals; each of them opens."""
+        """The secret that encrypts; each of them decrypts."""
         return self._secrets[0]
 
     def _label(self, cluster: str) -> str:
         return self._name or _name_of(cluster)
 
 
-#: A seal, or the secret of one under the name of the cluster.
+#: A seal, or a secret for a seal with the name of the cluster.
 SealLike: TypeAlias = "Seal | SecretLike | Sequence[SecretLike]"
 
 
 def as_seal(seal: SealLike) -> Seal:
-    """Return the seal that was given as ``seal=``.
+    """Return the seal for a ``seal=`` argument.
 
     Raises:
-        ConfigurationError: It is no secret.
+        ConfigurationError: The argument is no secret.
     """
     return seal if isinstance(seal, Seal) else Seal(seal)
 
 
 def seal_parts(seal: SealLike) -> tuple[str, str | None]:
-    """Return what a seal is made of, for a process that has to make it anew: the text of its secret, and its name.
+    """Return the text of a seal's secret, and its name, to make the seal anew in another process.
 
     Raises:
-        ConfigurationError: It is no secret.
+        ConfigurationError: The argument is no secret.
     """
     made = as_seal(seal)
     return made._secret.text, made._name
 
 
 class SealedCall:
-    """One request that is sealed, or one survey, and what opens its answers.
+    """One sealed request or survey, and the keys to its answers.
 
     Args:
-        seal: What seals it.
-        cluster: Whom it is for, as the caller says it.
-        payload: What is asked.
-        key: The key of the request, if it has one.
-        entropy: Randomness for its salt.
+        seal: The seal.
+        cluster: The cluster, as named by the caller.
+        payload: The payload in clear.
+        key: The idempotency key, if any.
+        entropy: Randomness for the salt.
 
     Attributes:
-        payload: What is sent.
+        payload: The sealed payload.
 
     Raises:
-        ConfigurationError: The name of the cluster cannot be one.
+        ConfigurationError: The name of the cluster is not valid.
     """
 
     __slots__ = ("_cluster", "_exchange", "payload")
@@ -130,16 +129,16 @@ class SealedCall:
         name = _check_name(seal._label(cluster)) or ""
         bound = key.encode(errors="surrogatepass") if isinstance(key, str) else key
         if not isinstance(bound, bytes):
-            bound = None  # what is no key, the request itself refuses
+            bound = None  # an invalid key is refused by the request itself
         self.payload, self._exchange = seal_request(
             seal._secret, name, payload, salt=entropy(SALT_BYTES), sealed_ms=_unix_ms(), key=bound
         )
 
     async def ask(self, request: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Make the request, and return its reply.
+        """Send the request, and return its reply.
 
         Raises:
-            SealError: The reply does not open.
+            SealError: The reply cannot be decrypted.
             RemoteError: The handler failed.
         """
         try:
@@ -152,10 +151,10 @@ class SealedCall:
         return self.open_reply(reply)
 
     def open_reply(self, reply: bytes) -> bytes:
-        """Return a reply.
+        """Return a decrypted reply.
 
         Raises:
-            SealError: It does not open.
+            SealError: The reply cannot be decrypted.
         """
         try:
             return self._exchange.open_reply(reply)
@@ -163,10 +162,10 @@ class SealedCall:
             raise SealError(self._cluster) from None
 
     def open_failure(self, type_: str, text: str) -> tuple[str, str] | None:
-        """Return the class and the text of what a handler raised; None if they are not sealed, so what came says it all.
+        """Return the decrypted class and text of a handler's failure, or None if the failure was sent in clear.
 
         Raises:
-            SealError: They do not open.
+            SealError: The failure cannot be decrypted.
         """
         if type_ != SealedFailure.__qualname__:
             return None
@@ -177,29 +176,29 @@ class SealedCall:
 
 
 class Sealed:
-    """A handler that takes what is sealed, and nothing else: for :meth:`iris_py.Node.join`, in place of the handler itself.
+    """A handler for sealed requests only: pass it to :meth:`iris_py.Node.join` in place of the handler itself.
 
-    It is given requests and surveys as they were before they were sealed, with ``request.is_sealed``. What it returns or raises
-    is sealed for the caller. Callers pass the same secret as ``seal=``. Broadcasts and tunnels are not sealed in this version:
-    a handler with methods for them is refused, and broadcasts that come are dropped, and logged.
+    The inner handler gets decrypted requests and surveys, with ``request.is_sealed``. Its replies and exceptions are sealed for
+    the caller. Callers pass the same secret as ``seal=``. Broadcasts and tunnels are not sealed in this version: a handler with
+    methods for them is refused, and broadcasts are dropped and logged.
 
-    Each handler that joins takes each request once, if it was sealed at most five minutes ago by the clock of this machine. A
-    member that was not asked before, as one that has just started, knows nothing of what others have taken.
+    Each joined handler accepts a request once, if it was sealed at most five minutes ago by the clock of this machine. A member
+    does not know the requests accepted by other members.
 
     Args:
         handler: A :class:`Handler`, or a function, as for :meth:`iris_py.Node.join`.
-        secret: The secret, as ``iris keys new`` shows it. Of several generations each opens: to exchange it, give both to the
-            members, then the new one to the callers, then that one alone to the members. Not that of the network.
-        name: The name that callers give in :class:`Seal`; by default that of the cluster. Clusters with one secret have to have
-            different names, for else a gateway could give one what was meant for the other.
+        secret: The secret, as printed by ``iris keys new``. Each of several generations decrypts. To rotate it, give both to
+            the members, then the new one to the callers, then only the new one to the members. Not the network secret.
+        name: The name of the callers' :class:`Seal`; by default that of the cluster. Clusters with the same secret need
+            different names: otherwise a gateway could deliver a request of one to the other.
 
     Raises:
-        ConfigurationError: The handler is none or serves broadcasts or tunnels, it is no secret, or the name cannot be one.
+        ConfigurationError: The handler is not valid or serves broadcasts or tunnels, or the secret or the name is not valid.
     """
 
     __slots__ = ("_handler", "_name", "_secrets")
 
-    _handler: Any  # also one of the synchronous API, which that adapts
+    _handler: Any  # also of the synchronous API, which adapts it
 
     def __init__(
         self,
@@ -225,13 +224,13 @@ class Sealed:
         return f"<Sealed {self._handler!r} under {self._name or 'the name of the cluster'}>"
 
     def _over(self, handler: Handler | RequestFunction) -> Sealed:
-        """Return the same over another handler, which calls this one."""
+        """Return the same with another handler, which calls this one."""
         other = object.__new__(Sealed)
         other._handler, other._secrets, other._name = handler, self._secrets, self._name
         return other
 
     def _seal_hooks(self, hooks: HandlerHooks, cluster: str, entropy: Callable[[int], bytes]) -> HandlerHooks:
-        """Return the hooks that join a cluster: they open, call those of the handler, and seal."""
+        """Return hooks for a cluster that decrypt requests, call the handler's hooks, and encrypt replies."""
         door = _Door(cluster, self._name or cluster, self._secrets, entropy)
         return HandlerHooks(
             on_request=wrap(hooks.on_request, door.open, door.seal, door.fail),
@@ -242,7 +241,7 @@ class Sealed:
 
 
 class _Door:
-    """Opens the requests to one handler, each once, and seals its answers. Threads may share it."""
+    """Decrypts the requests to one handler, each once, and encrypts its answers. Thread-safe."""
 
     def __init__(self, cluster: str, name: str, secrets: Sequence[Secret], entropy: Callable[[int], bytes]) -> None:
         self._cluster = cluster
@@ -253,10 +252,10 @@ class _Door:
         self._lock = threading.Lock()
 
     def open(self, request: Request) -> tuple[Request, Exchange]:
-        """Return a request as the handler is to have it, and what seals its answer.
+        """Return the decrypted request, and the keys for its answer.
 
         Raises:
-            SealError: It is not sealed for this handler, too old, or was taken before; nothing says which to the caller.
+            SealError: The request is not sealed for this handler, too old, or a duplicate; the caller is not told which.
         """
         try:
             opened = open_request(self._secrets, self._name, request.payload)
@@ -267,17 +266,17 @@ class _Door:
         return Request(opened.payload, request._execution, request._clock, is_sealed=True), opened.exchange
 
     def seal(self, reply: object, exchange: Exchange) -> bytes:
-        """Return a reply, sealed; what is no reply as it is, for whoever called the handler to refuse."""
+        """Return the sealed reply; an invalid reply is returned unchanged, for the caller of the handler to refuse."""
         if isinstance(reply, bytes | bytearray | memoryview):
             return exchange.seal_reply(reply, self._entropy(SALT_BYTES))
         return reply  # type: ignore[return-value] # None of a survey, or a mistake
 
     def fail(self, error: BaseException, exchange: Exchange) -> NoReturn:
-        """Raise what :meth:`seal_failure` returns."""
+        """Raise the failure of :meth:`seal_failure`."""
         raise self.seal_failure(error, exchange)
 
     def open_all(self, requests: Sequence[Request]) -> tuple[Any, list[tuple[Request, Exchange] | SealError]]:
-        """Return those of several requests that open, and for :meth:`seal_all` what became of each."""
+        """Return the requests that can be decrypted, and for :meth:`seal_all` the result of each."""
         opened: list[tuple[Request, Exchange] | SealError] = []
         for request in requests:
             try:
@@ -294,17 +293,17 @@ class _Door:
         return [each if isinstance(each, SealError) else self._seal_answer(next(given), each[1]) for each in opened]
 
     def fail_all(self, error: BaseException, opened: Sequence[tuple[Request, Exchange] | SealError]) -> list[bytes | Exception]:
-        """Return one failure of several requests, sealed for each of their callers."""
+        """Return one failure of several requests, sealed for each caller."""
         return [each if isinstance(each, SealError) else self.seal_failure(error, each[1]) for each in opened]
 
     def _seal_answer(self, answer: object, exchange: Exchange) -> bytes | Exception:
         return self.seal_failure(answer, exchange) if isinstance(answer, BaseException) else self.seal(answer, exchange)
 
     def seal_failure(self, error: BaseException, exchange: Exchange) -> SealedFailure:
-        """Return an exception that is like one that a handler raised in nothing but the place that it comes from.
+        """Return an exception like the handler's that differs only in its traceback.
 
         Raises:
-            BaseException: It is none of the handler: it was cancelled, or is to end the process.
+            BaseException: The exception is not the handler's: a cancellation, or the end of the process.
         """
         if isinstance(error, CancelledError | GeneratorExit) or is_interrupt(error):
             raise error
@@ -343,7 +342,7 @@ def _name_of(cluster: str) -> str:
 
 
 def _is_overridden(handler: object, hook: str) -> bool:
-    """Tell whether a program has written a method itself."""
+    """Tell whether the program has overridden a method."""
     owner = next((kind for kind in type(handler).__mro__ if hook in vars(kind)), None)
     return owner is not None and not owner.__module__.startswith("iris_py.")
 

@@ -1,4 +1,7 @@
-"""The seeds of a node: who answers there, and if nobody, why. People are told, for somebody has vouched for each seed."""
+"""The seeds of a node: whether a node of the network answers at each, and if not, why.
+
+Users configured the seeds, so errors, logs and health report their states.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,12 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py")
 
-#: So many connections one after the other must have ended in the middle of the handshake before that is taken for a wrong
-#: secret: a node that does not know ours ends each of them without a word, and so does, once, a process that is killed at
-#: that moment. Nobody listens where one was killed, which a further dial finds out. Too small: a killed seed is taken for a
-#: stranger; too large: who has a wrong secret hears of it later.
+#: Connections in a row that must end in the middle of the handshake to count as a wrong secret. A node with another secret ends
+#: each connection silently, but so does once a process killed at that moment; a further dial to a killed process is refused.
+#: Too small: a killed seed is taken for a stranger; too large: a wrong secret is reported later.
 ENDS_MIN = 3
-#: How long :func:`connect` looks at seeds that end connections in the middle of the handshake. The dials that decide whether
-#: they are nodes of another network take a third of a second; too large: a seed that is killed and goes silent holds it up.
+#: Time in seconds that :func:`connect` watches seeds that end connections in the middle of the handshake. Too small: the
+#: deciding dials, a third of a second, do not fit; too large: a killed and silent seed delays the start.
 SEEDS_TIMEOUT_S = 3.0
 
 _UNTRIED = "has not answered yet"
@@ -33,15 +35,15 @@ class Seeds:
     """Keeps the last outcome of each seed.
 
     Args:
-        addresses: The seeds, but for the node itself.
+        addresses: The seeds without the node itself.
     """
 
     def __init__(self, addresses: Iterable[str]) -> None:
-        self._outcomes = dict.fromkeys(addresses, _UNTRIED)  # of those where nobody answers
+        self._outcomes = dict.fromkeys(addresses, _UNTRIED)  # of seeds without an answering node
         self._addresses = frozenset(self._outcomes)
         self._ends: dict[str, int] = {}  # connections in a row that ended in the middle of the handshake
-        self._absent: set[str] = set()  # where surely no node of the network is
-        self._strangers: dict[str, str] = {}  # where somebody has no secret of ours, and what proved it
+        self._absent: set[str] = set()  # surely without a node of the network
+        self._strangers: dict[str, str] = {}  # seeds without our secret, and the proof
         self._changed = asyncio.Event()
 
     def __contains__(self, address: str) -> bool:
@@ -49,22 +51,22 @@ class Seeds:
 
     @property
     def unreached(self) -> dict[str, str]:
-        """Return where nobody answers, each with what is known of it: "refuses connections" and the like."""
+        """Return the seeds without an answering node, each with its state: "refuses connections" and the like."""
         return dict(self._outcomes)
 
     @property
     def strangers(self) -> dict[str, str]:
-        """Return where somebody answers who does not hold our secret, each with what proved it."""
+        """Return the seeds that answer but do not hold our secret, each with the proof."""
         return dict(self._strangers)
 
     @property
     def is_unknown(self) -> bool:
-        """Return whether there may be a node of the network at a seed that has not answered."""
+        """Return whether a silent seed may be a node of the network."""
         return not self._absent.issuperset(self._outcomes)
 
     @property
     def error(self) -> HandshakeError | None:
-        """Return what to raise if somebody answers at every seed, and none of them holds our secret."""
+        """Return the error if every seed answers, and none of them holds our secret."""
         if not self._strangers or len(self._strangers) < len(self._addresses):
             return None
         address, reason = next(iter(self._strangers.items()))
@@ -72,12 +74,12 @@ class Seeds:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Return whether further dials decide if there is an :attr:`error`."""
+        """Return whether further dials decide if an :attr:`error` exists."""
         doubtful = [address for address in self._addresses if self._ends.get(address, 0) and address not in self._strangers]
         return bool(doubtful) and len(doubtful) + len(self._strangers) == len(self._addresses)
 
     async def check(self, has_peers: Callable[[], bool]) -> None:
-        """Wait while further dials decide whether the secret is wrong: when every seed answers and none of them holds it.
+        """Wait while further dials decide whether the secret is wrong: every seed answers, and none of them holds it.
 
         Args:
             has_peers: Returns whether the node has found its network, so that the secret is right.
@@ -96,7 +98,7 @@ class Seeds:
             raise self.error
 
     def dialled(self, event: DialAnswered | DialBroken | DialRefused) -> None:
-        """Note the outcome of a dial that reached somebody. Of addresses that are no seeds only strangers are logged."""
+        """Note the outcome of an answered dial. Outside of the seeds, only strangers are logged."""
         if event.address not in self:
             if isinstance(event, DialRefused):
                 logger.debug(
@@ -117,24 +119,24 @@ class Seeds:
         self._changed.set()
 
     def dial_failed(self, address: str, error: OSError | IrisError) -> None:
-        """Note that a dial reached nobody; of addresses that are no seeds this is not kept."""
+        """Note an unanswered dial to a seed."""
         if address in self:
             self.failed(address, describe_dial_error(error), is_absent=is_absence(error))
             self._changed.set()
 
     def reached(self, address: str) -> None:
-        """A node of the network answers there."""
+        """Note that a node of the network answers at an address."""
         self._forget(address)
         if self._outcomes.pop(address, _UNTRIED) is not _UNTRIED:
             logger.info("seed_reached", "the seed %s is reached", address, about=address, seed=address)
 
     def refused(self, address: str, reason: str, *, is_end: bool) -> None:
-        """Somebody answers there who could not be authenticated.
+        """Note that a seed answered but could not be authenticated.
 
         Args:
             address: The seed.
-            reason: What the handshake has failed for.
-            is_end: Whether the connection merely ended: only several in a row prove something.
+            reason: The reason for the failed handshake.
+            is_end: Whether the connection merely ended: only several in a row are a proof.
         """
         if is_end:
             self._absent.discard(address)
@@ -148,12 +150,12 @@ class Seeds:
             self._outcomes[address] = f"may hold another secret: {reason}"
 
     def failed(self, address: str, reason: str, *, is_absent: bool = False) -> None:
-        """Nobody answers there.
+        """Note that a seed did not answer.
 
         Args:
             address: The seed.
-            reason: What one can say of it: "refuses connections".
-            is_absent: Whether surely nobody is there; else somebody may be, who does not answer.
+            reason: Its state: "refuses connections".
+            is_absent: Whether the seed is surely absent; otherwise a silent node may be there.
         """
         self._forget(address)
         if is_absent:

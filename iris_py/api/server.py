@@ -1,4 +1,4 @@
-"""Run handlers: for the requests, surveys, broadcasts and tunnels that a member receives."""
+"""Run handlers for the requests, surveys, broadcasts and tunnels that a member receives."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py")
 
-#: How long a handler may take to end after it was cancelled. One that ignores it must not hold up the end of the program.
+#: How long a handler may take to end after its cancellation, in seconds. Too small: cleanup is cut off; too large: a handler
+#: that ignores the cancellation delays the end of the program.
 CANCEL_TIMEOUT_S = 1.0
-#: After a reply of this size what is to be sent goes to the links at once: they say that they are full before the next one
-#: of the same turn is added. A hundred small ones of a turn are sealed together, which is faster.
+#: After a reply of this size pending data goes to the links at once: the next reply of the same turn then sees which links are
+#: full. Smaller replies of a turn are encrypted together, which is faster.
 LARGE_REPLY_BYTES = 256 * 1024
 
 _NO_SPAN = nullcontext()
@@ -60,7 +61,7 @@ if sys.version_info >= (3, 12):
 else:
 
     def _start_at_once(coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
-        """Return a task that runs in the next turn of the event loop: before Python 3.12 there is no other."""
+        """Return a task that runs in the next turn of the event loop: eager tasks need Python 3.12."""
         return loop.create_task(coroutine)
 
 
@@ -69,12 +70,12 @@ class Server:
 
     Args:
         core: The node.
-        driver: Sends what the core has, and stops reading from links whose broadcasts come too fast.
-        registration: The place in the cluster, with the name of it and how many requests run at once.
+        driver: Sends the output of the core, and stops reading from links with too many broadcasts.
+        registration: The registration in the cluster, with its name and the number of concurrent requests.
         hooks: The functions of its handler.
         wait_for_room: Waits until some congested link has room.
-        tracing: The spans of the node, if it has some.
-        next_poll: Looks for the next request after one that was alone; None to sleep until it comes.
+        tracing: The spans of the node, if any.
+        next_poll: Polls for the next request after a single one; None to sleep until it comes.
 
     Attributes:
         drained: Done once the closed registration has answered everything.
@@ -107,18 +108,18 @@ class Server:
             self._broadcasts = BroadcastQueue(core, hooks.on_broadcast, self._context, pause, resume, self._failures, tracing)
             registration.broadcasts = self._broadcasts.waiting
         self._is_inline = hooks.on_request.is_inline and hooks.on_survey.is_inline and hooks.on_requests is None
-        self._together: dict[asyncio.Task[None], set[Execution]] = {}  # of a call with several: those somebody waits for
+        self._together: dict[asyncio.Task[None], set[Execution]] = {}  # calls with several requests: those with a caller
         self._in_threads: dict[Execution, asyncio.Future[object]] = {}
         self._next_poll = next_poll
-        self._next: asyncio.Future[None] | None = None  # the next request, while it is looked for
+        self._next: asyncio.Future[None] | None = None  # the next request, while polling for it
         self._is_alone = False  # the last request came alone, when nothing ran
         self._registration = registration
-        self._waiting: dict[Call, None] = {}  # calls that wait for an end themselves
-        self._ended = asyncio.Event()  # something has, since somebody looked
+        self._waiting: dict[Call, None] = {}  # calls that themselves wait for an end
+        self._ended = asyncio.Event()  # set at the end of any execution
         self.drained: asyncio.Future[None] = self._loop.create_future()
 
     def start(self, executions: Sequence[Execution]) -> None:
-        """Run the handler for each of these."""
+        """Run the handler for each execution."""
         self._is_alone = len(executions) == 1 and not self._tasks
         if self._next is not None:
             self._next.set_result(None)
@@ -148,7 +149,7 @@ class Server:
             tasks[execution] = create_task(run(execution))
 
     def cancel(self, execution: Execution) -> None:
-        """Nobody waits any more for what an execution says."""
+        """Cancel an execution whose caller no longer waits."""
         task = self._tasks.get(execution)
         if task is None:
             return
@@ -161,7 +162,7 @@ class Server:
             self._cancel([each for each, its in self._tasks.items() if its is task], task)
 
     def receive_broadcast(self, event: BroadcastReceived) -> None:
-        """Hand a broadcast to the handler."""
+        """Pass a broadcast to the handler."""
         if self._broadcasts is None:
             event.registration.counts.broadcasts_dropped += 1
             self._core.count_drop("broadcast_without_handler")
@@ -175,18 +176,18 @@ class Server:
         task.add_done_callback(lambda done: self._handle_tunnel_done(tunnel, end, done))
 
     def handle_drained(self) -> None:
-        """The registration has answered everything, and gets nothing more."""
+        """Note that the registration has answered everything, and gets no more requests."""
         if not self.drained.done():
             self.drained.set_result(None)
         self._ended.set()
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some call waits for an end itself."""
+        """Whether some call itself waits for an end."""
         return bool(self._waiting) or (self._broadcasts is not None and self._broadcasts.is_waiting)
 
     async def settle(self) -> None:
-        """Wait until everything of the closed registration has ended but calls that wait for an end themselves."""
+        """Wait until only calls of the closed registration remain that themselves wait for an end."""
         registration = self._registration
         while not self.drained.done():
             waiting = sum(len(call.works) for call in self._waiting)
@@ -198,7 +199,7 @@ class Server:
             await self._broadcasts.settle()
 
     def _handle_waiting(self, call: Call) -> None:
-        """A call has begun to wait for an end, or waits for none any more."""
+        """Note that a call has begun to wait for an end, or has stopped."""
         if call.waits:
             self._waiting[call] = None
         else:
@@ -206,7 +207,7 @@ class Server:
         self._ended.set()
 
     def abort_others(self) -> None:
-        """Cancel whatever still runs but the calls that wait for an end themselves."""
+        """Cancel all calls except those that themselves wait for an end."""
         spared = {work for call in self._waiting for work in call.works}
         works: dict[asyncio.Task[None], list[Execution | TunnelEnd]] = {}
         for work, task in self._tasks.items():
@@ -216,13 +217,13 @@ class Server:
             self._cancel(its_works, task)
 
     async def close(self) -> None:
-        """Cancel whatever still runs, and give it ``CANCEL_TIMEOUT_S`` to end."""
+        """Cancel all calls, and give them ``CANCEL_TIMEOUT_S`` to end."""
         ending: list[asyncio.Future[Any]] = [*self._in_threads.values(), *self.abort()]
         if not ending:
             return
         _done, deaf = await asyncio.wait(ending, timeout=CANCEL_TIMEOUT_S)
         for future in list(self._in_threads.values()):
-            # Nobody waits any more: what the thread returns must not look for a loop that has ended.
+            # Unobserved: the result of the thread must not need an event loop that has ended.
             future.cancel("the handler was cancelled")
         if deaf:
             logger.warning(
@@ -234,7 +235,7 @@ class Server:
             )
 
     def abort(self) -> list[asyncio.Task[None]]:
-        """Cancel whatever still runs; returns the tasks. What runs in threads cannot be stopped."""
+        """Cancel all calls; returns their tasks. Calls in threads cannot be stopped."""
         works: dict[asyncio.Task[None], list[Execution | TunnelEnd]] = {}
         for work, task in self._tasks.items():
             works.setdefault(task, []).append(work)
@@ -244,7 +245,7 @@ class Server:
         return tasks if self._broadcasts is None else tasks + self._broadcasts.abort()
 
     async def finish(self, timeout_s: float) -> None:
-        """Wait until everything has ended, and every broadcast that was received has been handled; at most for so long."""
+        """Wait until all calls have ended and all received broadcasts have been handled, or for the timeout."""
         ending: list[asyncio.Future[None]] = [self.drained]
         if self._broadcasts is not None:
             ending.append(asyncio.ensure_future(self._broadcasts.join()))
@@ -276,7 +277,7 @@ class Server:
     def _cancel(self, works: Sequence[Execution | TunnelEnd], task: asyncio.Task[None]) -> None:
         task.cancel()
         for work in works:
-            if isinstance(work, Execution):  # It tells its own end, but if it has not begun it never will.
+            if isinstance(work, Execution):  # A task reports its own end, but one that has not begun never will.
                 task.add_done_callback(partial(self._handle_ended, work))
 
     async def _run(self, execution: Execution) -> None:
@@ -309,7 +310,7 @@ class Server:
             self._tasks.pop(execution, None)
 
     async def _call(self, execution: Execution, request: Request, hook: HandlerHook) -> object:
-        """Call the function of a request, within a span if the node has some."""
+        """Call the function of a request, within a span if the node traces."""
         if self._tracing is None:
             return await self._call_in_thread([execution], hook, request)
         with self._span(self._tracing, execution, request):
@@ -345,7 +346,7 @@ class Server:
         return check_answers(await call, len(executions))
 
     def _answer_together(self, executions: Sequence[Execution], answers: Sequence[BytesLike | Exception]) -> None:
-        """Give several requests their answers; the usual ones at once."""
+        """Answer several requests; ordinary replies at once."""
         small_max = min(LARGE_REPLY_BYTES, self._core.max_message_bytes)
         usual = []
         for execution, answer in zip(executions, answers, strict=True):
@@ -363,7 +364,7 @@ class Server:
                 self._driver.transmit_now()
 
     def _answer(self, execution: Execution, answer: BytesLike | Exception) -> None:
-        """Give one of several requests its answer."""
+        """Answer one of several requests."""
         if isinstance(answer, Exception):
             self._fail(execution, answer)
             return
@@ -377,7 +378,9 @@ class Server:
     async def _call_together_traced(
         self, tracing: Tracing, executions: Sequence[Execution], requests: Sequence[Request], hook: HandlerHook
     ) -> Sequence[bytes | Exception]:
-        """Call in a span of each, for each belongs to another trace; what the handler does itself is in the last one."""
+        """Call with one span for each request, because each belongs to another trace; the handler's own spans belong to the
+        last.
+        """
         with ExitStack() as stack:
             spans = [self._span(tracing, *each) for each in zip(executions, requests, strict=True)]
             for span in spans:
@@ -393,7 +396,9 @@ class Server:
         return tracing.serve(operation, request.cluster, request.source, request)
 
     async def _call_in_thread(self, executions: Sequence[Execution], hook: HandlerHook, argument: object) -> Any:  # noqa: ANN401
-        """Call as :meth:`HandlerHook.call` does, but if this is cancelled the executions run until the thread has returned."""
+        """Call as :meth:`HandlerHook.call` does. After a cancellation the executions stay running until the thread has
+        returned.
+        """
         context = copy_context()  # of the task, with its span
         future = self._loop.run_in_executor(hook.threads, context.run, contain, hook.function, argument)
         self._in_threads.update(dict.fromkeys(executions, future))
@@ -437,23 +442,23 @@ class Server:
                 self._look_for_next(self._next_poll)
 
     def _look_for_next(self, next_poll: BusyPoll) -> None:
-        """See that a caller that asks again at once finds this member awake."""
+        """Poll for the next request of a caller that sends requests one after the other."""
         if self._next is None:
             self._next = self._loop.create_future()
         next_poll.look_for(self._next)
 
     def _handle_ended(self, execution: Execution, task: asyncio.Task[None]) -> None:
-        """A task that was cancelled has ended; it may have answered all the same, and the answer be waiting for room."""
+        """Note the end of a cancelled task, which may have answered nevertheless and be waiting for room."""
         if self._tasks.get(execution) is task:
             self._handle_cancelled(execution)
 
     def _handle_cancelled(self, execution: Execution) -> None:
-        if self._tasks.pop(execution, None) is None:  # it has ended otherwise, or said so itself
+        if self._tasks.pop(execution, None) is None:  # already ended otherwise
             return
         in_thread = self._in_threads.get(execution)
         if in_thread is None:
             self._fail(execution, asyncio.CancelledError("the handler was cancelled"))
-        else:  # it runs on, and what runs is counted: a member whose threads are all stuck says that it is full
+        else:  # counted as running until the thread ends, so a member with only stuck threads reports itself full
             in_thread.add_done_callback(lambda done: self._handle_thread_done(execution, done))
 
     def _handle_cancelled_together(self, executions: Sequence[Execution]) -> None:
@@ -467,7 +472,7 @@ class Server:
         in_thread.add_done_callback(lambda done: self._handle_thread_of_many_done(executions, done))
 
     def _handle_thread_done(self, execution: Execution, done: asyncio.Future[object]) -> None:
-        """A thread that could not be stopped has ended. An idempotent request may have a reply for whoever asks again."""
+        """Note the end of a thread that could not be stopped. The reply to an idempotent request is kept for repetitions."""
         try:
             reply = self._check_reply(_result_of(done), execution)
         except BaseException as exc:
@@ -476,7 +481,7 @@ class Server:
             self._reply(execution, reply)
 
     def _handle_thread_of_many_done(self, executions: Sequence[Execution], done: asyncio.Future[Any]) -> None:
-        """The same of a thread that answers several requests."""
+        """Note the end of a thread with several requests."""
         try:
             answers = check_answers(_result_of(done), len(executions))
         except BaseException as exc:
@@ -517,14 +522,15 @@ class Server:
         self._ended.set()
 
     def _handle_raised(self, executions: Sequence[Execution], error: BaseException) -> None:
-        """A handler has raised whatever it may be: all are told so, and their places are free. It goes on if it is not its own.
+        """Answer the callers with an exception of the handler, and free their places. An exception of the process is raised
+        again.
 
         Args:
-            executions: What the handler was called with.
-            error: What came out of it.
+            executions: The executions of the call.
+            error: The exception.
         """
         if self._loop.is_closed():
-            raise error  # a GeneratorExit: what never ended is thrown away
+            raise error  # a GeneratorExit: an unfinished task is garbage-collected
         self._failures.log(error, self._loop.time())
         for execution in executions:
             self._tell_failure(execution, error)
@@ -542,7 +548,7 @@ class Server:
         self._ended.set()
 
     def _check_reply(self, reply: object, execution: Execution) -> bytes | None:
-        """Return what a handler returned as bytes; of a survey it may be None."""
+        """Return a handler's reply as bytes; for a survey it may be None."""
         if isinstance(reply, bytes):
             payload = reply
         elif isinstance(reply, bytearray | memoryview):
@@ -557,7 +563,7 @@ class Server:
 
 
 def _result_of(done: asyncio.Future[Any]) -> Any:  # noqa: ANN401 - whatever a function has returned
-    """Return what a thread has returned, unless it is something that has not begun: nobody awaits that any more."""
+    """Return a thread's result; an unstarted awaitable is closed, because no task awaits it any more."""
     result = done.result()
     if inspect.iscoroutine(result):
         result.close()

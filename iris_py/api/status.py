@@ -1,9 +1,8 @@
-"""The part of a node that tells how it is: its numbers, and its last events.
+"""The part of a node that reports its state: statistics, recent events and health.
 
-Health of a node: whether it is to be given work, and if not, why (docs/design.md 16.3).
-
-The words are those of gRPC's health checking, which balancers and people know. Load never makes a node unready: one that is
-full says so to each caller, who asks another member at once; and if all are, taking one away makes it worse.
+Health tells whether a node is ready for work, and if not, why (docs/design.md 16.3). The status names are those of gRPC's
+health checking, known to load balancers. Load never makes a node unready: a full member rejects each request, and the caller
+tries another member at once. If all members are full, removing one makes matters worse.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The health of a node, or of its part in one cluster."""
 
     status: Literal["SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"]
-    """``SERVING`` if it is to be given work; ``SERVICE_UNKNOWN`` of a cluster that the node has no part in."""
+    """``SERVING`` if ready for work; ``SERVICE_UNKNOWN`` for a cluster without this node."""
     reasons: tuple[str, ...] = ()
-    """Why it is to be given none, each as a sentence without its full stop."""
+    """The reasons for not being ready, each a sentence without its full stop."""
     notes: tuple[str, ...] = ()
-    """Things that do not work and are no reason to give it no work, likewise: of a gateway, clouds that it does not reach."""
+    """Faults that do not make the node unready, likewise: for a gateway, unreachable clouds."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is to be given work."""
+        """Whether the node is ready for work."""
         return self.status == "SERVING"
 
 
@@ -56,16 +55,16 @@ def health_of(
     is_joined: bool,
     is_alone: bool,
 ) -> Health:
-    """Judge a node.
+    """Return the health of a node.
 
     Args:
-        memberships: What it takes part in.
-        untold: The groups that it has joined, and not everybody knows yet.
-        seeds: Who answers at its seeds.
-        cluster: The cluster that is asked about; None for the whole node.
-        is_closing: Whether it leaves, or has left.
-        is_joined: Whether it has its place in the ring.
-        is_alone: Whether it knows no other node.
+        memberships: The memberships of the node.
+        untold: Joined groups that other nodes may not know of yet.
+        seeds: The seeds of the node.
+        cluster: A cluster; None for the whole node.
+        is_closing: Whether the node leaves, or has left.
+        is_joined: Whether the node has its place in the ring.
+        is_alone: Whether the node knows no other node.
     """
     reasons = []
     if is_closing:
@@ -95,21 +94,21 @@ def _reasons(memberships: Collection[Membership], untold: Collection[bytes]) -> 
 
 
 def _is_of_gateway(membership: Membership) -> bool:
-    """Tell whether a gateway has joined for another cloud: it leaves again as that comes and goes, and is well itself."""
+    """Tell whether a membership serves another cloud: a gateway leaves and joins as that cloud comes and goes."""
     return membership.cluster.startswith(RESERVED_NAMES) or membership._registration.rank > 0
 
 
 class Observing(Publishing):
-    """The part of a node that tells how it is."""
+    """The part of a node that reports its state."""
 
     _desk: Desk
     _is_simulated: bool
 
     def statistics(self) -> Statistics:
-        """Return what the node has done since it started, and what there is now: counters, gauges and histograms.
+        """Return the statistics of the node since its start: counters, gauges and histograms.
 
-        Counters never fall. What can be read is not counted but read when this is called, which takes some tenths of a
-        millisecond. docs/statistics.md describes the tree; ``msgspec.json.encode`` writes it as JSON.
+        Counters never fall. Gauges are read when this is called, which takes some tenths of a millisecond. docs/statistics.md
+        describes the tree; ``msgspec.json.encode`` writes it as JSON.
         """
         self._check_loop()
         now = self._loop.time()
@@ -121,12 +120,12 @@ class Observing(Publishing):
         )
 
     def recent_events(self, since: int = 0) -> tuple[EventRecord, ...]:
-        """Return the events of this node after that of a number, the oldest first.
+        """Return the events of this node after a given number, the oldest first.
 
-        It keeps 512. docs/statistics.md says which kinds there are.
+        The node keeps 512 events. docs/statistics.md lists their kinds.
 
         Args:
-            since: The number of the last one that is known; 0 for all that are kept.
+            since: The number of the last known event; 0 for all kept events.
         """
         self._check_loop()
         return self._core.journal.since(since)
@@ -134,10 +133,10 @@ class Observing(Publishing):
     def events(self, since: int | None = None) -> AsyncIterator[EventRecord]:
         """Iterate over the events of this node as they happen, until it is closed: ``async for event in node.events()``.
 
-        Events wait in the node: who is slower than 512 of them misses some, which their numbers show.
+        A reader more than 512 events behind misses some, which shows in their numbers.
 
         Args:
-            since: The number of the last event that is known: those after it that are kept come first. None: only what happens
+            since: The number of the last known event: the iteration begins with the kept events after it. None: only events
                 from now on.
         """
         self._check_loop()
@@ -153,5 +152,5 @@ class Observing(Publishing):
             if self._closing is not None:
                 return
             if journal.last <= last:
-                journal.on_noted = self._handle_room  # as the end of the node does
+                journal.on_noted = self._handle_room  # woken also by the end of the node
                 await self._wait_for_room()

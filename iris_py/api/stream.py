@@ -1,6 +1,6 @@
-"""Streams of messages as a program holds them: in both directions, in order, as fast as the slower side takes them.
+"""Message streams of a program: bidirectional, in order, with back-pressure.
 
-A :class:`~iris_py.api.tunnel.Tunnel` is one, between two nodes; a channel between two gateways is another.
+A :class:`~iris_py.api.tunnel.Tunnel` between two nodes is a message stream, and so is a channel between two gateways.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ if TYPE_CHECKING:
     from iris_py.payloads import BytesLike
     from iris_py.wire.headers import HeaderValue
 
-#: How long closing waits without any sign of progress for the other side to take what was sent, in seconds.
+#: Time in seconds that closing waits without progress for the other side to take the sent messages. Too small: a slow reader
+#: loses the last messages; too large: a dead one delays the end.
 CLOSE_TIMEOUT_S = 30.0
-#: What may be sent without a turn of the event loop. Too small: turns cost more than messages; too large: other work waits.
+#: Bytes sent without a turn of the event loop. Too small: turns cost more than messages; too large: other work waits.
 REST_BYTES = 8 * CHUNK_BYTES
 
 
 class MessageStream(LoopBound, Closable, Generic[End]):
-    """An ordered two-way stream of messages.
+    """An ordered bidirectional stream of messages.
 
     Args:
-        end: The end of it that is here.
-        wake: Is called when there is something to send.
+        end: The local end.
+        wake: Called when there is data to send.
 
     Attributes:
-        on_moved: Is called when something arrived, was taken or ended, for who passes the messages on.
+        on_moved: Called when data arrived, was taken or ended, for code that forwards messages.
     """
 
     _what = "stream"
@@ -54,53 +55,53 @@ class MessageStream(LoopBound, Closable, Generic[End]):
         self._writable: asyncio.Future[None] | None = None
         self._moved: asyncio.Future[None] | None = None
         self._unrested = 0
-        self._pieces: list[Piece] = []  # of the message that is being received
+        self._pieces: list[Piece] = []  # of the message being received
         self._pieces_bytes = 0
-        self._is_skipping = False  # the rest of a message that was given up
+        self._is_skipping = False  # the rest of an abandoned message
         self._is_ended_here = self._is_closed = False
         end.on_changed = self._handle_changed
 
-    # -- what it is
+    # -- properties
 
     @property
     @abstractmethod
     def cluster(self) -> str:
-        """The name of the cluster that it was opened to."""
+        """The name of the tunnel's cluster."""
 
     @property
     @abstractmethod
     def _other_side(self) -> str:
-        """The name of who is at the other end, for errors."""
+        """The name of the other side, for errors."""
 
     @property
     def _other_name(self) -> str:
-        """The label of the node at the other end, for errors; empty if it is not known."""
+        """The label of the node at the other end, for errors; empty if unknown."""
         return ""
 
     @property
     def headers(self) -> Mapping[str, HeaderValue]:
-        """The headers that the caller gave with it: values by name, which cannot be changed. Empty if it gave none."""
+        """The caller's headers: immutable values by name; empty for none."""
         return self._core.headers
 
     # -- sending
 
     async def send(self, payload: BytesLike) -> None:
-        """Send a message of any size; waits while the other side has not taken enough of what was sent before.
+        """Send a message of any size; waits for credit from the other side.
 
-        To cancel it in the middle of a message breaks the tunnel: the other side could not tell where the next one begins.
+        Cancelling in the middle of a message breaks the tunnel, because the other side could not find the next message.
 
         Args:
-            payload: Bytes. It must not be changed before this returns.
+            payload: Bytes, not to be changed before this returns.
 
         Raises:
-            TunnelClosed: The tunnel has ended; everything that was sent before was delivered.
-            TunnelBroken: The tunnel has broken, or the other side takes no more.
+            TunnelClosed: The tunnel has ended; all data sent before was delivered.
+            TunnelBroken: The tunnel has broken, or the other side receives no more.
         """
         if not self._own_thread._is_owned():
             self._check_loop()
         data = payload if isinstance(payload, bytes) else view_of(payload)
         size, end = len(data), self._core
-        if not self._sending.locked():  # the hot path: no await but for a rest, and nothing is copied twice
+        if not self._sending.locked():  # the hot path: no await except for a rest, and no second copy
             if end.is_ended or end.failure is not None:
                 self._check_sending()
             if size <= end.credit - PIECE_CHARGE and size <= PIECE_BYTES_MAX:
@@ -120,7 +121,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
             await self._write_piece(data, is_last=True)
 
     def _try_send(self, payload: bytes) -> bool:
-        """Send a message at once if all of it may be sent; returns whether that could be."""
+        """Send a message at once if the credit covers all of it; returns whether it was sent."""
         end, size = self._core, len(payload)
         if self._sending.locked() or end.is_ended or end.failure is not None:
             return False
@@ -131,7 +132,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
         return True
 
     async def end(self) -> None:
-        """Send no more: the other side sees the end after everything that was sent before. Receiving goes on."""
+        """End this side's direction: the other side sees the end after all sent messages. Receiving continues."""
         self._check_loop()
         async with self._sending:
             self._end_now()
@@ -139,15 +140,15 @@ class MessageStream(LoopBound, Closable, Generic[End]):
     # -- receiving
 
     async def receive(self, *, max_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
-        """Return the next message. To cancel it loses nothing.
+        """Return the next message. Cancelling loses no data.
 
         Args:
-            max_bytes: The largest message that is put together in memory.
+            max_bytes: The largest message to assemble in memory.
 
         Raises:
             ConfigurationError: ``max_bytes`` is no number of bytes.
-            MessageTooLarge: The next message is larger. It is left out; the one after it comes next.
-            TunnelClosed: The other side has ended the tunnel, and everything was received.
+            MessageTooLarge: The next message is larger, and is skipped.
+            TunnelClosed: The other side has ended the tunnel, and all messages were received.
             TunnelBroken: The tunnel has broken.
         """
         if max_bytes is not MAX_MESSAGE_BYTES:
@@ -176,16 +177,16 @@ class MessageStream(LoopBound, Closable, Generic[End]):
     # -- the end
 
     async def close(self, *, timeout: float = CLOSE_TIMEOUT_S) -> None:
-        """End both directions, and wait until the other side has taken everything that was sent. Harmless if repeated.
+        """End both directions, and wait until the other side has taken all sent messages. Harmless if repeated.
 
-        What the other side still sends is not received any more, and it is told so.
+        Further messages from the other side are refused.
 
         Args:
-            timeout: Seconds to wait while there is no progress.
+            timeout: Seconds to wait without progress.
 
         Raises:
             ConfigurationError: ``timeout`` is no time.
-            TunnelBroken: It broke before that, or the other side did not take everything.
+            TunnelBroken: The tunnel broke before, or the other side did not take all messages.
         """
         check_time("timeout", timeout)
         if self._is_closed:
@@ -225,13 +226,13 @@ class MessageStream(LoopBound, Closable, Generic[End]):
             self._is_closed = True
             self._break_by(exc)
 
-    # -- pieces, for one task that passes them on
+    # -- pieces, for one forwarding task
 
     async def _take_piece_async(self) -> tuple[Piece, bool] | None:
-        """Take the next piece of a message, and whether it is the last of it; None when the other side has ended cleanly.
+        """Take the next piece of a message, and whether it is the last; None if the other side has ended cleanly.
 
         Raises:
-            TunnelBroken: It has broken.
+            TunnelBroken: The stream has broken.
         """
         end = self._core
         while (entry := self._take_piece()) is None:
@@ -243,16 +244,16 @@ class MessageStream(LoopBound, Closable, Generic[End]):
         return entry
 
     async def _write_piece(self, data: Piece, *, is_last: bool, source: MessageStream[Any] | None = None) -> None:
-        """Send a part of a message, as credit comes; who calls holds the lock, or is alone.
+        """Send a part of a message, as credit comes; the caller holds the lock, or is the only sender.
 
         Args:
-            data: It must not change any more.
+            data: Must not change any more.
             is_last: Whether the message ends with it.
-            source: The stream that it is from, if any: once that has broken, nobody waits for credit any more.
+            source: The stream it comes from, if any. Once that has broken, this no longer waits for credit.
 
         Raises:
-            TunnelClosed: As :meth:`send`.
-            TunnelBroken: As :meth:`send`; or ``source`` has broken.
+            TunnelClosed: As for :meth:`send`.
+            TunnelBroken: As for :meth:`send`; or ``source`` has broken.
         """
         end, at, size = self._core, 0, len(data)
         view = memoryview(data)
@@ -278,19 +279,19 @@ class MessageStream(LoopBound, Closable, Generic[End]):
             raise
 
     def _end_now(self) -> None:
-        """Send no more; not in the middle of a message."""
+        """End this side's direction; not in the middle of a message."""
         self._is_ended_here = True
         self._core.end()
         self._wake()
 
     def _leave(self) -> None:
-        """End both directions and wait for nothing: what was said is enough."""
+        """End both directions without waiting: all messages were received."""
         self._end_now()
         self._core.stop()
         self._wake()
 
     def _wake_writer(self) -> None:
-        """Let a task that waits for credit look again."""
+        """Wake a task that waits for credit."""
         if self._writable is not None:
             writable, self._writable = self._writable, None
             _resolve(writable)
@@ -298,7 +299,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
     # -- for the core
 
     def _handle_changed(self) -> None:
-        """Something arrived, there is credit, or it ended: wake who waits for that."""
+        """Wake waiting tasks: data or credit arrived, or the stream ended."""
         end = self._core
         is_broken = end.failure is not None
         readable, writable, moved = self._readable, self._writable, self._moved
@@ -315,7 +316,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
             self.on_moved()
 
     def _break_by(self, exc: BaseException) -> None:
-        """Break it, for an exception has left the block or the handler."""
+        """Break the stream: an exception has left the block or the handler."""
         text = packets.decode_failure(packets.encode_failure(exc))
         self._break("this side broke it off", *text)
 
@@ -337,7 +338,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
             raise TunnelClosed(self.cluster, self._other_side, node_name=self._other_name)
 
     def _check_receiving(self) -> None:
-        """Raise if nothing more can come."""
+        """Raise if no more data can come."""
         end = self._core
         if end.failure is not None:
             raise self._broken(end.failure)
@@ -357,7 +358,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
             await asyncio.sleep(0)
 
     def _handle_unsent(self, exc: BaseException) -> None:
-        """A message will not be finished: if it was begun, the tunnel can carry no other one."""
+        """Break the stream if an unfinished message was begun: it can carry no other."""
         if self._core.is_in_message:
             type_, text = packets.decode_failure(packets.encode_failure(exc))
             self._break("sending was given up in the middle of a message", type_, text)
@@ -367,7 +368,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
         await self._readable
 
     def _take_message(self, max_bytes: int) -> bytes | None:
-        """Return the next message if all of it is here."""
+        """Return the next message if all of it has arrived."""
         end = self._core
         while (entry := self._take_piece()) is not None:
             piece, is_last = entry
@@ -387,16 +388,16 @@ class MessageStream(LoopBound, Closable, Generic[End]):
         return None
 
     def _take_begun(self) -> list[Piece]:
-        """Take what is here of a message that was begun."""
+        """Take the arrived pieces of a begun message."""
         pieces, self._pieces, self._pieces_bytes = self._pieces, [], 0
         return pieces
 
     def _take_piece(self) -> tuple[Piece, bool] | None:
-        """Take the next piece that somebody wants."""
+        """Take the next piece that is not skipped."""
         end = self._core
         while (entry := end.take()) is not None:
             if end.is_ready:
-                self._wake()  # it may be credit for the other side
+                self._wake()  # there may be credit to send
             if not self._is_skipping:
                 return entry
             self._is_skipping = not entry[1]

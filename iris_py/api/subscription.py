@@ -1,4 +1,4 @@
-"""Subscriptions as applications hold them: taken message by message, in batches, or by a callback."""
+"""Subscriptions of an application: taken message by message, in batches, or by a callback."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py")
 
-#: Drops that are less than this apart (seconds) are one burst, which is logged when it begins. Too small: a subscriber that is
-#: always behind fills the log; too large: that it is behind again is not seen.
+#: Drops less than this time apart (seconds) are one burst, logged at its beginning. Too small: a subscriber that is always
+#: behind fills the log; too large: new drops go unnoticed.
 BURST_S = 10.0
 
 Callback: TypeAlias = "Callable[[Message[Payload]], Awaitable[object] | object]"
 
 
 class Subscription(LoopBound, Closable, Generic[Payload]):
-    """The messages of the topics that match a pattern, as :meth:`Node.subscribe` returns it.
+    """The messages of the topics that match a pattern, as returned by :meth:`Node.subscribe`.
 
-    ``async for message in subscription`` takes one message after the other; ``async for batch in subscription.batches()`` all
-    that are there at once, which is faster. Both end when it is closed, and raise :exc:`SlowSubscriber` once it was cut off,
-    after what it still held, :exc:`NotExported` likewise once another cloud lets this one have nothing of it any more, and
-    :exc:`NodeClosed` when the node was closed. The first takes up to a quarter of what the queue
-    may hold, or 1 MiB, out of it at once; several tasks may share it, and a loop that is left or cancelled leaves the rest to
-    the next one.
+    ``async for message in subscription`` takes one message after the other; ``async for batch in subscription.batches()`` takes
+    all waiting messages at once, which is faster. Both end when the subscription is closed. Otherwise, after the messages still
+    held, they raise :exc:`SlowSubscriber` if the overflow policy ended it, :exc:`NotExported` if the other cloud no longer
+    exports its topics, or :exc:`NodeClosed` if the node was closed. The first form takes up to a quarter of the queue's
+    capacity, or 1 MiB, out of the queue at once. Several tasks may share a subscription; a loop that is left or cancelled
+    leaves its messages to the next one.
 
     The underscored attributes are for the node.
     """
 
     _what = "subscription"
-    _settled: asyncio.Future[None]  # when it is closed: nothing runs any more but a callback that waits for an end itself
+    _settled: asyncio.Future[None]  # closed, and only a callback that waits for an end remains
     _undecodable: DecodeError | None = None
 
     def __init__(
@@ -68,10 +68,10 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
         super().__init__()
         self._queue = queue
         self._waiting = queue.waiting
-        self._taken: Iterator[Message[Any]] = iter(())  # out of the queue, for whoever iterates next
+        self._taken: Iterator[Message[Any]] = iter(())  # taken out of the queue, for the next iteration
         self._failures = FailureLog(f"the callback of the subscription to {queue.name!r}")
         self._calls: OrderedCalls[Message[Any]] | None = None
-        self._waits = asyncio.Event()  # the callback waits for an end itself
+        self._waits = asyncio.Event()  # set while the callback itself waits for an end
         if hook is not None:
             context = context_of_calls()
             call = Call(self)
@@ -97,27 +97,27 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
 
     @property
     def policy(self) -> str:
-        """The policy for more messages than are taken."""
+        """The overflow policy."""
         return self._queue.policy
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """How many messages were dropped, by reason.
+        """The number of dropped messages, by reason.
 
-        ``oldest`` and ``newest`` by the policies of that name; ``over_block`` although publishers were told to wait;
-        ``cut_off``, the one that was too many; ``closed``, not taken when the subscription was closed; ``undecodable``, which
-        did not fit the codec.
+        ``oldest`` and ``newest``: by the overflow policies of that name; ``over_block``: sent before publishers stopped;
+        ``cut_off``: the message that ended it by the policy ``disconnect``; ``closed``: not taken before it was closed;
+        ``undecodable``: not decodable by the codec.
         """
         return dict(self._queue.dropped)
 
     @property
     def undecodable(self) -> DecodeError | None:
-        """Say what did not fit the codec with the latest message that was left out for that; None if all did."""
+        """Return the error of the latest message that the codec could not decode; None for none."""
         return self._undecodable
 
     @property
     def queued_messages(self) -> int:
-        """How many messages wait to be taken."""
+        """The number of messages in the queue."""
         return len(self._waiting) + length_hint(self._taken) + (0 if self._calls is None else length_hint(self._calls.in_hand))
 
     @property
@@ -128,10 +128,10 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
 
     @property
     def is_connected(self) -> bool:
-        """Whether what is published now arrives, as far as is known.
+        """Whether messages published now will arrive, as far as known.
 
-        False once it has ended, and for topics of another cloud while the node looks for the next gateway; then ``gap`` tells
-        later where something may be missing.
+        False after the end, and for topics of another cloud while the node looks for the next gateway; a later ``gap`` then
+        tells of possible losses.
         """
         has_ended = self._is_closed or self._node_closed or self._queue.is_cut or self._error is not None
         return self._is_connected and not has_ended
@@ -159,17 +159,17 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
                 raise StopAsyncIteration
 
     async def batches(self) -> AsyncIterator[list[Message[Payload]]]:
-        """Take all that is there, again and again; no batch is empty."""
+        """Take all waiting messages, again and again; no batch is empty."""
         while await self._wait():
             yield [*self._taken, *self._take()]
 
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
-        """End it. What was not taken is dropped, what waits for a callback is given to it. Harmless if it was closed before.
+        """End it. Messages in the queue are dropped; a callback still gets them. Harmless if repeated.
 
-        Within the callback it does not wait for that to return.
+        Within the callback this does not wait for the callback to return.
 
         Args:
-            timeout: Seconds after which a callback that still runs is cancelled.
+            timeout: Seconds after which a running callback is cancelled.
 
         Raises:
             ConfigurationError: ``timeout`` is no time.
@@ -184,7 +184,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
     _end = close
 
     def _begin_closing(self, timeout: float) -> asyncio.Task[None]:
-        """Begin to close it, unless that has begun; returns what is done at the end."""
+        """Begin to close it, unless that has begun; returns the task that is done at the end."""
         if self._leaving is None:
             self._is_closed = True
             self._more.set()
@@ -195,7 +195,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
     # -- for the node
 
     def _handle_ready(self) -> None:
-        """Something has arrived, or nothing will any more."""
+        """Note that a message has arrived, or that none will any more."""
         if self._calls is None:
             self._more.set()
         elif self._consumer is None and self._waiting:
@@ -203,7 +203,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
             self._consumer.add_done_callback(self._handle_consumed)
 
     def _note_drops(self, now: float) -> None:
-        """Something was dropped, now or before: log the begin of each burst."""
+        """Log the beginning of each burst of drops."""
         queue = self._queue
         drops = sum(queue.dropped.values())
         if drops == self._drops_seen:
@@ -224,7 +224,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
         self._drops_seen, self._dropped_at = drops, now
 
     def _fail(self, error: IrisError) -> None:
-        """Nothing comes any more, for this reason; what is there may still be taken."""
+        """End it with an error; messages in the queue may still be taken."""
         self._error = error
         self._more.set()
         if self._calls is not None:
@@ -247,7 +247,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
     # --
 
     async def _fill(self) -> bool:
-        """Wait until there is something to iterate over; returns False when there will never be anything."""
+        """Wait for messages to iterate over; returns False at the end."""
         if not await self._wait():
             return False
         if not length_hint(self._taken):
@@ -255,7 +255,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
         return True
 
     def _take(self, *, is_some: bool = False) -> list[Message[Any]]:
-        """Take what is in the queue; of much only as much as an iteration may hold, if that ``is_some``."""
+        """Take the messages in the queue; with ``is_some`` at most as many as an iteration may hold."""
         queue = self._queue
         batch = queue.take_some() if is_some else queue.take()
         queue.note_lag(self._loop.time())
@@ -264,7 +264,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
         return batch
 
     async def _wait(self) -> bool:
-        """Wait until there is something to take; returns False when nothing will ever be."""
+        """Wait for messages to take; returns False at the end."""
         self._check_loop()
         while not self._waiting and not length_hint(self._taken):
             queue = self._queue
@@ -285,7 +285,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
             await calls.call_each(self._pop_each())
 
     def _pop_each(self) -> Iterator[Message[Any]]:
-        """Take the messages that wait, each when the callback has returned from the one before."""
+        """Take the waiting messages, each after the callback has returned from the one before."""
         queue, waiting = self._queue, self._waiting
         while waiting:
             message = queue.pop()
@@ -308,7 +308,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
     def _handle_consumed(self, consumer: asyncio.Task[None]) -> None:
         self._consumer = None
         if self._waiting and not self._node_closed and not consumer.cancelled():
-            self._handle_ready()  # it came right after the last look
+            self._handle_ready()  # a message came right after the last look
 
     async def _close(self, timeout: float) -> None:
         ends_at = self._loop.time() + timeout

@@ -1,4 +1,4 @@
-"""Surveys as an application holds them: replies as they arrive, or all of them, and what became of everybody else."""
+"""Surveys (scatter-gather) of an application: replies one by one or all together, and the other members' results."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from iris_py.patterns.survey import SurveyEvent
     from iris_py.tracing import Call
 
-#: What one survey holds of replies that were not yet taken: four of the largest, or a small one from each member of the largest
-#: group that a directory holds (100,000). Replies beyond it are dropped and counted.
+#: Bytes of replies that one survey holds until they are taken: four of the largest, or a small one from each member of the
+#: largest directory (100,000). Further replies are dropped and counted. Too small: a survey of a large cluster loses replies;
+#: too large: surveys fill the memory.
 REPLIES_BYTES_MAX = 64 * 1024 * 1024
 REPLIES_MAX = 131_072
-#: Characters of the text of a failure that its repr shows.
+#: Characters of a failure's text in its repr.
 SHOWN_MAX = 80
 
 
@@ -40,9 +41,9 @@ class SurveyReply(Generic[Payload]):
     """The reply of one member to a survey."""
 
     payload: Payload
-    """The reply; with a codec, what it says."""
+    """The reply: bytes, or with a codec the decoded value."""
     member: Member
-    """The member that sent it."""
+    """The replying member."""
 
     def __repr__(self) -> str:
         return f"<SurveyReply of {show(self.payload)} from {short_name(self.member.id, self.member.name)}>"
@@ -50,14 +51,14 @@ class SurveyReply(Generic[Payload]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyFailure:
-    """A member whose handler raised, or whose reply could not be opened or decoded."""
+    """A member whose handler failed, or whose reply could not be decrypted or decoded."""
 
     member: Member
-    """The member whose handler it was."""
+    """The member."""
     type: str
-    """The name of the exception's class there."""
+    """The name of the exception's class."""
     text: str
-    """The exception's text there."""
+    """The exception's text."""
 
     def __repr__(self) -> str:
         return f"<SurveyFailure of {short_name(self.member.id, self.member.name)}: {self.type}: {self.text[:SHOWN_MAX]}>"
@@ -65,28 +66,27 @@ class SurveyFailure:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class Answers(Sequence[SurveyReply[Payload]], Generic[Payload]):
-    """The replies to a survey, in the order in which they came, and what became of everybody else.
+    """The replies to a survey, in the order of their arrival, and the other members' results.
 
-    A member that has several handlers under the name answers once for each.
+    A member with several handlers in the cluster answers once for each.
     """
 
     replies: tuple[SurveyReply[Payload], ...]
     """The replies."""
     expected: int
-    """How many members were asked."""
+    """The number of members asked."""
     missing_count: int
-    """How many of them have not answered, or not for all of their handlers."""
+    """The number of members without an answer from all of their handlers."""
     missing: tuple[Member, ...]
-    """The members. Empty for a cluster of more than 32: a node knows how many they are, and not all of them by
-    name."""
+    """These members. Empty for a cluster of more than 32: a node knows their number, but not all of their ids."""
     failed: tuple[SurveyFailure, ...]
-    """Members whose handler raised, or whose reply does not open with the seal, or does not fit the codec."""
+    """Members whose handlers failed, or whose replies could not be decrypted or decoded."""
     rejected: tuple[Member, ...]
-    """Members that were full, or came to it too late: surely not executed."""
+    """Members that were full, or got the survey too late: surely not executed."""
     declined: tuple[Member, ...]
-    """Members whose handler returned None: they have nothing to say."""
+    """Members whose handler returned None."""
     dropped: int
-    """Replies that came and were not kept, for those that wait hold too much memory."""
+    """Replies received and dropped, because the waiting ones hold too much memory."""
 
     @property
     def is_complete(self) -> bool:
@@ -108,18 +108,18 @@ class Answers(Sequence[SurveyReply[Payload]], Generic[Payload]):
 
 
 class SurveyTaker(ABC):
-    """Whoever is told what becomes of a survey: the application's, or a gateway's for a node of another cloud."""
+    """The receiver of a survey's events: an application, or a gateway for a node of another cloud."""
 
     @abstractmethod
     def handle_event(self, event: SurveyEvent) -> None:
-        """Take what happened."""
+        """Handle an event of the survey."""
 
 
 class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
-    """One question to every member of a cluster, made by :meth:`iris_py.Node.survey`. It is asked when it is first used.
+    """A request to every member of a cluster, made by :meth:`iris_py.Node.survey` and sent at the first use.
 
-    ``await`` it for all :class:`Answers`, or loop over it with ``async for`` to take each :class:`SurveyReply` as it comes. To
-    leave the loop ends the survey: handlers that still work for it are cancelled.
+    ``await`` it for all :class:`Answers`, or loop over it with ``async for`` to take each :class:`SurveyReply` as it comes.
+    Leaving the loop ends the survey and cancels its running handlers.
     """
 
     _what = "survey"
@@ -132,31 +132,31 @@ class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
     ) -> None:
         super().__init__()
         self._begin = begin
-        self._read = read  # of a reply, from a member of this id; None if replies are bytes
+        self._read = read  # decodes a reply of a member id; None if replies are bytes
         self._count_drop = count_drop
-        self._cancel: Callable[[], object] | None = None  # once it has begun
-        self._call: Call | None = None  # its span, if the node has some
-        self._sealed: SealedCall | None = None  # opens its answers, if it is sealed
+        self._cancel: Callable[[], object] | None = None  # set once the survey has begun
+        self._call: Call | None = None  # its span, if the node traces
+        self._sealed: SealedCall | None = None  # decrypts its answers, if sealed
         self._is_asked = self._is_over = False
         self._error: IrisError | None = None
-        self._changed = asyncio.Event()  # a reply came, or the end
+        self._changed = asyncio.Event()  # set by a reply or the end
         self._ended = asyncio.Event()
         self._replies: deque[SurveyReply[Any]] = deque()
-        self._sizes: deque[int] = deque()  # of them, as they came
+        self._sizes: deque[int] = deque()  # of the replies, in their order
         self._replies_bytes = 0
         self._expected = 0
-        self._answered = 0  # members that have said everything
-        self._open: dict[str, Member] = {}  # the others, if they are known
+        self._answered = 0  # members with all their answers
+        self._open: dict[str, Member] = {}  # the other members, if known
         self._failed: list[SurveyFailure] = []
         self._rejected: list[Member] = []
         self._declined: list[Member] = []
         self._dropped = 0
 
-    # -- what the application does
+    # -- for the application
 
     @property
     def answers(self) -> Answers[Payload]:
-        """The answers so far: the replies that no loop has taken, and what became of everybody else."""
+        """The answers so far: the replies not taken by a loop, and the other members' results."""
         self._check_loop()
         return Answers(
             replies=tuple(self._replies),
@@ -170,7 +170,7 @@ class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
         )
 
     def cancel(self) -> None:
-        """End it: handlers that still work for it are cancelled, and what came so far is the result. Harmless if it ended."""
+        """End it: running handlers are cancelled, and the answers so far are the result. Harmless if it has ended."""
         self._check_loop()
         if not self._is_over:
             if self._cancel is not None:
@@ -191,7 +191,7 @@ class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
     # -- for the node
 
     def handle_event(self, event: SurveyEvent) -> None:
-        """Take what happened."""
+        """Handle an event of the survey."""
         if isinstance(event, SurveyAsked):
             self._handle_asked(event.count, [describe(peer.info, name=peer.label) for peer in event.members or ()])
         elif isinstance(event, SurveyAnswered):
@@ -232,19 +232,19 @@ class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
         return self._replies.popleft()
 
     def _leave(self) -> None:
-        """A loop was left. This may be the garbage collector at any time, in any thread."""
+        """Handle the end of a loop. The garbage collector may call this at any time, in any thread."""
         if not self._is_over:
             try:
                 self._loop.call_soon_threadsafe(self.cancel)
             except RuntimeError:
-                pass  # the event loop is closed, and with it the node
+                pass  # the event loop is closed, and so is the node
 
     def _handle_asked(self, count: int, members: Sequence[Member]) -> None:
-        """The question leaves.
+        """Note that the survey was sent.
 
         Args:
-            count: How many members are asked.
-            members: The members, if they are known.
+            count: The number of members asked.
+            members: The members, if known.
         """
         if self._is_over:
             return
@@ -253,7 +253,7 @@ class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
         self._open = {member.id: member for member in members}
 
     def _handle_answer(self, member: Member, kind: int, payload: bytes, *, is_last: bool) -> None:
-        """A member has said something: see :class:`~iris_py.patterns.survey.SurveyAnswered`."""
+        """Note a member's answer: see :class:`~iris_py.patterns.survey.SurveyAnswered`."""
         if self._is_over:
             return
         if is_last:
@@ -270,11 +270,11 @@ class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
             self._rejected.append(member)
 
     def _is_full_of_others(self) -> bool:
-        """Tell whether no more members are kept that have given no reply."""
+        """Tell whether the lists of members without a reply are full."""
         return len(self._failed) + len(self._rejected) + len(self._declined) >= REPLIES_MAX
 
     def _handle_dropped(self, member: Member, *, is_last: bool) -> None:
-        """A member has replied, and somebody on the way had no memory for that."""
+        """Note a member's reply that was dropped on the way for want of memory."""
         if not self._is_over:
             if is_last:
                 self._note_answered(member)

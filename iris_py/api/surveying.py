@@ -63,32 +63,32 @@ class Surveying(FarStreams):
         seal: SealLike | None = None,
         codec: AnyCodec | None = None,
     ) -> Survey[Any]:
-        """Ask every member of a cluster; what has come in time is the result, whoever is missing.
+        """Send a request to every member of a cluster; the result has the answers that come in time (scatter-gather).
 
-        ``await`` it for all :class:`Answers`, or take replies as they come with ``async for reply in node.survey(...)``. It
-        ends when everybody has answered or is known to be gone, after ``stop_after`` replies, or with the time. Members answer
-        with :meth:`Handler.on_survey`, which is :meth:`Handler.on_request` unless they have something else to say.
+        ``await`` it for all :class:`Answers`, or take replies as they come with ``async for reply in node.survey(...)``. The
+        survey ends when every member has answered or is lost, after ``stop_after`` replies, or at its timeout. Members answer
+        with :meth:`Handler.on_survey`, by default the same as :meth:`Handler.on_request`.
 
         Args:
-            cluster: The name; ``name@cloud`` for a cluster of another cloud. Its members are shown by pseudonyms, which are
-                theirs for as long as they live, and without address.
+            cluster: The name; ``name@cloud`` for a cluster of another cloud. Its members appear under pseudonyms, constant over
+                their lifetimes, and without address.
             payload: At most ``max_message_bytes``, 16 MiB by default.
-            timeout: Seconds after which nobody is waited for.
-            stop_after: Replies that are enough; None for all that come.
+            timeout: Seconds to wait for answers.
+            stop_after: The number of replies that ends the survey; None for all.
             headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
-            seal: As for :meth:`request`. A member whose reply does not open is among those that failed.
-            codec: As for :meth:`request`. A member whose reply does not fit is among those that failed.
+            seal: As for :meth:`request`. A member whose reply cannot be decrypted counts as failed.
+            codec: As for :meth:`request`. A member whose reply cannot be decoded counts as failed.
 
         Raises:
-            NoMembers: Nobody serves that name.
+            NoMembers: The cluster has no members.
             CloudUnavailable: No gateway reaches the other cloud.
-            NotExported: The other cloud lets this one survey no cluster of that name.
-            NotConnected: This node reaches no other node, so it is not known who serves that name.
+            NotExported: The other cloud does not export surveys of the cluster to this one.
+            NotConnected: This node reaches no other node, so the members are unknown.
             Overloaded: A limit of the other cloud is reached.
-            MemberLost: A gateway on the way to another cloud was lost before it said who is asked.
-            RequestTimeout: Who serves it could not be found out in time. Members that do not answer raise nothing.
+            MemberLost: A gateway on the path to another cloud was lost before it named the members.
+            RequestTimeout: The members could not be found in time. Missing answers raise no error.
             MessageTooLarge: The payload is too large.
-            EncodeError: The payload is none of ``codec``.
+            EncodeError: The codec cannot encode the payload.
             ConfigurationError: An argument is wrong.
             NodeClosed: The node was closed.
         """
@@ -124,7 +124,7 @@ class Surveying(FarStreams):
         *,
         is_far: bool = False,
     ) -> Survey[Any]:
-        """Make a survey, as :meth:`survey` does, of any cluster: of gateways, too."""
+        """Make a survey of any cluster, as :meth:`survey` does, including clusters of gateways."""
 
         def begin(survey: Survey[Any]) -> Callable[[], object]:
             self._check_open()

@@ -1,8 +1,8 @@
-"""Threads for plain functions, which the end of a program does not wait for.
+"""Threads for plain functions that do not delay the end of a program.
 
-The threads of ``concurrent.futures`` are joined when the interpreter exits, so one handler that never returns would keep the
-program from ending. These are daemons: they end with the program, in the middle of whatever they do. A node that is closed
-first gives handlers their time, so this concerns only those that have used it up.
+The interpreter joins the threads of ``concurrent.futures`` at its exit, so a handler that never returns would keep the program
+from ending. These are daemon threads: they end with the program, in the middle of their work. A node that is closed first gives
+handlers their time, so only functions over that time are cut off.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _Job: TypeAlias = "tuple[Future[object], Callable[[], object]]"
 
 
 class DaemonThreads(Executor):
-    """Runs functions in threads, which are made when they are needed and used again.
+    """Runs functions in threads, which are made on demand and reused.
 
     Args:
-        count_max: How many there are at most; further functions wait for one. None for as many as functions run at once, where
-            something else bounds those.
-        name: What they are called.
+        count_max: The maximum number of threads; further functions wait for one. None where the number of functions is bounded
+            elsewhere.
+        name: The name of the threads.
     """
 
     def __init__(self, count_max: int | None, name: str) -> None:
@@ -39,7 +39,7 @@ class DaemonThreads(Executor):
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._count = 0
-        self._busy = 0  # functions that were given and have not returned
+        self._busy = 0  # submitted functions that have not returned
         self._is_shut = False
 
     def submit(
@@ -62,7 +62,7 @@ class DaemonThreads(Executor):
         return future
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
-        """Let each thread end when it has nothing more to do. None is waited for, whatever ``wait`` says."""
+        """Let each thread end when its work is done. ``wait`` has no effect: this never waits."""
         with self._lock:
             if self._is_shut:
                 return
@@ -85,7 +85,7 @@ class DaemonThreads(Executor):
                     del result
             else:
                 self._end_job()
-            del job, future, function  # what they hold must not live for as long as the thread waits
+            del job, future, function  # their objects must not live while the thread waits
 
     def _end_job(self) -> None:
         with self._lock:
@@ -93,6 +93,6 @@ class DaemonThreads(Executor):
 
 
 def call_in_loop(loop: AbstractEventLoop, function: Callable[..., object], *args: object) -> None:
-    """Call a function in an event loop soon, from any thread; not at all if the loop has ended."""
+    """Call a function soon in an event loop, from any thread; not at all if the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(function, *args)

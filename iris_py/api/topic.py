@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py")
 
-#: What the begin of a run of publications counts among ``SENT_PER_TURN_MAX``, where what goes by itself counts one; what is
-#: appended to a run counts nothing. Too small: megabytes are made before any of it is sent; too large: runs of small messages
-#: are sent before they are full.
+#: The share of ``SENT_PER_TURN_MAX`` that the first publication of a batch counts; a single message counts one, and an appended
+#: publication nothing. Too small: megabytes are made before any of it is sent; too large: batches of small messages are sent
+#: before they are full.
 RUN_COST: Final = 32
-#: Payloads that are taken at a time from what :meth:`Publishing.publish_many` is given. Too small: runs of small ones are cut;
-#: too large: whoever makes them one by one makes many before the first is sent.
+#: Payloads that :meth:`Publishing.publish_many` takes at a time. Too small: batches of small ones are cut; too large: a
+#: generator makes many payloads before the first is sent.
 MANY_AT_ONCE: Final = 1024
 
 
@@ -92,28 +92,28 @@ class Publishing(NodeBase):
         headers: Mapping[str, HeaderValue] | None = None,
         codec: AnyCodec | None = None,
     ) -> int:
-        """Send a message to every subscriber of a topic; waits while a link to one of them has no room, or one asks to wait.
+        """Send a message to every subscriber of a topic; waits while a link has no room, or a subscriber blocks.
 
-        Messages of one node to one topic arrive in their order. Right after the first use of a topic it takes a moment to
-        learn who subscribes to it. To a topic of another cloud, as ``sensors.berlin@eu``, it is handed to a gateway, whoever
-        subscribes over there.
+        Messages of one node to one topic arrive in order. Right after the first use of a topic the node needs a moment to learn
+        its subscribers. A message to a topic of another cloud, as ``sensors.berlin@eu``, goes to a gateway whether or not that
+        cloud has subscribers.
 
         Args:
             topic: The name: tokens with dots between them, as ``sensors.berlin.roof``; at most 255 bytes and 16 tokens.
             payload: At most ``max_message_bytes``, 16 MiB by default. Bytes, or with ``codec`` a value.
             headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
-                A message with headers is not sent together with others, which costs a few microseconds.
-            codec: What the payload is: a :class:`Codec`, a type, ``"json"`` or ``"msgpack"``; None for bytes. Subscribers give
-                the same one.
+                A message with headers is not batched, which costs a few microseconds.
+            codec: The type of the payload: a :class:`Codec`, a type, ``"json"`` or ``"msgpack"``; None for bytes. Subscribers
+                pass the same codec.
 
         Returns:
-            To how many nodes it was sent, this one included if it subscribes; 1 for a topic of another cloud.
+            The number of nodes it was sent to, this one included if it subscribes; 1 for a topic of another cloud.
 
         Raises:
             MessageTooLarge: The payload is too large.
-            EncodeError: The payload is none of ``codec``. Nothing was sent.
-            CloudUnavailable: No gateway has a way to the other cloud. Nothing was sent.
-            NotExported: The other cloud takes nothing for that topic. Nothing was sent; what comes to be so later is found out
+            EncodeError: The codec cannot encode the payload. Nothing was sent.
+            CloudUnavailable: No gateway reaches the other cloud. Nothing was sent.
+            NotExported: The other cloud does not accept publications to this topic. Nothing was sent. A later change is noticed
                 by the next call.
             ConfigurationError: The topic or a header is not valid.
             NodeClosed: The node was closed.
@@ -121,7 +121,7 @@ class Publishing(NodeBase):
         if codec is not None:
             payload = encode(as_codec(codec).encode_request, payload, topic=topic)
         if headers is None and type(payload) is bytes:
-            try:  # faster than get(), for the topic is missing only the first time
+            try:  # faster than get(), because the topic is missing only the first time
                 run = self._runs[topic]
             except (KeyError, TypeError):
                 pass
@@ -179,23 +179,23 @@ class Publishing(NodeBase):
         headers: Mapping[str, HeaderValue] | None = None,
         codec: AnyCodec | None = None,
     ) -> int:
-        """Send messages to every subscriber of a topic, in their order: as so many :meth:`publish`, and several times as fast.
+        """Send messages to every subscriber of a topic, in order: like :meth:`publish` for each, and several times as fast.
 
-        An error ends it: what comes before is sent, and what comes behind is not. Only of what iterating over ``payloads``
-        itself raises, up to 1,024 messages before it may be lost, as they are taken so many at a time.
+        An error ends the call: messages before it are sent, messages after it are not. If iterating over ``payloads`` raises,
+        up to 1,024 messages before the error may be lost, because they are taken 1,024 at a time.
 
         Args:
             topic: The name.
             payloads: The messages: bytes, or with ``codec`` values.
-            headers: Those of each of them.
+            headers: The headers of each message.
             codec: As for :meth:`publish`.
 
         Returns:
-            To how many nodes the last one was sent; 0 if there is none.
+            The number of nodes the last message was sent to; 0 for no messages.
 
         Raises:
             MessageTooLarge: A payload is too large.
-            EncodeError: A payload is none of ``codec``. It was not sent.
+            EncodeError: The codec cannot encode a payload, which was not sent.
             ConfigurationError: The topic or a header is not valid.
             NodeClosed: The node was closed.
         """
@@ -222,7 +222,7 @@ class Publishing(NodeBase):
         return count
 
     async def _publish_alike(self, topic: str, payloads: list[bytes]) -> int:
-        """Publish messages without headers: as many at once as the run of the topic has room for."""
+        """Publish messages without headers, each time as many as the batch of the topic has room for."""
         count = begin = used = 0
         ends = list(accumulate(map(RUN_MESSAGE_COST.__add__, map(len, payloads))))
         while begin < len(payloads):
@@ -265,12 +265,12 @@ class Publishing(NodeBase):
         headers: Mapping[str, HeaderValue] | None = None,
         codec: AnyCodec | None = None,
     ) -> int:
-        """Send a message to every subscriber of a topic at once, or not at all. As :meth:`publish`, but never waits.
+        """Send a message to every subscriber of a topic at once, or not at all: like :meth:`publish`, but never waits.
 
         Raises:
-            Overloaded: :meth:`publish` would have waited: there is no room, or it is not yet known who subscribes.
+            Overloaded: :meth:`publish` would have waited: a link has no room, or the subscribers are not known yet.
             MessageTooLarge: The payload is too large.
-            EncodeError: The payload is none of ``codec``.
+            EncodeError: The codec cannot encode the payload.
             ConfigurationError: The topic or a header is not valid.
             NodeClosed: The node was closed.
         """
@@ -362,23 +362,24 @@ class Publishing(NodeBase):
         """Subscribe to topics. Use with ``await`` or ``async with``; when it returns, every publisher knows.
 
         Args:
-            pattern: A topic, or a pattern: ``*`` stands for any one token, ``>`` at the end for all further ones, at least one.
-                With the alias of another cloud behind it, as ``clicks.>@eu``, it is for topics of that.
-            callback: Given each message, one at a time, if the subscription is not to be iterated over. What it raises is
+            pattern: A topic, or a pattern: ``*`` stands for any single token, ``>`` at the end for one or more further tokens.
+                With the alias of another cloud, as in ``clicks.>@eu``, it stands for topics of that cloud.
+            callback: Called with each message, one at a time, instead of an iteration over the subscription. Exceptions are
                 logged. A plain function runs in a thread.
-            policy: What happens when the queue is full. ``drop_oldest`` and ``drop_newest`` drop messages; ``block`` makes
-                publishers of what does not fit wait; ``disconnect`` ends the subscription with :exc:`SlowSubscriber`.
-            queue_messages: How many messages may wait to be taken.
-            queue_bytes: How many bytes of payload and headers. Of ``block`` both say when publishers are told to wait; what
-                they have sent until then comes on top, at most 64 MiB.
-            inline: Run a plain callback in the event loop itself: fastest, and only for one that returns at once.
-            codec: What the messages are, as for :meth:`publish`. One that does not fit is left out: it is counted in
-                :attr:`Subscription.dropped` as ``undecodable``, logged, and the latest is :attr:`Subscription.undecodable`.
+            policy: The overflow policy, for a full queue. ``drop_oldest`` and ``drop_newest`` drop messages; ``block`` makes
+                the publishers wait; ``disconnect`` ends the subscription with :exc:`SlowSubscriber`.
+            queue_messages: The number of messages that the queue holds.
+            queue_bytes: The bytes of payload and headers that the queue holds. With ``block`` publishers are told to wait at
+                either limit; messages already on the way come on top, at most 64 MiB.
+            inline: Run a plain callback in the event loop itself: fastest, but only for functions that return at once.
+            codec: The type of the messages, as for :meth:`publish`. A message that does not fit is skipped: it is counted in
+                :attr:`Subscription.dropped` as ``undecodable`` and logged, and :attr:`Subscription.undecodable` has the latest
+                error.
 
         Raises:
-            CloudUnavailable: No gateway has a way to the other cloud.
-            NotExported: The other cloud lets this one have nothing of that. Also later, while messages are taken.
-            ConfigurationError: An argument is wrong; or the other cloud lets nobody make its publishers wait.
+            CloudUnavailable: No gateway reaches the other cloud.
+            NotExported: The other cloud does not export these topics to this one. Also raised later, while messages are taken.
+            ConfigurationError: An argument is wrong, or the other cloud does not allow its publishers to be blocked.
             NodeClosed: The node was closed.
         """
         self._check_open()
@@ -408,7 +409,7 @@ class Publishing(NodeBase):
     async def _subscribe(
         self, queue: SubscriptionQueue, hook: HandlerHook | None, kind: Callable[..., Subscription[Any]]
     ) -> Subscription[Any]:
-        self._check_open()  # again: an Opening may be awaited much later than it was made
+        self._check_open()  # again: an Opening may be awaited long after it was made
         subscription = kind(queue, hook, self._unsubscribe, self._handle_drained, self._tracing)
         await self._begin_subscription(subscription)
         return subscription
@@ -432,7 +433,7 @@ class Publishing(NodeBase):
                 await subscription.close()
                 raise
         else:
-            # Nothing waits here: tens of thousands in a row would hold up the loop until others believe the node to be dead.
+            # This never waits: tens of thousands in a row would hold up the loop until others believe the node to be dead.
             self._unrested += 1
             if self._unrested >= SENT_PER_TURN_MAX:
                 self._unrested = 0
@@ -452,7 +453,7 @@ class Publishing(NodeBase):
             await left
 
     def _close_subscriptions(self) -> None:
-        """The node ends: so do they."""
+        """End all subscriptions at the end of the node."""
         for told in self._telling.values():
             if not told.done():
                 told.set_exception(NodeClosed())

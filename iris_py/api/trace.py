@@ -1,4 +1,4 @@
-"""The part of a node that explains where a request would go, and follows its way without making it (docs/observe.md)."""
+"""The part of a node that traces the path of a request without sending it (docs/observe.md)."""
 
 from __future__ import annotations
 
@@ -18,31 +18,33 @@ if TYPE_CHECKING:
     from iris_py.peers.member import Member
     from iris_py.peers.peer import Peer
 
-#: How often it is looked whether a link has opened, if no news comes: one that the other side has dialled brings none.
+#: How often to check whether a link has opened, in seconds: a link dialled by the other side causes no event. Too small: checks
+#: cost time; too large: a trace is slow.
 LOOK_S: Final = 0.05
-#: How long a link may take (seconds). Both sides dial within that, one after the other.
+#: How long a link may take to open (seconds). Too small: the second of two dials, one from each side, does not fit; too large:
+#: an unreachable member delays the trace.
 LINK_S: Final = 3.0
 
 
 class Explaining(Asking):
-    """The part of a node that explains where a request would go."""
+    """The part of a node that traces the path of a request."""
 
     async def trace(
         self, cluster: str, *, prefer: str | None = None, require: str | None = None, timeout: float = ASK_TIMEOUT_S
     ) -> Trace:
-        """Follow the way of a request to a cluster, without making one: its handlers notice nothing.
+        """Trace the path of a request to a cluster, without sending one: the handlers notice nothing.
 
-        It asks the ring for the root of the cluster, looks which member a request would go to now and why, opens a link to that
-        one if there is none, and asks it for a sign of life.
+        The trace asks the ring for the root of the cluster, chooses a member as a request would now, opens a link to the member
+        if necessary, and pings it.
 
         Args:
             cluster: The name.
-            prefer: As of :meth:`request`.
-            require: As of :meth:`request`.
-            timeout: Seconds that each step may take.
+            prefer: As for :meth:`request`.
+            require: As for :meth:`request`.
+            timeout: Seconds for each step.
 
         Returns:
-            The steps; those that came to nothing are None or empty.
+            The steps; failed ones are None or empty.
 
         Raises:
             ConfigurationError: An argument is wrong.
@@ -75,7 +77,7 @@ class Explaining(Asking):
         )
 
     async def _find_view(self, cluster: str, timeout: float) -> Group:
-        """Return a cluster whose members are known, if they can be in time."""
+        """Return the group of a cluster, with known members if they arrive in time."""
         group = self._core.group(cluster, self._loop.time())
         try:
             async with asyncio.timeout(timeout):
@@ -89,7 +91,7 @@ class Explaining(Asking):
         return group
 
     async def _open_link(self, peer: Peer, timeout: float) -> bool:
-        """Ask for a link to a peer, and wait for it; returns whether there is one."""
+        """Ask for a link to a peer and wait for it; returns whether the link is open."""
         ends_at = self._loop.time() + timeout
         self._core.requester.wanted.append(peer)
         self._driver.wake()
@@ -100,14 +102,14 @@ class Explaining(Asking):
 
 
 def explain(group: Group, placement: Placement | None) -> tuple[tuple[Candidate, ...], Member | None]:
-    """Return the members of a cluster in the order in which a request considers them, and the one that it would go to now.
+    """Return the members of a cluster in the order in which a request considers them, and the member it would go to now.
 
-    Of several that are as near two are drawn by chance, and the less loaded of them is taken: the one that is returned is the
-    one that wins against each other. Nothing is drawn here, and nothing changes.
+    A request draws two of the nearest members at random and takes the less loaded one. The returned member is the one that wins
+    against all others. This function draws nothing and changes nothing.
 
     Args:
         group: The cluster.
-        placement: Where the request wants to go.
+        placement: The zones and key of the request.
     """
     levels = group.levels if placement is None else group.placed_levels(placement)
     ranked = [dict.fromkeys(level) for level in levels]
@@ -127,7 +129,7 @@ def explain(group: Group, placement: Placement | None) -> tuple[tuple[Candidate,
 
 
 def _is_before(one: Member, other: Member) -> bool:
-    """Tell whether a member is taken rather than another one, if both are drawn."""
+    """Tell whether a member wins against another one, if both are drawn."""
     if one.is_ready is not other.is_ready:
         return one.is_ready
     return is_less_loaded(one, other)

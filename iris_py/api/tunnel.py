@@ -1,4 +1,4 @@
-"""Tunnels as an application holds them: messages in both directions, in order, as fast as the slower side takes them."""
+"""Tunnels of an application: bidirectional, in order, with back-pressure."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
 
-#: What is read from a file, or written to one, at once, in a thread. Too small: threads are changed too often.
+#: Bytes read from a file, or written to one, at once in a thread. Too small: threads change too often; too large: memory for
+#: each transfer.
 FILE_BYTES = 256 * 1024
 
 
 class Tunnel(MessageStream[TunnelEnd]):
-    """An ordered two-way stream of messages between a caller and one member, from :meth:`Node.tunnel` or in ``on_tunnel()``.
+    """A bidirectional connection for messages between a caller and one member, from :meth:`Node.tunnel` or in ``on_tunnel()``.
 
-    It ends in one of two ways: :exc:`TunnelClosed` means that everything that was sent has been delivered, :exc:`TunnelBroken`
-    that the rest may be missing. What has arrived whole before it broke is still received. A slow reader slows the writer: no
-    more than a window is ever under way, at both ends together with what waits there, however large the messages are.
+    A tunnel ends in one of two ways: :exc:`TunnelClosed` means that all sent messages were delivered, :exc:`TunnelBroken` that
+    the last ones may be missing. Messages that arrived whole before a break can still be received. A slow reader slows the
+    writer: the bytes in transit, including those waiting at both ends, never exceed the window, for messages of any size.
 
-    With ``async with`` it is closed in the end, or broken if an exception leaves the block. Methods may be called by several
-    tasks; messages do not mix.
+    ``async with`` closes the tunnel at the end, or breaks it if an exception leaves the block. Several tasks may call its
+    methods; messages do not mix.
     """
 
     _what = "tunnel"
@@ -43,26 +44,26 @@ class Tunnel(MessageStream[TunnelEnd]):
         self._local = local
         self._name = ""  # that of a cluster of another cloud, if it was opened to one
 
-    # -- what it is
+    # -- properties
 
     @property
     def id(self) -> str:
-        """The name that both sides have for it, to find it in their logs."""
+        """The id of the tunnel at both ends, to find it in their logs."""
         return f"{self.source[:8]}-{self._core.id & ~FROM_MEMBER:x}"
 
     @property
     def cluster(self) -> str:
-        """The name of the cluster that it was opened to."""
+        """The name of the tunnel's cluster."""
         return self._name or self._core.group.name
 
     @property
     def member(self) -> str:
-        """The id (hex) of the node that serves it; of a tunnel to another cloud, of the gateway that passes it on."""
+        """The id (hex) of the serving node; for a tunnel to another cloud, of the gateway that forwards it."""
         return self._core.peer.name if self._core.registration is None else self._local
 
     @property
     def source(self) -> str:
-        """The id (hex) of the node that has opened it."""
+        """The id (hex) of the calling node."""
         return self._local if self._core.registration is None else self._core.peer.name
 
     @property
@@ -75,12 +76,12 @@ class Tunnel(MessageStream[TunnelEnd]):
 
     @property
     def headers(self) -> Mapping[str, HeaderValue]:
-        """The headers that the caller gave with it: values by name, which cannot be changed. Empty if it gave none."""
+        """The caller's headers: immutable values by name; empty for none."""
         return visible_headers(self._core.headers)
 
     @property
     def cloud(self) -> str:
-        """The alias of the cloud that it comes from; empty if that is the own one."""
+        """The alias of the caller's cloud; empty for the own cloud."""
         return cloud_of(self._core.headers)
 
     def __repr__(self) -> str:
@@ -89,22 +90,22 @@ class Tunnel(MessageStream[TunnelEnd]):
     # -- sending
 
     async def send_from(self, file: BinaryIO) -> int:
-        """Send the rest of a file as one message, in bounded memory; returns how many bytes that was.
+        """Send the rest of a file as one message, in bounded memory; returns its number of bytes.
 
         Args:
-            file: Opened for reading in binary mode. It is read in a thread.
+            file: Opened for reading in binary mode; a thread reads it.
 
         Raises:
-            ConfigurationError: It is no such file.
-            TunnelClosed: As :meth:`send`.
-            TunnelBroken: As :meth:`send`.
-            Exception: What reading raised; if that is in the middle of the message, the tunnel is broken.
+            ConfigurationError: The argument is no file in binary mode.
+            TunnelClosed: As for :meth:`send`.
+            TunnelBroken: As for :meth:`send`.
+            Exception: Reading failed; in the middle of the message this breaks the tunnel.
         """
         check_file("file", file, "read")
         return await self.send_chunks(_read(file))
 
     async def send_chunks(self, chunks: AsyncIterable[BytesLike] | Iterable[BytesLike]) -> int:
-        """Send one message, chunk by chunk as they come; returns how many bytes that was. Raises as :meth:`send_from`."""
+        """Send one message, chunk by chunk as they come; returns its number of bytes. Raises as :meth:`send_from`."""
         check_chunks("chunks", chunks)
         self._check_loop()
         size = 0
@@ -125,18 +126,18 @@ class Tunnel(MessageStream[TunnelEnd]):
     # -- receiving
 
     async def receive_into(self, file: BinaryIO) -> int:
-        """Write the next message, of any size, to a file; returns how many bytes that was.
+        """Write the next message, of any size, to a file; returns its number of bytes.
 
-        When it does not finish, for it is cancelled or writing fails, the rest of the message is left out.
+        If this is cancelled or writing fails, the rest of the message is skipped.
 
         Args:
-            file: Opened for writing in binary mode. It is written in a thread.
+            file: Opened for writing in binary mode; a thread writes it.
 
         Raises:
-            ConfigurationError: It is no such file.
-            TunnelClosed: The other side has ended the tunnel, and everything was received.
-            TunnelBroken: The tunnel has broken; the file has a part of the message, or nothing.
-            Exception: What writing raised.
+            ConfigurationError: The argument is no file in binary mode.
+            TunnelClosed: The other side has ended the tunnel, and all messages were received.
+            TunnelBroken: The tunnel has broken; the file has a part of the message, or none.
+            Exception: Writing failed.
         """
         check_file("file", file, "write")
         size, waiting, waiting_bytes = 0, [], 0
@@ -153,10 +154,10 @@ class Tunnel(MessageStream[TunnelEnd]):
         return size
 
     def receive_chunks(self) -> AsyncIterator[bytes]:
-        """Take the next message, of any size, chunk by chunk with ``async for``. What is not taken of it is left out.
+        """Take the next message, of any size, chunk by chunk with ``async for``. Chunks not taken are skipped.
 
         Raises:
-            TunnelClosed: The other side has ended the tunnel, and everything was received.
+            TunnelClosed: The other side has ended the tunnel, and all messages were received.
             TunnelBroken: The tunnel has broken, maybe in the middle of the message.
         """
         return self._chunks()
@@ -198,7 +199,7 @@ async def _read(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 async def _call_file(file: BinaryIO, method: Callable[[_Argument], _Result], argument: _Argument) -> _Result:
-    """Call a file in a thread, for a disk may be slow; one in memory is called at once."""
+    """Call a method of a file in a thread, because a disk may be slow; of a file in memory at once."""
     if isinstance(file, io.BytesIO):
         return method(argument)
     return await asyncio.to_thread(method, argument)

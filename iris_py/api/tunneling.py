@@ -37,28 +37,27 @@ class Tunneling(FarStreams):
     ) -> Opening[Tunnel]:
         """Open a tunnel to one member of a cluster, balanced as requests are. Use with ``await`` or ``async with``.
 
-        Members serve tunnels with :meth:`Handler.on_tunnel`. One that is full, or has no such method, is passed over for
-        another; so is one that is lost before the tunnel is open, for nothing was begun there.
+        Members serve tunnels with :meth:`Handler.on_tunnel`. If a member is full, lacks this method, or is lost before the
+        tunnel is open, the node tries another member: no handler has begun.
 
         Args:
-            cluster: The name; ``name@cloud`` for a cluster of another cloud. A member there sees ``tunnel.cloud``; a tunnel
-                breaks with each of the gateways that it goes through, and ``tunnel.member`` is the gateway of this cloud.
-            timeout: Seconds until :exc:`RequestTimeout`, for the opening alone.
-            window_bytes: What the member may send before any of it is received: 4 KiB to 1 GiB. Gateways hold windows of their
-                own besides.
-            headers: Small values by name, which the member sees as ``tunnel.headers``: str, bytes, int, float or bool, at most
-                4 KiB in all.
-            on_full: What to do when every member serves as many tunnels as it can: ``"wait"`` for a place within the timeout,
-                behind the openings of this node that came before, or ``"raise"`` :exc:`Overloaded` at once.
+            cluster: The name; ``name@cloud`` for a cluster of another cloud. The member there gets ``tunnel.cloud``. The tunnel
+                breaks if any gateway on its path is lost, and ``tunnel.member`` is the gateway of this cloud.
+            timeout: Seconds until :exc:`RequestTimeout`, for the opening only.
+            window_bytes: The window, the bytes in transit from the member: 4 KiB to 1 GiB. Gateways have additional windows.
+            headers: Small values by name, ``tunnel.headers`` at the member: str, bytes, int, float or bool, at most 4 KiB in
+                all.
+            on_full: The behaviour when every member is full: ``"wait"`` for a place within the timeout, behind earlier tunnels
+                of this node, or ``"raise"`` :exc:`Overloaded` at once.
 
         Raises:
-            NoMembers: Nobody serves that name, or nobody there serves tunnels.
+            NoMembers: The cluster has no members, or none that serve tunnels.
             CloudUnavailable: No gateway reaches the other cloud.
-            NotExported: The other cloud lets this one open no tunnels to a cluster of that name.
-            NotConnected: This node reaches no other node, so it is not known who serves that name.
-            Overloaded: All members are full, and were so until the time ran out unless ``on_full="raise"``. Or a limit of the
-                other cloud is reached.
-            MemberLost: The gateways on the way to another cloud were lost one after the other while it was opened.
+            NotExported: The other cloud does not export tunnels to the cluster to this one.
+            NotConnected: This node reaches no other node, so the members are unknown.
+            Overloaded: All members are full; with ``on_full="wait"``, until the time ran out. Or a limit of the other cloud is
+                reached.
+            MemberLost: Gateways on the path to another cloud were lost one after the other during the opening.
             RequestTimeout: The time ran out.
             ConfigurationError: An argument is wrong.
             NodeClosed: The node was closed.
@@ -74,7 +73,7 @@ class Tunneling(FarStreams):
     async def _open_tunnel(
         self, cluster: str, timeout: float, window_bytes: int, headers: Headers, *, waits: bool, is_far: bool
     ) -> Tunnel:
-        self._check_open()  # again: an Opening may be awaited much later than it was made
+        self._check_open()  # again: an Opening may be awaited long after it was made
         if self._tracing is None:
             return await self._open_anywhere(cluster, timeout, window_bytes, headers, waits=waits, is_far=is_far)
         with self._tracing.call("tunnel", cluster, headers) as headers:

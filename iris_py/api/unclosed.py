@@ -1,9 +1,10 @@
-"""Nodes that a program has left open: they are closed when the event loop ends, and the log says so.
+"""Nodes left open by a program: they are closed when the event loop ends, and the log reports it.
 
-Theory of operation. The loop cannot tell a node that it is about to end. But :func:`asyncio.run` and :class:`asyncio.Runner`
-cancel all tasks, and then close the asynchronous generators of their loop, so that each can clean up before the loop is closed.
-A generator that waits beside each node uses that chance. A plain ``loop.close()`` gives none, so a function in its place does
-the same first, once a node was started in the loop. For a loop that nobody closes the same is done at the end of the process.
+Theory of operation. The loop does not announce its end to a node. But :func:`asyncio.run` and :class:`asyncio.Runner` cancel
+all tasks, and then close the asynchronous generators of their loop, so that each can clean up before the loop is closed. A
+generator that waits beside each node uses that chance. A plain ``loop.close()`` gives no such chance. So once a node was
+started in the loop, a replacement of ``loop.close()`` does the same first. Loops that the program never closes are ended the
+same way at the end of the process.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py")
 
-#: How long tasks of a loop that nobody closes may go on after they were cancelled, at the end of the process (seconds). Too
-#: small: what they clean up is cut off; too large: a task that does not end holds the process up.
+#: How long tasks of an unclosed loop may run after their cancellation, at the end of the process (seconds). Too small: their
+#: cleanup is cut off; too large: a task that does not end delays the process.
 CANCEL_TIMEOUT_S: Final = 1.0
 
 
 class Guard:
-    """Closes a node at the end of its event loop, if the program has not.
+    """Closes a node at the end of its event loop, unless the program did.
 
     Args:
-        node: The node, which is open.
+        node: The open node.
     """
 
     def __init__(self, node: Node) -> None:
@@ -45,12 +46,12 @@ class Guard:
         _guard_close(node._loop)
 
     async def begin(self) -> None:
-        """Wait for the end of the loop from now on."""
+        """Begin to wait for the end of the loop."""
         await anext(self._waiting)
 
     @property
     def abandoned_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop of an open node, if it stands still and is not closed."""
+        """The event loop of an open node, if it neither runs nor is closed."""
         loop = self._node._loop
         return None if self._node._closing is not None or loop.is_running() or loop.is_closed() else loop
 
@@ -74,7 +75,7 @@ class Guard:
         await self._node.close(timeout=0.0)
 
     async def _end(self) -> None:
-        """The node is closed: there is nothing to wait for."""
+        """End the guard of a closed node."""
         if not self._is_closing:
             await self._waiting.aclose()
 
@@ -83,7 +84,7 @@ _guards: WeakSet[Guard] = WeakSet()
 
 
 def ignore_abandoned_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Let a loop whose program has ended not report tasks that end with an error of Iris, for their nodes are being closed.
+    """Suppress reports about tasks of an ended program that fail with an error of Iris, because their nodes are being closed.
 
     Tasks that asyncio cancels at the end are not reported either.
     """
@@ -98,20 +99,20 @@ def ignore_abandoned_tasks(loop: asyncio.AbstractEventLoop) -> None:
 
 @atexit.register
 def _end_abandoned_loops() -> None:
-    """The process ends: do for each loop with an open node what :func:`asyncio.run` does at its end."""
+    """At the end of the process, end each loop with an open node as :func:`asyncio.run` does."""
     for loop in _abandoned_loops():
         _end_loop(loop)
 
 
 def _guard_close(loop: asyncio.AbstractEventLoop) -> None:
-    """Let ``loop.close()`` close the nodes of the loop first."""
+    """Make ``loop.close()`` close the nodes of the loop first."""
 
     def close() -> None:
         if loop in _abandoned_loops():
             _end_loop(loop)
         type(loop).close(loop)
 
-    with suppress(TypeError):  # an event loop without attributes of its own
+    with suppress(TypeError):  # an event loop that allows no new attributes
         vars(loop)["close"] = close
 
 
@@ -120,9 +121,9 @@ def _abandoned_loops() -> set[asyncio.AbstractEventLoop]:
 
 
 def _end_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel the tasks of a loop that stands still, and close its nodes."""
+    """Cancel the tasks of a stopped loop, and close its nodes."""
     ignore_abandoned_tasks(loop)
-    with suppress(Exception):  # nobody is there any more who could be told
+    with suppress(Exception):  # no caller is left to get the error
         loop.run_until_complete(_end_tasks())
         loop.run_until_complete(loop.shutdown_asyncgens())
 

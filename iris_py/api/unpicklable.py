@@ -1,4 +1,4 @@
-"""Objects that belong to the process that has made them."""
+"""Objects that belong to the process that made them."""
 
 from __future__ import annotations
 

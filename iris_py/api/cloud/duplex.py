@@ -1,9 +1,8 @@
-"""Tunnels and surveys to other clouds, at the node that begins them (docs/design.md 15.81).
+"""Tunnels and surveys to other clouds, at the calling node (docs/design.md 15.71, 15.81).
 
-A stream to ``store@eu`` is a tunnel to ``iris.gateway.eu``, the cluster of the gateways that have a way there, with headers
-that say what it is for. The gateway's first message tells whether the rest follows; from then on it only passes messages on.
-
-Tunnels of a node to gateways of its own cloud, for what goes to another cloud and is no request (docs/design.md 15.71).
+A tunnel to ``store@eu`` is a tunnel to ``iris.gateway.eu``, the cluster of the gateways that reach that cloud, with headers
+that name its purpose. The gateway's first message tells whether it accepts; from then on it only forwards messages. Surveys,
+publications and subscriptions use such tunnels, too.
 """
 
 from __future__ import annotations
@@ -54,25 +53,25 @@ if TYPE_CHECKING:
     from iris_py.peers.member import Placement
     from iris_py.wire.headers import Headers, HeaderValue
 
-#: The first message of a gateway is small.
+#: The largest first message of a gateway.
 _FIRST_BYTES_MAX: Final = 64 * 1024
 
 
 async def open_gateway_tunnel(
     node: NodeBase, name: str, alias: str, op: str, *, anchor: str = "", headers: Mapping[str, HeaderValue] | None = None
 ) -> Tunnel:
-    """Open a tunnel to a gateway that has a way to a cloud, and wait until that is ready.
+    """Open a tunnel to a gateway that reaches a cloud, and wait until it is ready.
 
     Args:
         node: The node.
-        name: What it is for, with its alias, as errors have it.
+        name: The addressed name with its alias, for errors.
         alias: The cloud.
-        op: What the gateway is to do.
-        anchor: Chooses the gateway: the same one for all that give the same, while the view is the same. Empty: balanced.
-        headers: What else the gateway is told.
+        op: The operation for the gateway.
+        anchor: Chooses the gateway: equal anchors choose the same one, within one membership view. Empty: by load.
+        headers: Further headers for the gateway.
 
     Raises:
-        IrisError: There can be none; as requests to the cloud raise.
+        IrisError: The tunnel cannot be opened; as for requests to the cloud.
         TunnelBroken: The gateway was lost meanwhile.
     """
     core, loop, now = node._core, node._loop, node._loop.time()
@@ -107,14 +106,14 @@ async def open_gateway_tunnel(
 
 
 def read_outcome(outcome: bytes, name: str) -> bytes | IrisError:
-    """Return what an outcome says: a reply, or the error that this node's own user is to get."""
+    """Decode an outcome: a reply, or the error for this node's own caller."""
     decoded = decode_outcome(outcome, name, TUNNEL_TIMEOUT_S)
     if isinstance(decoded, RemoteError) and decoded.type == ConfigurationError.__qualname__:
         return ConfigurationError(decoded.text)
     return decoded
 
 
-#: The largest message of a survey that is taken: a reply can be as large as a node can be told to send.
+#: The largest message of a survey: the largest reply of any node, with its overhead.
 _SAID_BYTES_MAX: Final = MESSAGE_BYTES_LIMIT + OVERHEAD_BYTES
 
 
@@ -135,7 +134,7 @@ class FarStreams(NodeBase):
         waits: bool,
         placement: Placement | None = None,
     ) -> Tunnel:
-        """Open a tunnel to a member of a cluster of this cloud, of gateways, too."""
+        """Open a tunnel to a member of any cluster of this cloud, including clusters of gateways."""
         future: asyncio.Future[Tunnel] = self._loop.create_future()
         now = self._loop.time()
         tunnel_id = self._core.open_tunnel(cluster, timeout, window_bytes, future, now, headers, placement, waits=waits)
@@ -168,17 +167,17 @@ class FarStreams(NodeBase):
         *,
         waits: bool,
     ) -> Tunnel:
-        """Open a stream to another cloud. While it is not open nothing of it was sent there, so a lost gateway costs no more
-        than the time to ask another one.
+        """Open a stream to another cloud. Until it is open no data was sent there, so after the loss of a gateway another is
+        tried.
 
         Args:
-            op: What it is for.
+            op: The operation.
             cluster: The name, with its alias.
-            timeout: How long to try (seconds).
-            window_bytes: What may come before any of it is taken.
-            headers: Those of the application.
-            further: What the gateway is told besides.
-            waits: Whether to wait for a place where every gateway is full.
+            timeout: The time for all tries (seconds).
+            window_bytes: The receive window.
+            headers: The headers of the application.
+            further: Further headers for the gateway.
+            waits: Whether to wait for a place if every gateway is full.
         """
         with refusals:
             name, alias = split(cluster)
@@ -203,7 +202,7 @@ class FarStreams(NodeBase):
             self._check_open()
 
     async def _outcome_of(self, tunnel: Tunnel, timeout: float, ends_at: float) -> bytes | IrisError:
-        """Return what a gateway says of a stream that it was asked for."""
+        """Return a gateway's answer to the opening of a stream."""
         cluster, gateway = tunnel.cluster, tunnel.member
         try:
             async with asyncio.timeout_at(ends_at):
@@ -226,7 +225,7 @@ class FarStreams(NodeBase):
     def _begin_far_survey(
         self, survey: Survey, cluster: str, question: bytes, timeout: float, stop_after: int | None, headers: Headers
     ) -> asyncio.Task[None]:
-        """Begin a survey of a cluster of another cloud. To cancel what is returned ends it at all members."""
+        """Begin a survey of a cluster of another cloud. Cancelling the returned task ends it at all members."""
         task = self._loop.create_task(self._run_far_survey(survey, cluster, question, timeout, stop_after, headers))
         self._far_surveys[task] = survey
         task.add_done_callback(self._far_surveys.pop)
@@ -258,7 +257,7 @@ class FarStreams(NodeBase):
         except asyncio.CancelledError as exc:
             tunnel._break_by(exc)
             raise
-        except IrisError as exc:  # who has not answered will not
+        except IrisError as exc:  # no further answers come
             survey._end(None if survey._is_asked else MemberLost(cluster, "", gateway=tunnel.member))
             tunnel._break_by(exc)
         else:
@@ -266,9 +265,9 @@ class FarStreams(NodeBase):
                 await tunnel.close()
 
     def _handle_said(self, survey: Survey, said: Said | None, tunnel: Tunnel) -> None:
-        """Take what the gateway of the other cloud says of a survey."""
+        """Handle a message about a survey from the gateway of the other cloud."""
         if said is None:
-            raise TunnelClosed(tunnel.cluster, tunnel.member)  # a gateway of another version, or a broken one
+            raise TunnelClosed(tunnel.cluster, tunnel.member)  # a gateway of another version, or a faulty one
         if isinstance(said, Asked):
             survey._handle_asked(said.expected, [_member_of(place) for place in said.members])
         elif not isinstance(said, Answer):

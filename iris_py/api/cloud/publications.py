@@ -1,8 +1,8 @@
 """Publications and broadcasts of a node to other clouds: ``publish("orders@eu", ...)`` (docs/design.md 15.75).
 
-What a node says to one cloud goes through one tunnel to a gateway of the own cloud, in order and numbered by the node. The
-first use of a topic asks the other cloud whether it takes that. Afterwards a publication is handed over and nothing comes back,
-unless the other cloud takes it no more: then the next one asks again. Each broadcast is answered; several may be under way.
+All of them to one cloud go through one tunnel to a gateway of the own cloud, in order and numbered by the node. The first use
+of a topic asks the other cloud whether it accepts the topic. Later publications get no answer, unless the other cloud no longer
+accepts them: then the next one asks again. Each broadcast is answered; several may be in flight.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from iris_py.api.tunnel import Tunnel
     from iris_py.wire.headers import Headers
 
-#: What a gateway is asked to serve such a tunnel for, and the header of one that goes on where another one broke.
+#: The operation of these tunnels at the gateway, and the header of a tunnel that continues a broken one.
 PUBLISH_OP: Final = "publish"
 RESUMES_HEADER: Final = "iris-resumes"
-#: A tunnel that nothing is said through for so long is closed (seconds). Too small: who publishes once a minute opens one each
-#: time; too large: gateways keep tunnels that nobody uses.
+#: An idle tunnel is closed after this time (seconds). Too small: a publisher with one message a minute opens a tunnel for each;
+#: too large: gateways keep unused tunnels.
 REST_S: Final = 60.0
-#: How often a publication looks for another gateway when one goes away. More than that do not die at once.
+#: Tries of a publication to find another gateway after a loss. More gateways do not die at once.
 ATTEMPTS: Final = 8
-#: A pause before the next gateway is looked for (seconds). Too small: many nodes crowd it; too large: publishers wait.
+#: The pause before the next gateway is tried (seconds). Too small: many nodes crowd it; too large: publishers wait.
 AGAIN_S: Final = 0.1
-#: How long the first use of a topic waits for the other cloud (seconds).
+#: Timeout of the other cloud's answer at the first use of a topic (seconds).
 ASK_TIMEOUT_S: Final = 30.0
-#: Topics that are known to be taken. Beyond it all are asked for again.
+#: Topics known as accepted. Beyond it all are asked for again.
 NAMES_MAX: Final = 4096
 
 
 class FarPublishing:
-    """The publications and broadcasts of one node for other clouds.
+    """The publications and broadcasts of one node to other clouds.
 
     Args:
         node: The node.
@@ -54,12 +54,12 @@ class FarPublishing:
         self._lines: dict[str, PublishLine] = {}
 
     async def publish(self, topic: str, payloads: list[bytes], headers: Headers) -> int:
-        """Hand publications to a gateway, in their order; waits while it has no room.
+        """Pass publications to a gateway, in order; waits while it has no room.
 
         Args:
             topic: With its alias.
             payloads: The messages; at least one.
-            headers: Those of each.
+            headers: The headers of each.
 
         Returns:
             1.
@@ -81,10 +81,10 @@ class FarPublishing:
         return 1
 
     def try_publish(self, topic: str, payload: bytes, headers: Headers) -> int:
-        """Likewise one, at once or not at all.
+        """Pass one publication at once, or not at all.
 
         Raises:
-            Overloaded: It would have to wait, or it is not known yet whether the other cloud takes it.
+            Overloaded: The call would have to wait, or the other cloud's answer on the topic is not known yet.
         """
         line, name = self._line_to(topic)
         packets.check_size(payload, self._node._core.max_message_bytes)
@@ -93,7 +93,7 @@ class FarPublishing:
         return 1
 
     async def broadcast(self, cluster: str, payload: bytes, headers: Headers) -> int:
-        """Broadcast to a cluster; returns to how many members it was sent there."""
+        """Broadcast to a cluster; returns the number of members it was sent to."""
         with refusals:
             name, alias = split(cluster)
         packets.check_size(payload, self._node._core.max_message_bytes)
@@ -104,7 +104,7 @@ class FarPublishing:
             return await line.broadcast(name, payload, headers)
 
     async def close(self, timeout: float) -> None:
-        """End what was said before the node ends."""
+        """Deliver pending messages before the node ends."""
         lines, self._lines = self._lines, {}
         await asyncio.gather(*(line.close(timeout) for line in lines.values()))
 
@@ -129,7 +129,7 @@ class FarPublishing:
 
 
 class PublishLine:
-    """The line from a node to one cloud: publications and broadcasts, and the tunnels that carry them one after the other.
+    """The publications and broadcasts of a node to one cloud, and the tunnels that carry them, one after the other.
 
     Args:
         node: The node.
@@ -142,14 +142,13 @@ class PublishLine:
         self._tunnel: Tunnel | None = None
         self._reader: asyncio.Task[None] | None = None
         self._published: dict[str, None] = {}  # topics
-        # Those that something may have been lost of, in a tunnel that broke, and that were not published to since. While there
-        # are any, gateways are told, who say so of the first publication of each rule: which rules there are this node cannot
-        # know.
+        # Topics that may have lost messages in a broken tunnel and were not published to since. While any exist, gateways are
+        # told so and report them at the first publication under each export rule, since this node cannot know the rules.
         self._doubted: dict[str, None] = {}
-        self._resumes = False  # the present tunnel was opened so
+        self._resumes = False  # the present tunnel continues a broken one
         self._is_going = False  # the gateway leaves
         self._number = 0
-        self._taken: dict[str, None] = {}  # topics that the other cloud takes
+        self._taken: dict[str, None] = {}  # topics accepted by the other cloud
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._answers: dict[int, tuple[str, asyncio.Future[int]]] = {}
         self._lock = asyncio.Lock()
@@ -158,16 +157,16 @@ class PublishLine:
         self._closing: asyncio.Task[None] | None = None
 
     async def learn(self, topic: str) -> None:
-        """Wait until it is known that the other cloud takes a topic.
+        """Wait until the other cloud has accepted a topic.
 
         Raises:
-            IrisError: It does not, or there is no way to ask.
+            IrisError: The cloud refuses the topic, or cannot be reached.
         """
         if topic not in self._taken:
             await asyncio.shield(self._ask_once(topic))
 
     async def publish(self, topic: str, payloads: list[bytes], headers: Headers) -> None:
-        """Say publications to a topic that is known to be taken."""
+        """Send publications to an accepted topic."""
         limit, encoded, begin = self._node._core.max_message_bytes, headers.encoded, 0
         small = list(takewhile(lambda payload: len(payload) <= limit, payloads))
         while begin < len(small):
@@ -178,7 +177,7 @@ class PublishLine:
             packets.check_size(payloads[len(small)], limit)
 
     def try_publish(self, topic: str, payload: bytes, headers: Headers) -> bool:
-        """Say one at once; returns whether that could be."""
+        """Send one publication at once; returns whether it was sent."""
         if topic not in self._taken:
             if topic not in self._asking:
                 self._ask_once(topic).add_done_callback(_take_exception)
@@ -194,12 +193,12 @@ class PublishLine:
         return True
 
     async def broadcast(self, cluster: str, payload: bytes, headers: Headers) -> int:
-        """Say a broadcast; returns to how many members it was sent."""
+        """Send a broadcast; returns the number of members it was sent to."""
         item = Item(cluster, [payload], 0, headers=headers.encoded, flags=items.BROADCAST | items.ANSWERED)
         return await (await self._say_answered(item))
 
     async def close(self, timeout: float) -> None:
-        """Wait until the gateway has taken everything, and end."""
+        """Wait until the gateway has taken all messages, and end."""
         for task in self._asking.values():
             task.cancel()
         if self._resting is not None:
@@ -228,7 +227,7 @@ class PublishLine:
         return task
 
     async def _ask(self, topic: str) -> None:
-        """Ask whether the other cloud takes a topic, as often as gateways go away over it."""
+        """Ask whether the other cloud accepts a topic, again after each loss of a gateway."""
         name = f"{topic}@{self._alias}"
         try:
             async with asyncio.timeout(ASK_TIMEOUT_S):
@@ -244,16 +243,16 @@ class PublishLine:
         self._taken[topic] = None
 
     async def _say_answered(self, item: Item) -> asyncio.Future[int]:
-        """Say something; returns the answer to come."""
+        """Send an item; returns a future of its answer."""
         answer: asyncio.Future[int] = self._node._loop.create_future()
         await self._say(item, answer)
         return answer
 
     async def _say(self, said: Item, answer: asyncio.Future[int] | None = None) -> None:
-        """Say something in one message, over the tunnel or a new one.
+        """Send an item in one message, over the tunnel or a new one.
 
         Raises:
-            IrisError: There is no way.
+            IrisError: The cloud cannot be reached.
         """
         name = f"{said.topic}@{self._alias}"
         async with self._lock:
@@ -266,7 +265,7 @@ class PublishLine:
                 try:
                     await tunnel.send(items.encode_items(items.SAY, (said,)))
                 except (TunnelBroken, TunnelClosed):
-                    self._answers.pop(said.number, None)  # it was not sent whole, so it was not said
+                    self._answers.pop(said.number, None)  # not sent whole, so not sent
                     self._drop_tunnel(tunnel)
                     continue
                 self._note_said(said)
@@ -295,7 +294,7 @@ class PublishLine:
                 self._resumes = bool(self._doubted)
                 headers = {RESUMES_HEADER: True} if self._resumes else None
                 tunnel = await open_gateway_tunnel(self._node, name, self._alias, PUBLISH_OP, headers=headers)
-            except TunnelBroken:  # that gateway was lost: there may be another one
+            except TunnelBroken:  # the gateway was lost: try another one
                 await asyncio.sleep(AGAIN_S)
                 self._node._check_open()
                 continue
@@ -306,7 +305,7 @@ class PublishLine:
         return tunnel
 
     async def _close_tunnel(self, timeout: float) -> None:
-        """End the tunnel cleanly: what was said through it was taken then."""
+        """End the tunnel cleanly, so that the gateway has taken all messages."""
         tunnel, reader = self._tunnel, self._reader
         if tunnel is None:
             return
@@ -319,11 +318,11 @@ class PublishLine:
             await reader
 
     def _drop_tunnel(self, tunnel: Tunnel) -> None:
-        """A tunnel broke."""
+        """Handle the break of a tunnel."""
         if self._tunnel is tunnel:
             self._tunnel = self._reader = None
             self._doubted |= self._published
-            self._taken.clear()  # the next gateway may know of other ways
+            self._taken.clear()  # the next gateway may know different topics
 
     async def _read(self, tunnel: Tunnel, answers: dict[int, tuple[str, asyncio.Future[int]]]) -> None:
         try:
@@ -347,7 +346,7 @@ class PublishLine:
         name, answer = ("", None) if asked is None else asked
         result = read_outcome(outcome, name)
         if answer is None:
-            if isinstance(result, IrisError):  # something that was not to be answered: ask before the next one
+            if isinstance(result, IrisError):  # about a publication without an answer: ask before the next one
                 self._taken.clear()
         elif answer.done():
             pass
@@ -356,7 +355,7 @@ class PublishLine:
         else:
             answer.set_result(items.decode_count(result))
 
-    # -- rest
+    # -- idle tunnels
 
     def _schedule_rest(self, *, now: bool = False) -> None:
         if self._resting is not None:
@@ -368,7 +367,7 @@ class PublishLine:
         self._resting = self._node._driver.call_at(when, self._handle_rest)
 
     def _handle_rest(self) -> None:
-        """Close the tunnel if it rests, or has to."""
+        """Close the tunnel if it is idle, or has to end."""
         loop = self._node._loop
         self._resting = None
         if self._tunnel is None or self._node._closing is not None:
@@ -386,15 +385,15 @@ class PublishLine:
 
 
 def _fail(answers: dict[int, tuple[str, asyncio.Future[int]]], error: IrisError | None) -> None:
-    """End those who wait for answers; None: the gateway is lost."""
+    """Fail waiting calls with an error; None: the gateway is lost."""
     for name, answer in answers.values():
         if not answer.done():
             answer.set_exception(error or MemberLost(name, ""))
-            answer.exception()  # who asked may be gone
+            answer.exception()  # the caller may be gone
     answers.clear()
 
 
 def _take_exception(task: asyncio.Task[None]) -> None:
-    """Nobody waits for it: what it raises is raised again when somebody does."""
+    """Retrieve a task's exception: the next waiter raises it again."""
     if not task.cancelled():
         task.exception()

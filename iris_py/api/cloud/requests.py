@@ -1,8 +1,8 @@
-"""Requests to other clouds, at the node that asks: by way of a gateway of its own cloud (docs/design.md 15.22 to 15.24).
+"""Requests to other clouds, at the calling node: through a gateway of its own cloud (docs/design.md 15.22 to 15.24).
 
-What goes to ``databases@eu`` is a request to ``iris.gateway.eu``, the cluster of the gateways that have a way there. Choice,
-balancing, zones and the death of gateways are those of any cluster. This module wraps what is asked, unwraps what became of it,
-and asks again where an idempotent request may be: there is no task for any of them.
+A request to ``databases@eu`` is a request to ``iris.gateway.eu``, the cluster of the gateways that reach that cloud. Choice,
+balancing, zones and the death of gateways are those of any cluster. This module wraps the request, unwraps its outcome, and
+repeats an idempotent request, without a task for any of them.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from iris_py.observe.counts import FarCounts
     from iris_py.wire.headers import Headers
 
-#: The errors that say that a request was surely not executed.
+#: The errors that prove that a request was not executed.
 _UNEXECUTED: Final = (NoMembers, NotConnected, Overloaded, MessageTooLarge)
-#: How an idempotent request is repeated at gateways: they execute nothing, so as many may be lost as there are.
+#: The repetition of idempotent requests at gateways: gateways execute nothing, so any number may be lost.
 _AT_GATEWAYS: Final = Retry(members_lost_max=None)
-#: The same where the caller says how long to wait for a member there: a gateway that waits is not silent, and what two have
-#: nobody can say to be surely not executed.
+#: The same if the caller set a time to wait for members: a waiting gateway is not silent, and with two gateways neither could
+#: prove that the request was not executed.
 _AT_ONE_GATEWAY: Final = Retry(members_lost_max=None, hedge_after=None)
 
 
@@ -59,23 +59,23 @@ class Crossing:
     """One request to another cloud, from its beginning to its outcome.
 
     Attributes:
-        cluster: The name that was asked for, with its alias.
-        gateways: The cluster of those that have a way there.
-        content: All that a gateway is sent; the same each time, with one identity.
-        timeout_s: How long its caller waits, from the beginning.
-        ends_at: Until when, by the clock of the loop.
-        retry: How it may be given to another gateway though one may have passed it on; None if it may not.
-        members_wait_s: How long it waits while no gateway reaches the cloud, in seconds.
-        members_by: Until when it waits so, by the clock of the loop.
-        waits: Whether it waits for a place where every gateway is full.
-        headers: What travels beside the content.
-        token: A future, or the ticket of an :class:`~iris_py.api.bulk.Asker`, to be told the outcome.
+        cluster: The requested name, with its alias.
+        gateways: The cluster of the gateways that reach the cloud.
+        content: The content for a gateway; the same in each try, with one identity.
+        timeout_s: The caller's timeout, from the beginning.
+        ends_at: The end of the timeout, by the clock of the loop.
+        retry: How the request may go to another gateway after one may have forwarded it; None if it may not.
+        members_wait_s: How long to wait while no gateway reaches the cloud, in seconds.
+        members_by: The end of that wait, by the clock of the loop.
+        waits: Whether to wait for a place if every gateway is full.
+        headers: The headers of the application.
+        token: A future, or the ticket of an :class:`~iris_py.api.bulk.Asker`, for the outcome.
         counts: The counters of the cluster.
-        request_id: That of the request to a gateway which is under way, or was last.
-        pending: What the requester knows of that.
-        is_unsure: Whether a gateway has had it and may have passed it on, though it has not said what became of it.
-        attempts: How often gateways were asked.
-        timer: Asks again; None while it does not wait for that.
+        request_id: The id of the current or last request to a gateway.
+        pending: The requester's state of that request.
+        is_unsure: Whether a gateway may have forwarded the request without reporting an outcome.
+        attempts: The number of requests to gateways.
+        timer: Starts the next try; None while no try is scheduled.
     """
 
     cluster: str
@@ -120,20 +120,20 @@ class Crossings:
         members_wait_s: float | None = None,
         is_exclusive: bool = False,
     ) -> Crossing:
-        """Begin a request; its outcome comes to ``token``. Returns what to give to :meth:`cancel`.
+        """Begin a request; its outcome goes to ``token``. Returns the argument of :meth:`cancel`.
 
         Args:
             token: A future, or a ticket.
             cluster: The name, with its alias.
             payload: For the member.
-            timeout: How long to wait for an answer, in seconds.
-            retry: How it may be repeated, at other gateways and there at other members; None if it may not.
-            key: What the request is; None if it is one of its own.
-            zones: The zones of the other cloud that it prefers and requires; empty for none.
-            headers: What travels beside the payload.
-            waits: Whether it waits for a place, until its time is out, if every member is full.
-            members_wait_s: How long it waits while nobody serves the cluster there; None for what ``retry`` says.
-            is_exclusive: Whether its member there executes no other exclusive request meanwhile.
+            timeout: The timeout in seconds.
+            retry: How to repeat it, at other gateways and at other members of the cloud; None for no repetition.
+            key: The idempotency key; None generates one.
+            zones: The preferred and the required zone of the other cloud; empty for none.
+            headers: The headers.
+            waits: Whether to wait for a place, until the timeout, if every member is full.
+            members_wait_s: How long to wait while the cluster has no members; None for the choice of ``retry``.
+            is_exclusive: Whether the member executes no other exclusive request meanwhile.
 
         Raises:
             MessageTooLarge: The payload is over ``max_message_bytes``.
@@ -181,24 +181,24 @@ class Crossings:
         return crossing
 
     def cancel(self, crossing: Crossing) -> None:
-        """Forget a request, and tell the gateway that holds it; no outcome follows. Harmless if it has ended."""
+        """Cancel a request, also at its gateway; no outcome follows. Harmless if it has ended."""
         if self._under_way.pop(crossing, self) is None:
             crossing.counts.cancelled += 1
             self._stop(crossing)
 
     def cancel_all(self, is_meant: Callable[[object], bool]) -> None:
-        """Forget the requests whose tokens are meant, as :meth:`cancel`."""
+        """Cancel the requests with selected tokens, as :meth:`cancel` does."""
         for crossing in [crossing for crossing in self._under_way if is_meant(crossing.token)]:
             self.cancel(crossing)
 
     def close(self) -> None:
-        """End those that wait to ask again; others end with their request to a gateway."""
+        """End the requests between two tries; the others end with their request to a gateway."""
         for crossing in [crossing for crossing in self._under_way if crossing.timer is not None]:
             self._stop(crossing)
             self._tell(crossing, NodeClosed())
 
     def receive_outcome(self, ticket: Ticket, outcome: bytes | IrisError) -> None:
-        """Take what became of a request to a gateway; for the node."""
+        """Handle the outcome of a request to a gateway; for the node."""
         crossing = ticket.question
         assert isinstance(crossing, Crossing)
         if crossing not in self._under_way:
@@ -220,10 +220,10 @@ class Crossings:
     # --
 
     def _send(self, crossing: Crossing, now: float) -> None:
-        """Ask a gateway, whichever has a way there and the least to do."""
+        """Send the request to the least loaded gateway that reaches the cloud."""
         core = self._node._core
         group = core.group_to_ask(crossing.gateways, b"", now)
-        # One of its own, which means nothing beyond the gateway: what two nodes ask with one key is two requests there.
+        # An identity valid up to the gateway: equal keys of two nodes are two requests there.
         identity = identity_of_request(core.info.id, core.requester.last_id) if crossing.retry is not None else b""
         crossing.attempts += 1
         pending = new_request(
@@ -243,7 +243,7 @@ class Crossings:
         crossing.pending = core.requester.find(crossing.request_id)
 
     def _may_ask_again(self, crossing: Crossing, error: IrisError) -> bool:
-        """Tell whether another gateway may be asked after an error."""
+        """Tell whether another gateway may be tried after an error."""
         now = self._loop.time()
         if isinstance(error, CloudUnavailable):
             return now < crossing.members_by
@@ -253,7 +253,7 @@ class Crossings:
         return True
 
     def _ask_again(self, crossing: Crossing) -> bool:
-        """Ask a gateway again after a pause; returns whether there is time for it."""
+        """Try a gateway again after a pause; returns whether the timeout allows it."""
         now = self._loop.time()
         again_at = now + pause_s(crossing.attempts, 1)
         if again_at >= crossing.ends_at or self._node._closing is not None:
@@ -298,16 +298,16 @@ class Crossings:
 
 
 def translate(error: IrisError, cluster: str, timeout_s: float) -> IrisError:
-    """Return what the error of a request or tunnel to a gateway means for the name that was asked for.
+    """Return the caller's error for an error of a request or tunnel to a gateway.
 
     Args:
         error: The error.
         cluster: The name, with its alias.
-        timeout_s: How long its caller waits.
+        timeout_s: The caller's timeout.
     """
     if isinstance(error, NoMembers):
         unavailable = CloudUnavailable(cluster, error.nodes)
-        # Where other nodes are known, nodes with another secret explain nothing: they may be the other cloud itself.
+        # If other nodes are known, nodes with another secret explain nothing: they may belong to the other cloud itself.
         strangers = () if error.nodes else error.strangers
         unavailable._add_surroundings(error.seeds, strangers, has_own_secret=None)
         return unavailable
@@ -324,7 +324,7 @@ def translate(error: IrisError, cluster: str, timeout_s: float) -> IrisError:
     return error  # the node was closed
 
 
-# -- the clouds that gateways know
+# -- clouds known to gateways
 
 
 class _Way(msgspec.Struct):
@@ -335,7 +335,7 @@ class _Way(msgspec.Struct):
 
 
 class _GatewayStatus(msgspec.Struct):
-    """One gateway, as it describes itself; it says more than this."""
+    """The used part of a gateway's description of itself."""
 
     clouds: dict[str, _Way] = {}
 
@@ -344,10 +344,10 @@ _status_decoder: Final = msgspec.msgpack.Decoder(_GatewayStatus)
 
 
 def clouds_of(replies: Iterable[bytes]) -> tuple[Cloud, ...]:
-    """Return the clouds that gateways know, in the order of their aliases.
+    """Return the clouds known to gateways, in the order of their aliases.
 
     Args:
-        replies: Of gateways that were asked for their status. What is malformed says nothing.
+        replies: The status of each gateway. Malformed replies are ignored.
     """
     ways: dict[str, list[_Way]] = {}
     for reply in replies:

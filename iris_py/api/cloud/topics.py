@@ -1,13 +1,13 @@
 """Subscriptions of a node to topics of other clouds: ``clicks.>@eu`` (docs/design.md 15.71, 15.72).
 
-Theory of operation. What a node wants of one cloud and one *shard* of its topics goes through one tunnel to one gateway of the
-own cloud, which all nodes choose alike: so who wants the same thing meets at one gateway, and it crosses once. The node adds
-its patterns, and the gateway answers each when the other cloud has said that everybody who publishes there knows. When the
-tunnel breaks, the next one is opened, everything is added again, and the fence of each subscription drops what comes twice and
-says where something may be missing.
+Theory of operation. The topics of a cloud are divided into *shards*. The subscriptions of a node to one shard go through one
+tunnel to one gateway of the own cloud. All nodes choose the same gateway, so equal subscriptions meet there, and each message
+crosses once. The node adds its patterns, and the gateway confirms each when all publishers of the other cloud know of it. When
+a tunnel breaks, the node opens the next one and adds all patterns again. The sequence numbers of each subscription then drop
+duplicates and reveal possible losses.
 
-The tunnel is always read: which messages are dropped, the queue of each subscription decides. A subscription that blocks has a
-tunnel of its own, which is read as fast as its queue is taken from.
+The tunnel is always read: the queue of each subscription decides which messages to drop. A subscription with the policy
+``block`` has a tunnel of its own, read as fast as its queue is emptied.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py")
 
-#: What a gateway is asked to serve such a tunnel for, and the header for those whose publishers are to wait.
+#: The operation of these tunnels at the gateway, and the header for subscriptions with the policy ``block``.
 SUBSCRIBE_OP: Final = "subscribe"
 BLOCK_HEADER: Final = "iris-block"
-#: The topics of a cloud fall into so many shards. Too small: all subscriptions of a cloud meet at one gateway; too large: each
-#: node has so many tunnels.
+#: The number of shards of a cloud's topics. Too small: all subscriptions of a cloud meet at one gateway; too large: each node
+#: has many tunnels.
 SHARDS: Final = 8
-#: How long a subscription waits for the other cloud to say that it is there (seconds). Too small: a gateway that is lost
-#: meanwhile ends it; too large: nobody hears that a gateway hangs.
+#: Timeout of the other cloud's confirmation (seconds). Too small: a subscription fails when a gateway is lost meanwhile; too
+#: large: a hanging gateway goes unnoticed.
 SUBSCRIBE_TIMEOUT_S: Final = 30.0
-#: How long a line that broke waits before it looks for the next gateway, at first and at most (seconds). Too small: nodes crowd
-#: a gateway that has just started; too large: messages are missed that there was a way for.
+#: The pause before the next gateway is tried after a break, at first and at most (seconds). Too small: nodes crowd a gateway
+#: that has just started; too large: messages are missed although a gateway is available.
 RETRY_MIN_S: Final = 0.1
 RETRY_MAX_S: Final = 5.0
-#: Topics whose subscriptions are remembered. Forgetting one costs looking them up again.
+#: Topics whose matching subscriptions are cached. Forgetting one costs a new lookup.
 TOPICS_MAX: Final = 4096
-#: What stands for the publishers in another cloud that a queue makes wait.
+#: A placeholder for the blocked publishers of another cloud.
 _PUBLISHERS: Final = (None, None)
 
 
@@ -95,17 +95,17 @@ class FarTopics:
         registry: dict[SubscriptionQueue, Subscription[Any]],
         subscription_type: Callable[..., Subscription[Any]] = Subscription,
     ) -> Subscription[Any]:
-        """Begin a subscription; returns when the other cloud has said that whoever publishes there knows.
+        """Begin a subscription; returns when all publishers of the other cloud know of it.
 
         Args:
             queue: Its queue.
             hook: The callback; None to iterate.
             alias: The cloud.
-            registry: Where the node keeps its subscriptions.
-            subscription_type: Makes it.
+            registry: The subscriptions of the node.
+            subscription_type: Makes the subscription.
 
         Raises:
-            IrisError: It cannot be.
+            IrisError: The subscription is not possible.
         """
         node = self._node
         node._check_open()
@@ -130,7 +130,7 @@ class FarTopics:
         return subscription
 
     def close(self) -> None:
-        """End everything: the node ends, and the subscriptions know."""
+        """End all tunnels at the end of the node; the subscriptions are ended elsewhere."""
         lines, self._lines = self._lines, {}
         for line in lines.values():
             line.abort()
@@ -141,7 +141,7 @@ class FarTopics:
         queue = subscription._queue
         key = self._key_of(queue, alias)
         line = self._lines.get(key)
-        if line is None or line.is_empty:  # one that is empty ends
+        if line is None or line.is_empty:  # an empty one ends
             line = self._lines[key] = Line(self._node, alias, shard_of(queue.pattern), queue.is_blocking, self._paths)
         self._line_of[queue] = line
         return line.add(subscription)
@@ -168,13 +168,13 @@ class FarTopics:
 
 
 class _Want:
-    """One pattern, and who wants it.
+    """One pattern, and its subscriptions.
 
     Attributes:
         tokens: The pattern, split.
-        tellings: The subscriptions, each with the future that is told; None once it was.
-        is_asked: Whether the gateway at the other end was asked for it.
-        is_added: Whether it has answered.
+        tellings: The subscriptions, each with the future of its confirmation; None once it is done.
+        is_asked: Whether the pattern was sent to the present gateway.
+        is_added: Whether the gateway has confirmed it.
     """
 
     __slots__ = ("is_added", "is_asked", "tellings", "tokens")
@@ -186,13 +186,13 @@ class _Want:
 
 
 class Line:
-    """The subscriptions of a node that go through one tunnel, and the tunnels that do that one after the other.
+    """The subscriptions of a node that share a tunnel, and their tunnels, one after the other.
 
     Args:
         node: The node.
         alias: The cloud.
         shard: The shard of its topics.
-        is_blocking: Whether publishers are to wait for it.
+        is_blocking: Whether its publishers wait for a full queue.
         paths: Numbers for the tunnels.
     """
 
@@ -204,7 +204,7 @@ class Line:
         self._paths = paths
         self._rng = random.Random(f"{node._core.info.id.hex()} {alias} {shard}")  # noqa: S311 - when to try again
         self._wants: dict[str, _Want] = {}
-        self._removed: list[str] = []  # to be told
+        self._removed: list[str] = []  # to tell the gateway
         self._trie: TopicTrie[Subscription[Any]] = TopicTrie()
         self._matches: dict[str, list[Subscription[Any]]] = {}
         self._requests: dict[int, list[str]] = {}
@@ -215,11 +215,11 @@ class Line:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody wants anything of it."""
+        """Whether it has no subscriptions."""
         return not self._wants
 
     def add(self, subscription: Subscription[Any]) -> asyncio.Future[None]:
-        """Add a subscription; the future is told when it is there, or why it cannot be."""
+        """Add a subscription; returns a future for its confirmation or error."""
         told: asyncio.Future[None] = self._node._loop.create_future()
         name = self._pattern_of(subscription)
         want = self._wants.get(name)
@@ -238,7 +238,7 @@ class Line:
         return told
 
     def remove(self, subscription: Subscription[Any]) -> None:
-        """End a subscription; harmless if it has ended."""
+        """Remove a subscription; harmless if it has ended."""
         name = self._pattern_of(subscription)
         want = self._wants.get(name)
         if want is None or subscription not in want.tellings:
@@ -255,7 +255,7 @@ class Line:
         self._room.set()
 
     def handle_drained(self) -> None:
-        """A subscription that blocks has room again."""
+        """Continue reading: a blocking subscription has room again."""
         self._room.set()
 
     def abort(self) -> None:
@@ -278,7 +278,7 @@ class Line:
                         headers={BLOCK_HEADER: True} if self._is_blocking else None,
                     )
                 except TunnelBroken:
-                    pass  # that gateway was lost: there may be another one
+                    pass  # the gateway was lost: try another one
                 except IrisError as exc:
                     self._fail_waiting(exc)
                 else:
@@ -298,7 +298,7 @@ class Line:
             raise
 
     async def _use(self, tunnel: Tunnel) -> None:
-        """Be subscribed through a tunnel, until it breaks or nobody wants anything."""
+        """Use a tunnel for all subscriptions, until it breaks or none is left."""
         self._removed.clear()
         reader = self._node._loop.create_task(self._read(tunnel))
         reader.add_done_callback(lambda _reader: self._changed.set())
@@ -329,12 +329,12 @@ class Line:
             )
 
     async def _tell(self, tunnel: Tunnel) -> None:
-        """Say what is wanted now, and what is not any more."""
+        """Send new patterns to the gateway, and removed ones."""
         removed, self._removed = self._removed, []
         for begin in range(0, len(removed), items.PATTERNS_MAX):
             await tunnel.send(items.encode_remove(removed[begin : begin + items.PATTERNS_MAX]))
         new = [name for name, want in self._wants.items() if not want.is_asked]
-        for name in new:  # each by itself: what becomes of one says nothing of the others
+        for name in new:  # each by itself: their outcomes are independent
             want = self._wants.get(name)
             if want is None or want.is_asked:
                 continue
@@ -344,7 +344,7 @@ class Line:
             await tunnel.send(items.encode_add(request, [name]))
 
     async def _pause(self) -> None:
-        """Wait before the next gateway is looked for, unless somebody new asks."""
+        """Wait before the next gateway is tried, or until a new subscription comes."""
         if not self._wants:
             return
         self._hurry.clear()
@@ -354,7 +354,7 @@ class Line:
             async with asyncio.timeout(delay_s):
                 await self._hurry.wait()
 
-    # -- what comes
+    # -- received messages
 
     async def _read(self, tunnel: Tunnel) -> None:
         path, totals = next(self._paths), MissedTotals()
@@ -405,7 +405,7 @@ class Line:
                 self._end(subscription, error)
         want.is_asked = False
         if want.tellings:
-            raise TunnelBroken(name, "", "the gateway cannot serve it now")  # it is added again, by the next one
+            raise TunnelBroken(name, "", "the gateway cannot serve it now")  # added again at the next gateway
 
     def _handle_lost(self, name: str, outcome: bytes) -> None:
         want = self._wants.get(name)
@@ -438,7 +438,7 @@ class Line:
             subscription._handle_ready()
 
     def _deliver_run(self, run: Item, path: int, totals: MissedTotals, touched: dict[Subscription[Any], None]) -> None:
-        """Give subscriptions what follows one another to one topic, to each what it has not had."""
+        """Deliver consecutive messages to one topic, to each subscription without its duplicates."""
         node, many = self._node, len(run.payloads)
         missed = totals.add(run.origin, run.stream, run.gap)
         subscriptions = self._matches.get(run.topic)
@@ -482,7 +482,7 @@ class Line:
         return found
 
     async def _wait_for_room(self) -> None:
-        """Read no more while a queue is full: the gateway waits then, and in the end who publishes."""
+        """Stop reading while a queue is full: the gateway waits, and in the end the publishers."""
         while full := [each for want in self._wants.values() for each in want.tellings if each._queue.is_full]:
             for subscription in full:
                 subscription._queue.blocked[_PUBLISHERS] = None  # type: ignore[index] # it only has to be something
@@ -492,7 +492,7 @@ class Line:
     # --
 
     def _end(self, subscription: Subscription[Any], error: IrisError) -> None:
-        """End a subscription with an error: what waits for it to begin gets that, or who takes messages."""
+        """End a subscription with an error: at its confirmation, or for its reader."""
         want = self._wants.get(self._pattern_of(subscription))
         told = None if want is None else want.tellings.get(subscription)
         self.remove(subscription)
@@ -502,7 +502,7 @@ class Line:
             told.set_exception(error)
 
     def _fail_waiting(self, error: IrisError) -> None:
-        """Tell those that wait for their begin that there is no way."""
+        """Fail the subscriptions without a confirmation: the cloud cannot be reached."""
         for want in list(self._wants.values()):
             for subscription, told in list(want.tellings.items()):
                 if told is not None:
@@ -514,15 +514,15 @@ class Line:
 
 
 def split_pattern(pattern: str) -> tuple[str, str]:
-    """Split a topic or pattern into that without its cloud, and the alias of the cloud; empty for the own one.
+    """Split a topic or pattern into its name and the alias of the cloud; empty for the own cloud.
 
     Raises:
-        ValueError: It is no such name; the text says what to write.
+        ValueError: The name is not valid; the text has the remedy.
     """
     return split(pattern) if isinstance(pattern, str) and CLOUD_MARK in pattern else (pattern, "")
 
 
 def shard_of(pattern: Tokens) -> int:
-    """Return the shard of the topics that a pattern is of."""
+    """Return the shard of a pattern's topics."""
     first = literal_prefix(pattern)[:1]
     return hashlib.blake2b(first[0].encode(), digest_size=1).digest()[0] % SHARDS if first else 0
