@@ -53,7 +53,7 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Tell whether an exception is the cancellation of the running task. A handler may also await a task cancelled by others."""
+    """Tell whether an exception cancels the running task, and does not come from another task that a handler awaits."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 

@@ -1,4 +1,4 @@
-"""Services: handlers, consumers of topics, and hooks at start-up and shut-down, which `iris serve` runs.
+"""Services: handlers, consumers of topics, and hooks at start-up and shut-down, run by `iris serve`.
 
 ::
 
@@ -10,7 +10,7 @@
         await node.publish("asked", symbol.encode())
         return 42.0
 
-Annotations say what each function is given, and what goes over the wire. docs/how-to/serve.md is the guide.
+Annotations define the arguments of each function and the types on the wire. docs/how-to/serve.md is the guide.
 """
 
 import typing

@@ -1,9 +1,10 @@
-"""Calls of the functions of a service: what each parameter is given, and what goes over the wire, as annotations say it.
+"""Calls of the functions of a service: annotations define their arguments and codecs.
 
-Theory of operation. A parameter is given the node if its type is that of a node, and a resource if a start-up hook returns its
-type. The one parameter that is left is the *input*: the request of a handler, the message of a consumer. If its type is
-``Request`` or ``Message``, it is given that; else the payload. The payload is bytes if the annotation says so or says nothing.
-Any other type makes the codec, as the type of the result does. All of this is settled before the process joins anything.
+Theory of operation. A parameter with the type of a node gets the node, and one with the type of a start-up hook's result gets
+that resource. The remaining parameter is the *input*: the request of a handler, or the message of a consumer. An input of type
+``Request`` or ``Message`` is the whole request or message, any other input its payload. The payload is bytes if the annotation
+is ``bytes`` or missing. Any other type defines the codec, together with the type of the result. All signatures are read before
+the process joins a cluster.
 """
 
 from __future__ import annotations
@@ -30,25 +31,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Call", "class_codec", "plan_construction", "plan_consumer", "plan_handler", "plan_hook", "refusal", "unresolved"]
 
-#: The payload of a message as it is.
+#: The payload of a message as bytes, without codec.
 BYTES: Final = bytes
-#: Annotations that say nothing of a payload.
+#: Annotations that leave the payload open.
 _UNSAID: Final = (NOTHING, Any, object)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of a service, with all that it is given.
+    """A function of a service with its arguments.
 
     Attributes:
         function: The function, or the class of a handler.
-        name: It with its module, for errors.
+        name: The function with its module, for errors.
         is_async: Whether it is a coroutine function.
-        input: The parameter for the request or message; None if there is none.
+        input: The parameter for the request or message; None without one.
         is_positional: Whether the input is passed by position.
         is_whole: Whether the input is a ``Request`` or ``Message``, and not its payload.
-        given: The other parameters that are passed, each with its type.
-        codec: What payloads are; None for bytes.
+        given: The other parameters to pass, each with its type.
+        codec: The codec of payloads; None for bytes.
         returns: The annotation of the result.
     """
 
@@ -63,7 +64,7 @@ class Call:
     returns: Any
 
     def bind(self, values: Mapping[Any, Any]) -> Callable[..., Any]:
-        """Return a function that takes nothing but the input, if there is one.
+        """Return a function of the input alone, or without parameters if there is no input.
 
         Args:
             values: The node and the resources, by their types.
@@ -93,17 +94,17 @@ def plan_handler(
     format: CodecFormat = "json",  # noqa: A002 - its name
     inline: bool = False,
 ) -> Call:
-    """Return how a function answers requests.
+    """Return the call of a handler function.
 
     Args:
         function: The function.
-        resources: The types that start-up hooks return.
-        codec: What requests and replies are; None if annotations say that.
-        format: The format of codecs that annotations make.
+        resources: The types returned by start-up hooks.
+        codec: The codec of requests and replies; None for that of the annotations.
+        format: The format of codecs made from annotations.
         inline: Whether a plain function runs in the event loop.
 
     Raises:
-        ConfigurationError: It cannot be called; the text names the parameter.
+        ConfigurationError: The function cannot be called; the text names the parameter.
     """
     signature, is_async = read_signature(function), is_async_function(function)
     given, source = _split(signature, resources, in_loop=is_async or inline, what="a handler")
@@ -125,7 +126,7 @@ def plan_consumer(
     codec: AnyCodec | None = None,
     format: CodecFormat = "json",  # noqa: A002 - its name
 ) -> Call:
-    """Return how a function takes messages of topics; otherwise as :func:`plan_handler`."""
+    """Return the call of a consumer of topics; otherwise as :func:`plan_handler`."""
     signature, is_async = read_signature(function), is_async_function(function)
     given, source = _split(signature, resources, in_loop=is_async, what="a consumer")
     if source is None:
@@ -136,15 +137,15 @@ def plan_consumer(
 
 
 def plan_hook(function: Callable[..., Any], resources: Collection[Any], *, what: str) -> Call:
-    """Return how a hook is called.
+    """Return the call of a hook.
 
     Args:
         function: The function; it may be a generator.
-        resources: The types that hooks before it return.
-        what: What it is, for errors: "a start-up hook".
+        resources: The types returned by the hooks before it.
+        what: The kind of the hook, for errors: "a start-up hook".
 
     Raises:
-        ConfigurationError: It cannot be called; the text names the parameter.
+        ConfigurationError: The hook cannot be called; the text names the parameter.
     """
     signature = read_signature(function)
     in_loop = is_async_function(function) or inspect.isasyncgenfunction(function)
@@ -155,7 +156,7 @@ def plan_hook(function: Callable[..., Any], resources: Collection[Any], *, what:
 
 
 def plan_construction(kind: type[Handler[Any, Any] | SyncHandler[Any, Any]], resources: Collection[Any]) -> Call:
-    """Return how a class of handlers is made; otherwise as :func:`plan_hook`."""
+    """Return the call that makes an object of a handler class; otherwise as :func:`plan_hook`."""
     what = "the class of a handler"
     signature = read_signature(kind)
     given, source = _split(signature, resources, in_loop=issubclass(kind, Handler), what=what)
@@ -165,7 +166,7 @@ def plan_construction(kind: type[Handler[Any, Any] | SyncHandler[Any, Any]], res
 
 
 def class_codec(kind: type, format_: CodecFormat) -> Codec[Any, Any] | None:
-    """Return the codec that a class of handlers names as in ``Handler[Find, User]``; None for bytes.
+    """Return the codec of a handler class from the types of its base, as in ``Handler[Find, User]``; None for bytes.
 
     Raises:
         ConfigurationError: No codec can be made of these types.
@@ -217,7 +218,7 @@ _ADVICE: Final = {
 def _split(
     signature: Signature, resources: Collection[Any], *, in_loop: bool, what: str
 ) -> tuple[tuple[tuple[str, Any], ...], Parameter | None]:
-    """Return the parameters that are given the node or a resource, and the one for the input."""
+    """Return the parameters for the node and the resources, and the parameter for the input."""
     given, rest = [], []
     for parameter in signature.parameters:
         kind = _kind_of(parameter.annotation, resources)
@@ -234,7 +235,7 @@ def _split(
         raise _unknown(signature, _least_likely(required), what)
     if required or not rest:
         source = required[0] if required else None
-    else:  # one with a default is the input only where a call by position reaches it
+    else:  # one with a default is the input only if a positional call reaches it
         source = rest[0] if rest[0] is signature.parameters[0] and not rest[0].is_keyword_only else None
     if source is None and not rest and signature.takes_any and not given:
         source = Parameter("request", NOTHING, True, True, False)
@@ -242,7 +243,7 @@ def _split(
 
 
 def _kind_of(annotation: Any, resources: Collection[Any]) -> Any:  # noqa: ANN401 - annotations are of any type
-    """Return the type of the node or resource that a parameter is given; None if it is given neither."""
+    """Return the node or resource type of a parameter; None for any other type."""
     if get_origin(annotation) is Annotated:
         annotation = annotation.__origin__
     known = (Node, SyncNode, *resources)
@@ -256,7 +257,7 @@ def _kind_of(annotation: Any, resources: Collection[Any]) -> Any:  # noqa: ANN40
 
 
 def _least_likely(parameters: list[Parameter]) -> Parameter:
-    """Return the parameter to be named as unknown: one that no codec can be made of, or else the last one."""
+    """Return the parameter to report as unknown: one without a possible codec, or else the last."""
     for parameter in parameters:
         if get_origin(parameter.annotation) in (Request, Message) or parameter.annotation in (Request, Message, *_UNSAID):
             continue
@@ -306,8 +307,8 @@ def _input_type(signature: Signature, source: Parameter, whole: type, other: typ
     Args:
         signature: The signature.
         source: The parameter for the input.
-        whole: The class of messages that the function may take whole.
-        other: The class of the messages of other functions.
+        whole: The message class for this kind of function.
+        other: The message class for the other kind.
     """
     annotation = source.annotation
     if isinstance(annotation, Unresolved):
@@ -332,7 +333,7 @@ def _input_type(signature: Signature, source: Parameter, whole: type, other: typ
 
 
 def _reply_type(signature: Signature, payload: Any, *, is_async: bool) -> Any:  # noqa: ANN401 - annotations are of any type
-    """Return the type of the reply: ``BYTES``, or one of which a codec is made."""
+    """Return the type of the reply: ``BYTES``, or a type for a codec."""
     annotation = signature.returns
     if not is_async and get_origin(annotation) in (Awaitable, Coroutine):
         annotation = get_args(annotation)[-1]
@@ -371,7 +372,7 @@ def _codec(
 
 
 class _AnnotatedCodec(Codec[Any, Any]):
-    """A codec of annotations, where bytes are the payload itself, and no value of the format."""
+    """A codec of annotations that passes bytes through without encoding."""
 
     def __init__(self, request: Any, reply: Any, format_: CodecFormat) -> None:  # noqa: ANN401 - annotations
         super().__init__(*(Any if each is BYTES else each for each in (request, reply)), format=format_)
@@ -391,7 +392,7 @@ class _AnnotatedCodec(Codec[Any, Any]):
 
 
 def _is_bytes_like(annotation: Any) -> bool:  # noqa: ANN401 - annotations are of any type
-    """Tell whether all values of a type are sent as they are. None is among them as the answer to a survey."""
+    """Tell whether all values of a type are bytes. None is included, as the answer to a survey."""
     if get_origin(annotation) in (Union, types.UnionType):
         members = [each for each in get_args(annotation) if each is not types.NoneType]
         return bool(members) and all(map(_is_bytes_like, members))

@@ -1,9 +1,9 @@
-"""Hooks of a service: functions that run when it starts and when it ends, and the resources that they return.
+"""Hooks of a service: functions at start-up and shut-down, and the resources that start-up hooks return.
 
-Theory of operation. The hooks are one list, in the order in which the program registers them. At start-up each start-up hook of
-the list runs, and each shut-down hook is noted; at the end, those that were noted run, the last one first. So a shut-down hook
-that is registered right behind a start-up hook ends what that has begun, also when a later hook fails. A start-up hook that is
-a generator is both: it yields once, and the rest of it runs at the end.
+Theory of operation. The hooks form one list, in the order of registration. The start goes through the list: it runs each
+start-up hook and notes each shut-down hook. The end runs the noted hooks in reverse order. So a shut-down hook registered right
+after a start-up hook undoes its work, even if a later hook fails. A generator is both kinds: it yields once, and the rest of it
+runs at the end.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ __all__ = ["Hook", "HookPlan", "Hooks", "contain", "plan_hooks"]
 
 logger = EventLogger("iris_py")
 
-#: Threads for hooks that are plain functions. They run one after the other: more than one is only used where one that was
-#: cancelled does not return.
+#: Threads for hooks that are plain functions. Hooks run one after the other: further threads are only for hooks that ignored
+#: their cancellation.
 THREADS_MAX: Final = 16
 
 _GENERATORS: Final = (AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator)
-#: Types of results that are no resource: too many parameters have them.
+#: Result types that are no resources: too many parameters have them.
 _NO_RESOURCES: Final = (bool, bytes, bytearray, complex, dict, float, frozenset, int, list, memoryview, object, set, str, tuple)
 _END: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A hook as the program registers it.
+    """A registered hook.
 
     Attributes:
         function: The function.
@@ -59,12 +59,12 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class HookPlan:
-    """A hook that can be called.
+    """A hook ready to be called.
 
     Attributes:
         hook: The hook.
-        call: What it is given.
-        resource: The type of the resource that it returns; None if it returns none.
+        call: Its call.
+        resource: The type of the resource it returns; None for none.
     """
 
     hook: Hook
@@ -73,10 +73,10 @@ class HookPlan:
 
 
 def plan_hooks(hooks: Sequence[Hook]) -> list[HookPlan]:
-    """Return how hooks are called, in their order.
+    """Return the calls of hooks, in their order.
 
     Raises:
-        ConfigurationError: One of them cannot be called, or returns what is no resource.
+        ConfigurationError: A hook cannot be called, or returns a type that is no resource.
     """
     plans: list[HookPlan] = []
     for hook in hooks:
@@ -94,15 +94,15 @@ def plan_hooks(hooks: Sequence[Hook]) -> list[HookPlan]:
 
 
 class Hooks:
-    """The hooks of a service that runs.
+    """The hooks of a running service.
 
     Args:
-        plans: How each is called.
+        plans: The calls of the hooks.
         values: The node by its types. The resources are added.
 
     Attributes:
-        running: The hook that runs, for people; empty if none does.
-        failed: The hook that has failed, for people; empty if none has.
+        running: The running hook, for people; empty for none.
+        failed: The failed hook, for people; empty for none.
     """
 
     def __init__(self, plans: Sequence[HookPlan], values: dict[Any, Any]) -> None:
@@ -117,8 +117,8 @@ class Hooks:
         """Run the start-up hooks.
 
         Raises:
-            ConfigurationError: A hook returned a resource that its annotation does not name.
-            Exception: The error of a hook; no hook behind it has run.
+            ConfigurationError: A hook returned a resource of a different type than annotated.
+            Exception: The error of a hook; no later hook has run.
         """
         for plan in self._plans:
             call = plan.call.bind(self._values)
@@ -136,13 +136,13 @@ class Hooks:
                 )
 
     async def stop(self, timeout_s: float) -> BaseException | None:
-        """Run the shut-down hooks whose start-up hooks have run, the last one first. Errors are logged.
+        """Run the noted shut-down hooks in reverse order. Errors are logged.
 
         Args:
-            timeout_s: Seconds for all of them. One that runs then, and each one behind it, is cancelled.
+            timeout_s: Seconds for all of them. At the timeout the running hook and all later ones are cancelled.
 
         Returns:
-            The first error; None if there was none.
+            The first error; None without one.
         """
         first: BaseException | None = None
         until = asyncio.get_running_loop().time() + timeout_s
@@ -163,7 +163,7 @@ class Hooks:
     # --
 
     async def _noting(self, name: str, function: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 - a resource
-        """Run a hook, and note that it runs, and that it has failed."""
+        """Run a hook, and note its start and its failure."""
         self.running = name
         try:
             return await function()
@@ -175,7 +175,7 @@ class Hooks:
             self.running = ""
 
     def _log(self, name: str, error: BaseException, timeout_s: float | None) -> None:
-        """Log the error of a shut-down hook. That of a start-up hook is raised."""
+        """Log the error of a shut-down hook. Errors of start-up hooks are raised."""
         if timeout_s is not None:
             self.failed = self.failed or name
             logger.error(
@@ -191,7 +191,7 @@ class Hooks:
             logger.error("hook_failed", "%s failed: %s: %s", name, kind, error, about=name, error=error, hook=name)
 
     async def _begin(self, plan: HookPlan, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - a resource
-        """Run a start-up hook; of a generator, up to its ``yield``."""
+        """Run a start-up hook; a generator up to its ``yield``."""
         go_on: Callable[[], Awaitable[object]]
         if inspect.isasyncgenfunction(plan.hook.function):
             go_on = partial(anext, call(), _END)
@@ -222,7 +222,7 @@ async def _finish(go_on: Callable[[], Awaitable[object]]) -> None:
 
 
 def contain(function: Callable[[], Any]) -> Any:  # noqa: ANN401 - a resource
-    """Call a function in a thread. A future cannot carry StopIteration: the task that waits for it would wait for ever."""
+    """Call a function in a thread. A future cannot carry StopIteration: its waiter would wait forever."""
     try:
         return function()
     except StopIteration as exc:
@@ -230,10 +230,10 @@ def contain(function: Callable[[], Any]) -> Any:  # noqa: ANN401 - a resource
 
 
 def _resource_of(hook: Hook, call: Call) -> Any:  # noqa: ANN401 - a type
-    """Return the type of the resource that a start-up hook returns or yields; None if it returns none.
+    """Return the type of the resource that a start-up hook returns or yields; None for no resource.
 
     Raises:
-        ConfigurationError: The type cannot tell a resource from requests.
+        ConfigurationError: The type cannot distinguish a resource from requests.
     """
     annotation = call.returns
     if inspect.isgeneratorfunction(hook.function) or inspect.isasyncgenfunction(hook.function):

@@ -1,4 +1,4 @@
-"""A service: handlers, consumers and hooks, as a program registers them and as they run on a node."""
+"""A service: handlers, consumers and hooks, as registered by a program and as run on a node."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Running", "Service"]
 
-#: Seconds for all that a service does when it ends: handlers and consumers have 30 of them, hooks have the rest. Less than the
-#: 40 s after which `iris serve` kills a worker. Too small: hooks that flush much are cut off; too large: they are killed.
+#: Seconds for the end of a service: handlers and consumers have 30 of them, hooks have the rest. Less than the 40 s after which
+#: `iris serve` kills a worker. Too small: slow hooks are cut off; too large: hooks are killed.
 STOP_S: Final = 35.0
-#: Seconds for the shut-down hooks at least, when handlers have taken all of their time.
+#: The least time in seconds for shut-down hooks, even when handlers have used up theirs.
 HOOKS_MIN_S: Final = 5.0
 
 _Registered = TypeVar("_Registered")
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 #: The node and the resources, by their types.
 _Values: TypeAlias = dict[Any, Any]
-#: The codec of a handler or consumer, and a function that makes it.
+#: The codec of a handler or consumer, and a function to make it.
 _Made: TypeAlias = "tuple[Codec[Any, Any] | None, Callable[[_Values], Any]]"
 #: Classes of handlers, of both APIs.
 _HANDLERS: Final = (Handler, sync_handlers.Handler)
@@ -55,7 +55,7 @@ _HANDLERS: Final = (Handler, sync_handlers.Handler)
 
 @dataclass(frozen=True, slots=True)
 class _HandlerEntry:
-    """A handler as it is registered."""
+    """A registered handler."""
 
     cluster: str
     handler: Any
@@ -67,7 +67,7 @@ class _HandlerEntry:
 
 @dataclass(frozen=True, slots=True)
 class _ConsumerEntry:
-    """A consumer as it is registered."""
+    """A registered consumer."""
 
     pattern: str
     function: Callable[..., Any]
@@ -78,11 +78,11 @@ class _ConsumerEntry:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A service with all signatures read: what each function is given, and what goes over the wire.
+    """A service with all signatures read.
 
     Attributes:
         hooks: The hooks.
-        handlers: Each handler with its codec, and a function that makes it of the node and the resources.
+        handlers: Each handler with its codec, and a function to make it from the node and the resources.
         consumers: Likewise.
     """
 
@@ -92,12 +92,12 @@ class _Plan:
 
 
 class Service:
-    """Handlers of clusters, consumers of topics, and hooks, which `iris serve` or :meth:`running` runs on one node.
+    """Handlers of clusters, consumers of topics, and hooks, run on one node by `iris serve` or :meth:`running`.
 
-    What a function is given follows from the types of its parameters: the node, from ``iris_py.Node`` (in a plain function,
-    which runs in a thread, from ``iris_py.sync.Node``); a resource, from the type that a start-up hook returns. The parameter
-    that is left is the request or message: an ``iris_py.Request`` or ``iris_py.Message``, or its payload. A payload is bytes
-    if the annotation is ``bytes``, or if there is none. Every other type, and that of the result, makes the codec.
+    The types of its parameters define a function's arguments: ``iris_py.Node`` for the node (``iris_py.sync.Node`` in a plain
+    function, which runs in a thread), and the result type of a start-up hook for its resource. The remaining parameter is the
+    request or message: an ``iris_py.Request`` or ``iris_py.Message``, or its payload. A payload is bytes if the annotation is
+    ``bytes`` or missing. Any other type defines the codec, together with the type of the result.
     """
 
     def __init__(self) -> None:
@@ -110,15 +110,15 @@ class Service:
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """The clusters that it serves."""
+        """The served clusters."""
         return tuple(each.cluster for each in self._handlers)
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The topics that it consumes."""
+        """The consumed topics."""
         return tuple(each.pattern for each in self._consumers)
 
-    # -- what a program registers
+    # -- registration
 
     def handler(
         self,
@@ -129,22 +129,22 @@ class Service:
         seal: SealLike | None = None,
         **options: Unpack[JoinOptions],
     ) -> Callable[[_Registered], _Registered]:
-        """Register the handler of a cluster: use it as a decorator, or call what it returns.
+        """Register the handler of a cluster: use it as a decorator, or call its result.
 
-        It takes an async function, a plain function, a class of handlers, an object of one, or :class:`iris_py.Sealed`. A class
-        is made at start-up; its ``__init__`` is given the node and resources as functions are. The codec of a class is that
-        which its base names: ``class Users(iris_py.Handler[Find, User])``.
+        The decorator takes an async function, a plain function, a handler class or object, or :class:`iris_py.Sealed`. An
+        object of a class is made at start-up; its ``__init__`` gets the node and resources like a function. The base of a class
+        names its codec: ``class Users(iris_py.Handler[Find, User])``.
 
         Args:
             cluster: The name of the cluster.
-            codec: What requests and replies are, in place of the types of annotations, as in :meth:`iris_py.Node.join`.
-            format: The format of the codec that annotations make: ``"json"`` or ``"msgpack"``.
-            seal: The secret that callers give as ``seal=``, or a :class:`iris_py.Seal` of it: requests and replies are sealed
-                from end to end, as :class:`iris_py.Sealed` describes.
-            **options: As of :meth:`iris_py.Node.join`.
+            codec: The codec of requests and replies, instead of annotations, as for :meth:`iris_py.Node.join`.
+            format: The format of a codec made from annotations: ``"json"`` or ``"msgpack"``.
+            seal: The secret of the callers' ``seal=``, or a :class:`iris_py.Seal`: requests and replies are sealed end to end,
+                as with :class:`iris_py.Sealed`.
+            **options: As for :meth:`iris_py.Node.join`.
 
         Raises:
-            ConfigurationError: The name is wrong, the service has a handler for it already, or what is registered is none.
+            ConfigurationError: The name is wrong, the cluster already has a handler, or the registered object is no handler.
         """
         if not isinstance(cluster, str):
             raise ConfigurationError(
@@ -174,17 +174,17 @@ class Service:
     ) -> Callable[[_Function], _Function]:
         """Register a consumer of topics: use it as a decorator.
 
-        It takes an async or a plain function of a message, which is given one message at a time. What the function raises is
-        logged, and what it returns is dropped.
+        The decorator takes an async or a plain function, called with one message at a time. Exceptions are logged, and results
+        are dropped.
 
         Args:
-            pattern: The topics, as of :meth:`iris_py.Node.subscribe`.
-            codec: What messages are, in place of the types of annotations.
-            format: The format of the codec that annotations make.
-            **options: As of :meth:`iris_py.Node.subscribe`.
+            pattern: The topics, as for :meth:`iris_py.Node.subscribe`.
+            codec: The codec of messages, instead of annotations.
+            format: The format of a codec made from annotations.
+            **options: As for :meth:`iris_py.Node.subscribe`.
 
         Raises:
-            ConfigurationError: The pattern is wrong, or what is registered is no function.
+            ConfigurationError: The pattern is wrong, or the registered object is no function.
         """
         if not isinstance(pattern, str):
             raise ConfigurationError(f'service.consumer() takes topics, not {pattern!r}. Write @service.consumer("PATTERN").')
@@ -199,14 +199,14 @@ class Service:
         return register
 
     def on_startup(self, function: _Function) -> _Function:
-        """Register a hook that runs before the service joins anything: use it as a decorator.
+        """Register a hook that runs before the service joins its clusters: use it as a decorator.
 
-        What it returns is a resource: functions with a parameter of its annotated type are given it. The function is async, or
-        a plain one, which runs in a thread. If it is a generator, async or not, it yields the resource, and the rest of it runs
-        at shut-down.
+        The result of the hook is a resource, passed to functions with a parameter of its annotated type. The hook is async, or
+        a plain function, which runs in a thread. A generator, async or not, yields the resource, and the rest of it runs at
+        shut-down.
 
         Raises:
-            ConfigurationError: It is no function.
+            ConfigurationError: The hook is no function.
         """
         if not callable(function) or inspect.isclass(function):
             raise ConfigurationError(f"a start-up hook is a function, not {function!r}.")
@@ -214,12 +214,12 @@ class Service:
         return function
 
     def on_shutdown(self, function: _Function) -> _Function:
-        """Register a hook that runs when the last request has been answered, while the node is open: use it as a decorator.
+        """Register a hook that runs after the last request was answered, while the node is open: use it as a decorator.
 
-        Shut-down hooks run in the reverse order. One runs if all start-up hooks that were registered before it have run.
+        Shut-down hooks run in reverse order, each only if all start-up hooks registered before it have run.
 
         Raises:
-            ConfigurationError: It is no function, or a generator.
+            ConfigurationError: The hook is no function, or a generator.
         """
         _check_function(function, "a shut-down hook")
         self._hooks.append(Hook(function, is_startup=False))
@@ -228,11 +228,11 @@ class Service:
     # -- running it
 
     def running(self, node: Node, *, weight: float = 1.0) -> Running:
-        """Run it on a node, for the time of an ``async with`` block: for tests, and for programs of your own.
+        """Run the service on a node, for the time of an ``async with`` block: for tests, and for programs of your own.
 
         Args:
             node: The node.
-            weight: The part of the load for this node; those of handlers are multiplied with it.
+            weight: The node's share of the load, a factor of the handlers' weights.
 
         Raises:
             ConfigurationError: A function cannot be called; see :meth:`check`.
@@ -243,13 +243,13 @@ class Service:
         """Check the signatures of all functions. `iris serve` does so before it connects.
 
         Raises:
-            ConfigurationError: A function cannot be called. The text names it and its parameter, and says what would work. Or
-                there is neither a handler nor a consumer.
+            ConfigurationError: A function cannot be called; the text names the function and the parameter, with the remedy. Or
+                the service has neither handlers nor consumers.
         """
         self._plan()
 
     def describe(self) -> str:
-        """Return what it does, in words: ``serves 'users', consumes 'clicks.>'``."""
+        """Return a description of the service: ``serves 'users', consumes 'clicks.>'``."""
         named = {"serves": self.clusters, "consumes": self.patterns}
         return ", ".join(f"{verb} {_listed(names)}" for verb, names in named.items() if names) or "serves nothing"
 
@@ -266,7 +266,7 @@ class Service:
 
 
 class Running:
-    """A service on a node; :meth:`Service.running` makes one.
+    """A service on a node, made by :meth:`Service.running`.
 
     Attributes:
         is_started: Whether it serves.
@@ -285,11 +285,11 @@ class Running:
 
     @property
     def failed_hook(self) -> str:
-        """The first hook that has failed; empty if none has."""
+        """The first failed hook; empty for none."""
         return self._hooks.failed
 
     def reasons(self) -> tuple[str, ...]:
-        """Return why it is to be given no work yet; empty once it serves. It is what ``/readyz`` says."""
+        """The reasons for not being ready yet, shown by ``/readyz``; empty once the service serves."""
         if self.is_started:
             return ()
         return (f"{self._hooks.running} runs" if self._hooks.running else "the service is starting",)
@@ -299,7 +299,7 @@ class Running:
 
         Raises:
             Exception: The error of a hook; shut-down hooks have run.
-            IrisError: As of :meth:`iris_py.Node.join` and :meth:`iris_py.Node.subscribe`.
+            IrisError: As for :meth:`iris_py.Node.join` and :meth:`iris_py.Node.subscribe`.
         """
         background = Background(asyncio.get_running_loop())
         self._values[SyncNode] = SyncNode(self.node, background)
@@ -326,7 +326,7 @@ class Running:
         """Leave the clusters without failing a request, close the subscriptions, and run the shut-down hooks.
 
         Raises:
-            Exception: The first error of a shut-down hook, if the block has not raised itself. Each is logged.
+            Exception: The first error of a shut-down hook, unless the block itself raised. All are logged.
         """
         error = await self._stop()
         if error is not None and exc is None:
@@ -341,11 +341,11 @@ class Running:
         return await self._hooks.stop(max(HOOKS_MIN_S, until - loop.time()))
 
 
-# -- what is registered, and how it is made
+# -- registered handlers, and how each is made
 
 
 def _plan_handler(entry: _HandlerEntry, resources: Collection[Any]) -> _Made:
-    """Return the codec of a handler, and a function that makes what joins the cluster."""
+    """Return the codec of a handler, and a function to make the handler for the join."""
     handler, seal = entry.handler, entry.seal
     if isinstance(handler, Sealed):
         codec, make = _plan_open_handler(entry, handler._handler, resources)
@@ -378,10 +378,10 @@ def _plan_consumer(entry: _ConsumerEntry, resources: Collection[Any]) -> _Made:
 
 
 def _check_handler(handler: object) -> None:
-    """Refuse what answers nothing.
+    """Refuse an object that cannot answer requests.
 
     Raises:
-        ConfigurationError: It is neither a function nor a handler, nor a class of handlers.
+        ConfigurationError: The object is neither a function nor a handler, nor a class of handlers.
     """
     if isinstance(handler, type):
         if not issubclass(handler, _HANDLERS):

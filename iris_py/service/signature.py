@@ -1,4 +1,4 @@
-"""Signatures of the functions of a service: their parameters, with annotations that are resolved as far as they can be."""
+"""Signatures of the functions of a service: their parameters, with annotations resolved as far as possible."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["NOTHING", "Parameter", "Signature", "Unresolved", "read_signature", "show_type"]
 
-#: The annotation of a parameter that has none.
+#: The annotation of a parameter without annotation.
 NOTHING: Final = inspect.Parameter.empty
 
-#: Names that programs import for type checkers alone, and that need no import to be understood.
+#: Names that programs import for type checkers only, and that resolve without an import.
 _KNOWN: Final = {f"{prefix}{kind.__name__}": kind for prefix in ("", "iris.", "iris_py.") for kind in (Message, Node, Request)}
 
 
@@ -73,9 +73,9 @@ class Signature:
 
 
 def read_signature(function: Callable[..., object]) -> Signature:
-    """Return the signature of a function, a method, a partial, or an object that can be called.
+    """Return the signature of a function, a method, a partial, or a callable object.
 
-    A function of C code that tells no signature is taken for one of a single parameter.
+    A C function without a signature is taken for a function of a single parameter.
     """
     try:
         found = _inspect(function)
@@ -99,7 +99,7 @@ def read_signature(function: Callable[..., object]) -> Signature:
 
 
 def show_type(annotation: object) -> str:
-    """Return a type as it stands in code."""
+    """Return a type as written in code."""
     if isinstance(annotation, Unresolved):
         return annotation.text
     if isinstance(annotation, type) and get_origin(annotation) is None:
@@ -110,7 +110,7 @@ def show_type(annotation: object) -> str:
 if sys.version_info >= (3, 14):
 
     def _inspect(function: Callable[..., object]) -> inspect.Signature:
-        """Return a signature; annotations with names that are not defined stay references."""
+        """Return a signature; annotations with undefined names stay references."""
         from annotationlib import Format
 
         return inspect.signature(function, annotation_format=Format.FORWARDREF)
@@ -133,7 +133,7 @@ def _resolve(annotation: Any, names: dict[str, Any]) -> Any:  # noqa: ANN401 - a
 
 
 def _function_of(function: Any) -> Any:  # noqa: ANN401 - whatever can be called
-    """Return the function of Python code that is called in the end."""
+    """Return the Python function at the end of partials and wrappers."""
     while True:
         if isinstance(function, functools.partial):
             function = function.func

@@ -1,4 +1,4 @@
-"""The keys of a node: the one source that gives the network's secret, and the secrets of single clusters from all sources."""
+"""The keys of a node: the effective source of the network's secret, and the secrets of single clusters from all sources."""
 
 from __future__ import annotations
 
@@ -41,26 +41,27 @@ FindSecret: TypeAlias = "Callable[[str], SecretLike | Sequence[SecretLike] | Non
 #: A secret, or its generations, the primary one first.
 Secrets: TypeAlias = "Secret | tuple[Secret, ...]"
 
-#: Files in a directory with secrets of clusters. More is another directory, named by mistake.
+#: Files in a directory of cluster secrets. Too small: networks with many secret clusters do not start; too large: another
+#: directory, named by mistake, is read.
 CLUSTERS_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The one source of the keys of a node; nothing for the per-user secret."""
+    """The effective source of a node's keys; empty for the per-user secret."""
 
     secret: Secrets | None = field(default=None, repr=False)
     keyring: Keyring | None = field(default=None, repr=False)
     secret_command: tuple[str, ...] | None = None
     rank: int = 0
-    """The number of the layer that gives them, the first one is 0; that of the layers if none does."""
+    """The number of its layer, from 0; the number of layers without a source."""
 
 
 def settle_keys(layers: Sequence[Layer]) -> Keys:
-    """Find the keys in the first layer that has any: a secret given as argument overrules a keyring of a Config.
+    """Find the keys in the first layer with any: a secret passed as argument overrides the keyring of a Config.
 
     Raises:
-        ConfigurationError: A layer gives several, or it is no secret.
+        ConfigurationError: A layer gives several sources, or an invalid secret.
     """
     for rank, layer in enumerate(layers):
         chosen = [key for key in KEYS_CHOICE if key in layer.values]
@@ -89,10 +90,10 @@ def settle_keys(layers: Sequence[Layer]) -> Keys:
 
 
 def settle_clusters(layers: Sequence[Layer]) -> Mapping[str, Secrets] | FindSecret:
-    """Collect the secrets of clusters from all layers; if several give that of a cluster, the first one counts.
+    """Collect the secrets of clusters from all layers; the first layer with a cluster counts.
 
-    In one layer ``clusters`` counts before ``clusters_directory``. A function gives the secret of a cluster if it does not
-    return None.
+    In one layer ``clusters`` counts before ``clusters_directory``. A function has the secret of a cluster unless it returns
+    None.
 
     Raises:
         ConfigurationError: A secret or a name is wrong, or the directory cannot be read.
@@ -110,7 +111,7 @@ def settle_clusters(layers: Sequence[Layer]) -> Mapping[str, Secrets] | FindSecr
 
 
 def _merge(found: Sequence[Mapping[str, Secrets] | FindSecret]) -> Mapping[str, Secrets] | FindSecret:
-    """Return one table of these, or one function if there is a function among them; the first one counts."""
+    """Merge tables, or tables and functions into one function; the first one with a cluster counts."""
     if not any(map(callable, found)):
         merged: dict[str, Secrets] = {}
         for table in reversed(found):
@@ -138,7 +139,7 @@ def _parse_clusters(value: object, origin: str) -> Mapping[str, Secrets]:
 
 
 def _read_clusters(directory: Path, origin: str) -> Mapping[str, Secrets]:
-    """Read the secrets of clusters from a directory: each file has the name of its cluster, as systems mount secrets."""
+    """Read the secrets of clusters from a directory with a file per cluster, the format of mounted secrets."""
     check_path(directory, origin)
     try:
         names = [path.name for path in read_clusters_directory(directory)]
@@ -157,20 +158,20 @@ def _read_clusters(directory: Path, origin: str) -> Mapping[str, Secrets]:
 
 
 def read_clusters_directory(directory: Path) -> list[Path]:
-    """Return the files in a directory with secrets of clusters, in their order.
+    """Return the files in a directory of cluster secrets, in order.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The directory cannot be read.
     """
     names = sorted(name for name in os.listdir(directory) if not name.startswith("."))
     return [directory / name for name in names if (directory / name).is_file()]
 
 
 def as_setting(secrets: tuple[Secret, ...], origin: str) -> Secrets:
-    """Return the generations of a secret as a setting has them.
+    """Return the generations of a secret as the value of a setting.
 
     Raises:
-        ConfigurationError: They are too many.
+        ConfigurationError: There are too many generations.
     """
     if len(secrets) > GENERATIONS_MAX:
         raise ConfigurationError(
@@ -180,5 +181,5 @@ def as_setting(secrets: tuple[Secret, ...], origin: str) -> Secrets:
 
 
 def as_generations(secrets: Secrets) -> tuple[Secret, ...]:
-    """Return the generations of a secret that a setting has, the primary one first."""
+    """Return the generations of a secret from a setting, the primary one first."""
     return (secrets,) if isinstance(secrets, Secret) else secrets

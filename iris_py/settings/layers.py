@@ -1,4 +1,4 @@
-"""The sources of settings, each a layer: arguments, a `Config`, the environment, the file. An upper layer counts first."""
+"""The sources of settings, each a layer: arguments, a `Config`, the environment, the file. Upper layers override lower ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONFIG_BYTES_MAX: Final = 1 << 20
 
 Source: TypeAlias = Literal["argument", "config", "variable", "file"]
 
-#: The unknown variables that were warned of. The environment is one for the process, and so is this.
+#: The unknown variables already warned of. The environment belongs to the process, and so does this set.
 _warned: Final[set[str]] = set()
 
 
@@ -46,17 +46,17 @@ class Layer:
     source: Source
     values: Mapping[str, object] = field(repr=False)  # secrets are among them
     path: Path | None = None
-    """The file that the values were read from; relative paths among them start in its directory."""
+    """The file with the values; relative paths in it start in its directory."""
 
     def locate(self, path: Path, key: str) -> Path:
-        """Return where a path among the values leads to.
+        """Return the absolute path of a path among the values.
 
         Args:
             path: The path.
-            key: The setting that has it.
+            key: Its setting.
 
         Raises:
-            ConfigurationError: It begins with ``~``, and the home directory is unknown.
+            ConfigurationError: The path begins with ``~``, and the home directory is unknown.
         """
         path = expand_home(path, self.origin(key))
         return path if self.path is None else self.path.parent / path
@@ -70,22 +70,22 @@ class Layer:
 
 
 def first_value(layers: Sequence[Layer], key: str, default: object) -> tuple[object, str]:
-    """Return the value of the first layer that has one, and its name for errors. It is no setting that takes a secret.
+    """Return the value of the first layer with a setting, and its origin for errors. Not for settings that take a secret.
 
     Raises:
-        ConfigurationError: The value holds a secret all the same.
+        ConfigurationError: The value holds a secret nevertheless.
     """
     for layer in layers:
         if key in layer.values:
             value, origin = layer.values[key], layer.origin(key)
-            if key != "administrator":  # its check tells both halves of a key apart, and shows neither
+            if key != "administrator":  # its own check distinguishes both halves of a key, and shows neither
                 refuse_secret_value(value, origin)
             return value, origin
     return default, key
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
-    """Return the settings of the environment. An empty variable counts as not set, except for one that gives the secret.
+    """Return the settings of the environment. An empty variable counts as unset, except for the secret.
 
     Raises:
         ConfigurationError: A variable for the secret is empty.
@@ -104,7 +104,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
 
 
 def file_layer(config: Path | str | None, environ: Mapping[str, str]) -> Layer:
-    """Return the settings of the file. A file that somebody named must exist; the one at the usual place may be missing.
+    """Return the settings of the file. A file named by the user must exist; the one at the usual place may be missing.
 
     Raises:
         ConfigurationError: The file is missing, cannot be read, is no TOML, has an unknown key, or others can write its secret.
@@ -121,7 +121,7 @@ def file_layer(config: Path | str | None, environ: Mapping[str, str]) -> Layer:
         raise ConfigurationError(f"the configuration file {path} does not exist. Correct config= or IRIS_CONFIG.") from None
     except OSError as exc:
         if not is_named and not os.access(path.parent, os.X_OK):
-            return Layer("file", {})  # the home directory is that of another user, as in a container that runs under a number
+            return Layer("file", {})  # the home directory belongs to another user, as in a container with a numeric user
         raise ConfigurationError(
             f"the configuration file {path} cannot be read: {exc.strerror}. Correct its permissions."
         ) from exc
@@ -142,10 +142,10 @@ def file_layer(config: Path | str | None, environ: Mapping[str, str]) -> Layer:
 
 
 def check_file_exposure(values: Mapping[str, object], exposure: Exposure, path: Path) -> None:
-    """Refuse a configuration file in which others could choose a secret or a command, and warn if they can read a secret.
+    """Refuse a configuration file if other users could write its secret or command, and warn if they can read its secret.
 
     Raises:
-        ConfigurationError: Others can write it.
+        ConfigurationError: Others can write the file.
     """
     is_command_open = "secret_command" in values and exposure is Exposure.WRITABLE
     if "secret" in values or "clusters" in values or is_command_open:
@@ -153,10 +153,10 @@ def check_file_exposure(values: Mapping[str, object], exposure: Exposure, path: 
 
 
 def config_file(config: Path | str | None, environ: Mapping[str, str]) -> Path | None:
-    """Return the path of the configuration file, whether it exists or not; None if no home directory is known.
+    """Return the path of the configuration file, existing or not; None if no home directory is known.
 
     Raises:
-        ConfigurationError: A secret is in place of the path, or it begins with ``~`` and no home directory is known.
+        ConfigurationError: The path is a secret, or begins with ``~`` while no home directory is known.
     """
     named = _name_of_file(config, environ)
     if named is None:
@@ -174,7 +174,7 @@ def _name_of_file(config: Path | str | None, environ: Mapping[str, str]) -> Path
 
 
 def _warn_of_typos(environ: Mapping[str, str]) -> None:
-    """Warn of ``IRIS_*`` variables that set nothing: once each, for other products have variables of such names, too."""
+    """Warn once of each unknown ``IRIS_*`` variable: other products use this prefix, too."""
     known = VARIABLES.values()
     for name in sorted(environ):
         if name.startswith("IRIS_") and name not in known and name not in _warned:
@@ -190,7 +190,7 @@ def _warn_of_typos(environ: Mapping[str, str]) -> None:
 
 
 def state_directory(environ: Mapping[str, str]) -> Path | None:
-    """Return the directory of what Iris remembers; None if no home directory is known."""
+    """Return the directory of Iris's state; None if no home directory is known."""
     return _xdg_directory(environ, "XDG_STATE_HOME", ".local/state")
 
 
@@ -200,17 +200,17 @@ def config_directory(environ: Mapping[str, str]) -> Path | None:
 
 
 def _xdg_directory(environ: Mapping[str, str], variable: str, below_home: str) -> Path | None:
-    """Return Iris's directory below an XDG base; the XDG specification says to ignore a relative base."""
+    """Return Iris's directory below an XDG base. The XDG specification ignores a relative base."""
     base = environ.get(variable, "")
     if os.path.isabs(base):
         return Path(base) / "iris"
     home = environ.get("HOME", "")
     if os.path.isabs(home):
         return Path(home) / below_home / "iris"
-    import pwd  # imported only where HOME says nothing: in services, containers and cron jobs
+    import pwd  # imported only without HOME: in services, containers and cron jobs
 
     try:
         home = pwd.getpwuid(os.geteuid()).pw_dir
     except KeyError:
-        return None  # as of a container that runs under a number
+        return None  # as in a container with a numeric user
     return Path(home) / below_home / "iris" if os.path.isabs(home) else None

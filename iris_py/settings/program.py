@@ -1,4 +1,4 @@
-"""The name that a node has by default: the host and the program that runs it."""
+"""The default label of a node: the host and the program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from iris_py.wire.facts import NAME_LENGTH_MAX
 
 __all__ = ["default_name"]
 
-#: Characters of the host, so that the program fits behind it.
+#: Characters of the host, so that the program fits after it.
 HOST_LENGTH_MAX: Final = 32
 
 _UNUSUAL: Final = re.compile(r"[^!-~]+")
@@ -20,8 +20,8 @@ _UNUSUAL: Final = re.compile(r"[^!-~]+")
 def default_name() -> str:
     """Return the host, up to its first dot, a slash, and the program: ``web-1/orders.py``.
 
-    The program is the file that was started, or with ``-m`` the module, without its directory and its arguments: arguments
-    can hold secrets. Characters other than printable ASCII become underscores.
+    The program is the started file, or with ``-m`` the module, without directory and arguments: arguments can hold secrets.
+    Characters other than printable ASCII become underscores.
     """
     host = _plain(os.uname().nodename.partition(".")[0])[:HOST_LENGTH_MAX] or "host"
     return f"{host}/{_plain(_program())}"[:NAME_LENGTH_MAX]

@@ -1,4 +1,4 @@
-"""The table of settings: the name of each one, and the sources that can give it."""
+"""The table of settings: the name of each, and its sources."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["ARGUMENTS", "FILE_KEYS", "KEYS_CHOICE", "SETTINGS", "VARIABLES", "Se
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting. Every one is an argument of :func:`iris_py.connect`."""
+    """A setting. Every setting is an argument of :func:`iris_py.connect`."""
 
     name: str
     is_variable: bool = True
-    """Whether a variable of the environment gives it: ``IRIS_`` and the name in capitals."""
+    """Whether an environment variable sets it: ``IRIS_`` and the name in capitals."""
     is_key: bool = True
-    """Whether a key of the file gives it."""
+    """Whether a key of the file sets it."""
 
 
 SETTINGS: Final = (
@@ -43,7 +43,7 @@ SETTINGS: Final = (
 
 
 def variable_of(name: str) -> str:
-    """Return the variable of the environment that gives a setting."""
+    """Return the environment variable of a setting."""
     return f"IRIS_{name.upper()}"
 
 
@@ -51,9 +51,9 @@ def variable_of(name: str) -> str:
 ARGUMENTS: Final = tuple(setting.name for setting in SETTINGS)
 #: The keys of the file.
 FILE_KEYS: Final = tuple(setting.name for setting in SETTINGS if setting.is_key)
-#: The variables of the environment, by the setting that each gives; ``IRIS_CONFIG`` names the file.
+#: The environment variables by setting; ``IRIS_CONFIG`` names the file.
 VARIABLES: Final = {setting.name: variable_of(setting.name) for setting in SETTINGS if setting.is_variable} | {
     "config": variable_of("config")
 }
-#: The settings that say where the keys come from. One source gives at most one of them.
+#: The settings for the source of the keys. A layer has at most one of them.
 KEYS_CHOICE: Final = ("keyring", "secret", "secret_file", "secret_command")

@@ -42,14 +42,14 @@ __all__ = [
 logger = EventLogger("iris_py.config")
 
 ZONE_BYTES_MAX: Final = 64
-SEEDS_MAX: Final = 64  # as many as the overlay takes: dialled at every start; more is a mistake, and one that answers suffices
+SEEDS_MAX: Final = 64  # the overlay's limit: all are dialled at every start, and a single one suffices
 MESSAGE_BYTES_MIN: Final = 1024  # less is a mistake in the unit
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
 
 
 def parse_text(value: object, origin: str) -> str:
-    """Return a value that has to be text."""
+    """Return a value that must be text."""
     if not isinstance(value, str):
         raise ConfigurationError(f"{origin} must be text, not {type(value).__name__}. Correct it.")
     return value
@@ -61,7 +61,7 @@ def parse_name(value: object, origin: str, bytes_max: int = NAME_BYTES_MAX, *, m
     refuse_secret_value(text, origin)
     if not text and not may_be_empty:
         raise ConfigurationError(f"{origin} is empty. Give it a name, or leave it out.")
-    if not text.isprintable() or text != text.strip():  # a lone surrogate, which UTF-8 cannot say, is not printable either
+    if not text.isprintable() or text != text.strip():  # a lone surrogate, impossible in UTF-8, is not printable either
         raise ConfigurationError(f"{origin} {text!r} has blanks at its ends or unprintable characters. Remove them.")
     if len(text.encode()) > bytes_max:
         raise ConfigurationError(f"{origin} is {len(text.encode())} bytes long, and {bytes_max} are allowed. Shorten it.")
@@ -69,12 +69,12 @@ def parse_name(value: object, origin: str, bytes_max: int = NAME_BYTES_MAX, *, m
 
 
 def parse_zone(value: object, origin: str) -> str:
-    """Return the zone of a node; it may be empty."""
+    """Return the zone of a node; may be empty."""
     return parse_name(value, origin, ZONE_BYTES_MAX, may_be_empty=True)
 
 
 def parse_node_name(value: object, origin: str) -> str:
-    """Return the name of a node; it may be empty."""
+    """Return the label of a node; may be empty."""
     text = parse_text(value, origin)
     if text and not is_name(text):
         raise ConfigurationError(
@@ -85,16 +85,16 @@ def parse_node_name(value: object, origin: str) -> str:
 
 
 def check_zone(zone: str | None, origin: str) -> str:
-    """Return a zone that somebody asks for; empty if it is None.
+    """Return a requested zone; empty for None.
 
     Raises:
-        ConfigurationError: It is not one that a node could be in.
+        ConfigurationError: No node could be in this zone.
     """
     return "" if zone is None else parse_name(zone, origin, ZONE_BYTES_MAX)
 
 
 def parse_tracing(value: object, origin: str) -> TracingSetting:
-    """Return whether spans are made, or the provider of tracers."""
+    """Return the setting ``tracing``: whether to make spans, or the provider of tracers."""
     if value is None:
         return None
     if hasattr(value, "get_tracer"):
@@ -103,7 +103,7 @@ def parse_tracing(value: object, origin: str) -> TracingSetting:
 
 
 def parse_observe(value: object, origin: str) -> Observe:
-    """Return how much a node tells others."""
+    """Return the setting ``observe``: the node's answers to questions of other nodes."""
     for known in get_args(Observe):
         if value == known:
             return cast("Observe", known)
@@ -111,7 +111,7 @@ def parse_observe(value: object, origin: str) -> Observe:
 
 
 def parse_boolean(value: object, origin: str) -> bool:
-    """Accept a truth value, or a word for one: the form of the environment."""
+    """Accept a truth value, or a word for it from the environment."""
     if isinstance(value, bool):
         return value
     word = value.lower() if isinstance(value, str) else ""
@@ -121,7 +121,7 @@ def parse_boolean(value: object, origin: str) -> bool:
 
 
 def parse_message_bytes(value: object, origin: str) -> int:
-    """Accept a whole number, or the text of one: the form of the environment."""
+    """Accept a whole number, or its text from the environment."""
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not MESSAGE_BYTES_MIN <= value <= MESSAGE_BYTES_LIMIT:
@@ -132,7 +132,7 @@ def parse_message_bytes(value: object, origin: str) -> int:
 
 
 def parse_advertise(value: object, origin: str, listen: str) -> tuple[str, ...]:
-    """Return the addresses that others are told to dial; warn if they cannot lead to ``listen``."""
+    """Return the addresses for other nodes to dial; warn if they cannot lead to ``listen``."""
     advertised = _addresses(value, origin, ADDRESSES_MAX, "Each is one more to dial for who looks for a dead node.")
     host, listen_port = parse_address(listen)
     is_distant = False
@@ -166,7 +166,7 @@ def parse_seeds(value: object, origin: str) -> tuple[str, ...]:
 
 
 def parse_administrator_setting(value: object, origin: str) -> str | None:
-    """Return the public half of an administration key, or None if there is no administrator."""
+    """Return the public half of an administrator key, or None without an administrator."""
     if value is None:
         return None
     text = parse_text(value, origin)
@@ -178,12 +178,12 @@ def parse_administrator_setting(value: object, origin: str) -> str | None:
 
 
 def looks_secret(text: str) -> bool:
-    """Tell whether a text that is about to be shown may be a secret."""
+    """Tell whether a text about to be shown may be a secret."""
     return TEXT_PREFIX in text or holds_secret(text)
 
 
 def refuse_secret_value(value: object, origin: str) -> None:
-    """Refuse a secret in a setting that takes none: its errors, and the node, would show it.
+    """Refuse a secret in any other setting: errors and the node would show the value.
 
     Raises:
         ConfigurationError: The value, or one of a sequence, holds a secret or a private key. The error does not repeat it.
@@ -197,7 +197,7 @@ def refuse_secret_value(value: object, origin: str) -> None:
 
 
 def _addresses(value: object, origin: str, entries_max: int, advice: str) -> tuple[str, ...]:
-    """Accept a sequence, or one text separated by commas: the form of the environment."""
+    """Accept a sequence, or a text separated by commas from the environment."""
     parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
     if not isinstance(parts, Sequence) or isinstance(parts, bytes):
         raise ConfigurationError(f"{origin} must be a list of host:port, not {type(value).__name__}. Correct it.")

@@ -1,15 +1,15 @@
 """Iris without ``await``: the names of :mod:`iris_py`, for programs of plain functions and threads.
 
-Every name, argument and error is that of :mod:`iris_py`, less :func:`iris_py.run`; what is awaited there is called here, and
-waits::
+Names, arguments and errors are those of :mod:`iris_py`, without :func:`iris_py.run`. A coroutine there is a blocking call
+here::
 
     import iris_py.sync as iris
 
     with iris.connect() as node:
         print(node.request("databases", b"SELECT 1"))
 
-What is awaited there without being called, as a survey is, has a method ``wait`` here. The nodes of a process share one event
-loop in a thread of its own. Everything may be used from every thread; an interrupt ends what waits; docs/sync.md has the rest.
+Awaitable objects, such as a survey, have a method ``wait`` here. The nodes of a process share an event loop in a separate
+thread. All objects are thread-safe, and an interrupt ends a waiting call; see docs/sync.md.
 """
 
 from iris_py.api.codec import Codec, CodecFormat

@@ -1,17 +1,17 @@
-"""The event loop behind :mod:`iris_py.sync`: one per process, in a daemon thread, started when it is first used.
+"""The event loop behind :mod:`iris_py.sync`: a single one per process, in a daemon thread, started at the first use.
 
-Theory of operation. Every call from a thread becomes a task of the loop, and the thread waits for its end. Three things can end
-a program in the middle of that, and each has its rule:
+Theory of operation. Every call from a thread becomes a task of the loop, and the thread waits for the task. Three events can
+end a program during the wait:
 
-* **An interrupt** (Ctrl-C) ends the wait, not the task. So whoever stops waiting cancels the task, and does not wait for that
-  either. The loop decides who was first: what was opened for nobody is closed again.
-* **The end of the interpreter.** It waits for no daemon thread. Nodes that are still open are closed by an ``atexit``
-  function, within ``EXIT_TIMEOUT_S`` whatever their handlers do.
-* **A fork.** The child has the memory of the loop and not its thread: whoever waits for it would wait for ever. So what
-  belongs to it refuses to work there, and the child gets a loop of its own at the next use. The child also has the sockets.
-  It lets go of them, for as long as it held them nobody would see the parent die.
+* **An interrupt** (Ctrl-C) ends the wait, not the task. The interrupted thread cancels the task without waiting for its end.
+  The loop decides which came first, and closes objects opened too late for the caller.
+* **The end of the interpreter** does not wait for daemon threads. An ``atexit`` function closes open nodes within
+  ``EXIT_TIMEOUT_S``, whatever their handlers do.
+* **A fork.** The child has the memory of the loop but not the thread: a waiting call would never end. So objects of the loop
+  refuse to work in the child, and the child gets a loop of its own at the next use. The child also inherits the sockets and
+  closes its copies: otherwise other nodes would not notice the death of the parent.
 
-Wait for a lock and for signals.
+:func:`acquire` waits for a lock and lets signal handlers run meanwhile.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
     from iris_py.api.node import Node
     from iris_py.api.opening import Closable
 
-#: How often who waits for a lock looks whether a signal has come (seconds). The system wakes the main thread for a signal, but
-#: not where the signal came in the moment before it began to wait, or was given to another thread. Too small: turns for
-#: nothing; too large: Ctrl-C seems to do nothing for so long.
+#: How often a thread that waits for a lock checks for signals (seconds). The system does not wake the main thread for a signal
+#: that came just before the wait, or went to another thread. Too small: turns for nothing; too large: Ctrl-C seems to have no
+#: effect for this time.
 SIGNALS_LOOK_S: Final = 0.5
 
 
 def acquire(lock: threading.Lock) -> None:
-    """Acquire a lock; in the main thread, run the handlers of signals that come meanwhile.
+    """Acquire a lock; in the main thread, run the handlers of signals meanwhile.
 
     Args:
         lock: The lock.
 
     Raises:
-        KeyboardInterrupt: It was interrupted, as by any other handler that raises. The lock is not acquired then, as a rule.
+        KeyboardInterrupt: A signal handler raised. The lock is then not acquired, as a rule.
     """
     while not lock.acquire(timeout=SIGNALS_LOOK_S):
         pass
@@ -63,35 +63,34 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 AnyClosable = TypeVar("AnyClosable", bound="Closable")
 
-#: How long all of the closing at the end of the program may take. Too small: peers find out by a broken link; too large: who
-#: ends a program wonders whether it hangs.
+#: Timeout in seconds for closing everything at the end of the program. Too small: peers only notice broken links; too large: a
+#: user who ends a program cannot tell whether it hangs.
 EXIT_TIMEOUT_S = 5.0
-#: How long handlers that run at the end of the program may go on; it leaves the rest of the above for telling everybody.
+#: Time in seconds for handlers that run at the end of the program; the rest is for telling other nodes.
 EXIT_DRAIN_S = 2.0
-#: How long the closing of nodes may take in all; those that are not closed by then are cut off, as if the program had crashed.
+#: Time in seconds for closing the nodes; after it the rest are cut off, as by a crash.
 EXIT_CLOSE_S = 3.5
-#: How long the thread of the loop may take to end after it was told to. Only a handler inside the loop that never returns
-#: takes longer, and that is left behind.
+#: Time in seconds for the thread of the loop to end. Only a handler stuck inside the loop takes longer, and is left behind.
 JOIN_TIMEOUT_S = 1.0
-#: Threads for iterables that are sent through tunnels; each has one while it makes its next chunk. One that waits costs some
-#: ten KiB. Too small: a thousand that are slow starve each other; too large: more than these work no faster.
+#: Threads for iterables sent through tunnels; each has one while it makes its next chunk. A waiting one costs some ten KiB. Too
+#: small: a thousand slow iterables starve each other; too large: more threads are no faster.
 THREADS_MAX = 1024
 
 
 class Call(Generic[Result]):
-    """One call of a thread that waits for its end.
+    """A blocking call of a thread.
 
-    The thread may be interrupted between any two steps, and would leave locked what it holds at that moment. So it shares
-    none with the loop: it waits until ``ended`` is released, and everything else is done by the loop, which nothing interrupts.
+    The thread may be interrupted between any two steps, and would leave its locks locked. So it shares no lock with the loop:
+    it waits until ``ended`` is released, and the loop, which no signal interrupts, does the rest.
 
     Args:
         function: Makes the coroutine.
-        discard: Given the result if nobody waits for it any more.
+        discard: Called with the result if the thread no longer waits.
 
     Attributes:
-        ended: A lock that is held until there is a result.
-        task: What runs; None before it has begun.
-        is_given_up: Whether nobody waits any more.
+        ended: A lock, held until there is a result.
+        task: The running task; None before its start.
+        is_given_up: Whether the thread no longer waits.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class Call(Generic[Result]):
         self._is_ended = False
 
     def end(self, task: asyncio.Task[Result]) -> None:
-        """In the loop: the task has ended."""
+        """Note the end of the task; in the loop."""
         self._is_ended = True
         if self.is_given_up:
             self._drop(task)
@@ -114,7 +113,7 @@ class Call(Generic[Result]):
             self.ended.release()
 
     def give_up(self) -> None:
-        """In the loop: nobody waits any more."""
+        """Cancel the task, whose thread no longer waits; in the loop."""
         self.is_given_up = True
         if self.task is None:
             return
@@ -124,10 +123,10 @@ class Call(Generic[Result]):
             self.task.cancel()
 
     def result(self) -> Result:
-        """In the thread, after the end: return or raise what came of it."""
+        """Return the result or raise the error; in the thread, after the end."""
         assert self.task is not None
         if self.task.cancelled():
-            raise NodeClosed  # nobody else cancels what is waited for
+            raise NodeClosed  # only the end of the loop cancels a task with a waiting thread
         return self.task.result()
 
     def _drop(self, task: asyncio.Task[Result]) -> None:
@@ -136,14 +135,14 @@ class Call(Generic[Result]):
 
 
 class Background:
-    """An event loop in a daemon thread. Its methods may be called from every thread; see :func:`background`.
+    """An event loop in a daemon thread. Its methods are thread-safe; see :func:`background`.
 
     Args:
-        loop: An event loop that runs already, in a thread of the program; it ends with that. None for one of its own.
+        loop: A running event loop in a thread of the program, and ended by it. None for a new loop.
 
     Attributes:
         loop: The event loop.
-        executor: Where iterables are iterated over that may take their time.
+        executor: The threads for slow iterables.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -162,16 +161,16 @@ class Background:
 
     @property
     def is_gone(self) -> bool:
-        """Whether nothing is left to be closed: this process is a fork of its own, or the program ends."""
+        """Whether no objects are left to close: this process is a fork, or the program ends."""
         return self._is_inherited or self._is_over
 
     # -- calls
 
     def check(self) -> None:
-        """Raise unless it can be used in this process.
+        """Raise if the loop cannot be used in this process.
 
         Raises:
-            ConfigurationError: This process is a fork of the one that it belongs to.
+            ConfigurationError: This process is a fork of the loop's process.
             NodeClosed: The program ends.
         """
         if self._is_inherited:
@@ -183,30 +182,30 @@ class Background:
             raise NodeClosed
 
     def call(self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        """Call a plain function in the loop; return what it returns."""
+        """Call a plain function in the loop; return its result."""
         return self._wait(Call(lambda: _call(function, *args, **kwargs)))
 
     def wait(
         self, function: Callable[Arguments, Awaitable[Result]], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Result:
-        """Call a function in the loop and await what it returns; return the result of that. An interrupt cancels it."""
+        """Run a coroutine function in the loop; return its result. An interrupt cancels it."""
         return self._wait(Call(lambda: _await(function, *args, **kwargs)))
 
     def open(
         self, function: Callable[Arguments, Awaitable[AnyClosable]], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> AnyClosable:
-        """As :meth:`wait`, for what has to be closed again if the waiting was interrupted at the very moment it was open."""
+        """As :meth:`wait`, for an object that must be closed again if an interrupt came at the moment of its opening."""
         return self._wait(Call(lambda: _await(function, *args, **kwargs), self._discard))
 
     def submit(
         self, function: Callable[Arguments, Awaitable[Result]], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Future[Result]:
-        """As :meth:`wait`, but return a future at once. To cancel that cancels the task."""
+        """As :meth:`wait`, but return a future at once. Cancelling the future cancels the task."""
         self.check()
         return self._submit(lambda: _await(function, *args, **kwargs))
 
     def soon(self, function: Callable[[], object]) -> None:
-        """Call a function in the loop, some time soon; never waits, never raises."""
+        """Call a function in the loop soon; never waits, never raises."""
         if not self._is_inherited:
             try:
                 self.loop.call_soon_threadsafe(function)
@@ -216,14 +215,14 @@ class Background:
     # -- handlers
 
     async def in_thread(self, function: Callable[[Any], Result], argument: object) -> Result:
-        """Call a function in a thread, in the context of the calling task. To cancel that does not stop what has begun."""
+        """Call a function in a thread, in the context of the calling task. Cancelling does not stop a running function."""
         context = contextvars.copy_context()
         return await asyncio.wrap_future(self.executor.submit(context.run, contain, function, argument))
 
     # -- nodes
 
     async def keep(self, open_node: Callable[[], Awaitable[Node]]) -> Node:
-        """Open a node, to be closed at the latest when the program ends."""
+        """Open a node, to be closed at the end of the program at the latest."""
         node = await open_node()
         self._nodes[node] = node
         return node
@@ -231,7 +230,7 @@ class Background:
     async def close(self, node: Node, timeout: float) -> None:
         """Close a node."""
         await node.close(timeout=timeout)
-        if node._closing is not None:  # within one of its handlers it has yet to end
+        if node._closing is not None:  # called within a handler of the node, which has yet to end
             node._closing.add_done_callback(lambda _done: self._nodes.pop(node, None))
 
     # -- the end
@@ -249,25 +248,27 @@ class Background:
         self._is_closed = True
 
     def disown(self) -> None:
-        """Make it useless in the child of a fork. Its nodes let go of their sockets themselves."""
+        """Disable the loop in the child of a fork. Its nodes close their sockets themselves."""
         self._is_inherited = True
 
     # --
 
     def _serve(self) -> None:
-        """Run the loop to the end of the program. A task that raises SystemExit or KeyboardInterrupt would end it otherwise."""
+        """Run the loop to the end of the program. Without this, a task that raises SystemExit or KeyboardInterrupt would end
+        the loop.
+        """
         while not self._is_ending:
             try:
                 self.loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
-                continue  # the task holds it, for whoever waits; what the program itself is told comes to the main thread
+                continue  # the waiting thread gets it from the task; signals to the program arrive in the main thread
             return
 
     def _wait(self, call: Call[Result]) -> Result:
         self.check()
         refuse_event_loops()
         try:
-            # The context of this thread goes along: it holds, for example, the trace that this call is a part of.
+            # Also passes the context of this thread, for example the trace that the call belongs to.
             self.loop.call_soon_threadsafe(self._begin, call)
             acquire(call.ended)
         except BaseException:
@@ -307,11 +308,11 @@ class Background:
         self._nodes.pop(opened, None)
 
     async def _close_all(self) -> None:
-        """Close all nodes and end all tasks, the politest way first."""
+        """Close all nodes and end all tasks, regularly first."""
         own = asyncio.current_task()
         under_way = [task for task in self._tasks if task is not own]
         for task in under_way:
-            if not task.cancelling():  # a second time would cut off what a cancelled one still has to close
+            if not task.cancelling():  # a second cancellation would cut off the cleanup of the first
                 task.cancel()
         closings = [self.loop.create_task(self.close(node, EXIT_DRAIN_S)) for node in self._nodes.values()]
         await _bounded(under_way + closings, EXIT_CLOSE_S)
@@ -325,8 +326,8 @@ class Background:
 
 
 def _end_future(future: Future[Result], task: asyncio.Task[Result]) -> None:
-    """Hand the end of a task to whoever has its future."""
-    error: BaseException | None = NodeClosed() if task.cancelled() else task.exception()  # nobody else cancels
+    """Copy the outcome of a task to its future."""
+    error: BaseException | None = NodeClosed() if task.cancelled() else task.exception()  # only the end of the loop cancels it
     if not future.set_running_or_notify_cancel():
         return
     if error is not None:
@@ -336,7 +337,7 @@ def _end_future(future: Future[Result], task: asyncio.Task[Result]) -> None:
 
 
 async def _bounded(tasks: list[asyncio.Task[Any]], timeout_s: float) -> None:
-    """Wait until all tasks have ended, whatever came of them, or until the time has run out."""
+    """Wait until all tasks have ended, with any outcome, or until the timeout."""
     if tasks:
         await asyncio.wait(tasks, timeout=timeout_s)
 
@@ -352,7 +353,7 @@ async def _await(function: Callable[Arguments, Awaitable[Result]], *args: Argume
 
 
 def refuse_event_loops() -> None:
-    """Raise if an event loop runs in this thread: to wait here would stop it, or wait for itself."""
+    """Raise if an event loop runs in this thread: a blocking call would stop that loop, or deadlock."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -363,7 +364,7 @@ def refuse_event_loops() -> None:
     )
 
 
-# -- one for the process
+# -- the loop of the process
 
 _lock = threading.Lock()
 _current: Background | None = None
@@ -382,7 +383,7 @@ def background() -> Background:
 
 
 def _close_with_worker() -> None:
-    """See that nodes are closed at the end of a process of :mod:`multiprocessing`, which runs no ``atexit`` functions."""
+    """Close nodes at the end of a process of :mod:`multiprocessing`, which runs no ``atexit`` functions."""
     from multiprocessing import parent_process, util
 
     if parent_process() is not None:
@@ -390,29 +391,29 @@ def _close_with_worker() -> None:
 
 
 def shut_down() -> None:
-    """Close the nodes of this process, if there are any and nobody has begun to."""
+    """Close the nodes of this process, unless that has begun."""
     if _current is not None and not _current._is_over:
         _current.shut_down()
 
 
 def is_shutting_down() -> bool:
-    """Whether the nodes of this process are being closed, as the program ends."""
+    """Whether the nodes of this process are being closed at the end of the program."""
     return _current is not None and _current._is_over and not _current._is_closed
 
 
 def is_program_over() -> bool:
-    """Whether the main program, or the work of a process of :mod:`multiprocessing`, has ended, and only its end runs."""
+    """Whether the main program, or the work of a process of :mod:`multiprocessing`, has ended and only exit functions run."""
     multiprocessing = sys.modules.get("multiprocessing.util")
     return not threading.main_thread().is_alive() or (multiprocessing is not None and multiprocessing.is_exiting())
 
 
 def _handle_fork() -> None:
-    """This is the child of a fork."""
+    """Disown the loop in the child of a fork."""
     global _current, _lock
-    _lock = threading.Lock()  # some other thread of the parent may have held it
+    _lock = threading.Lock()  # another thread of the parent may have held it
     inherited, _current = _current, None
     if inherited is not None:
-        _inherited.append(inherited)  # its loop must not be collected: it believes that it runs
+        _inherited.append(inherited)  # its loop must not be collected: the loop believes that it runs
         inherited.disown()
 
 

@@ -1,4 +1,4 @@
-"""The base of everything that ends with a ``with`` statement."""
+"""The base of all objects that end with a ``with`` statement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Closable(Unpicklable, ABC):
-    """Something that is closed at the end of a ``with`` statement."""
+    """An object that is closed at the end of a ``with`` statement."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Descriptions of the synchronous API: those of the other one, so there is one text and it cannot be out of date."""
+"""Docstrings of the synchronous API: derived from those of the asyncio API, so that no text can be out of date."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 Documented = TypeVar("Documented")
 
-#: How the descriptions of the other API read here.
+#: The replacements that turn a docstring of the asyncio API into one of the synchronous API.
 WORDS = (
     ("Use with ``await`` or ``async with``", "Use what it returns as it is, or in a ``with`` statement"),
     ("\n\nReturns:\n    ``await`` it for the end of a command and its errors, which are logged otherwise.", ""),
@@ -21,11 +21,11 @@ WORDS = (
 
 
 def documented_as(original: object, *, added: str = "") -> Callable[[Documented], Documented]:
-    """Describe something as its original in the other API is described.
+    """Give a function or class the docstring of its original in the asyncio API.
 
     Args:
-        original: What is described there.
-        added: The description of an argument that there is only here.
+        original: The original.
+        added: The description of an additional argument.
     """
     text = inspect.getdoc(original)
     if text and added:

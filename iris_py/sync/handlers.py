@@ -1,4 +1,4 @@
-"""Handlers of plain methods, as the other API takes them."""
+"""Handlers of plain methods, and their adaptation to the asyncio API."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ AnyHandler: TypeAlias = "Handler[Question, Reply] | inner.Handler[Question, Repl
 
 
 class Handler(Generic[Question, Reply]):
-    """The work of a member. Override the methods for the patterns that it serves. They run in threads, many at once.
+    """The work of a member. Override the methods for the patterns to serve. They run in threads, many at once.
 
-    Payloads are bytes, or what the codec says that it joined with: ``class Quotes(iris_py.sync.Handler[Ask, Quote])``.
+    Payloads are bytes, or values with the codec of the join: ``class Quotes(iris_py.sync.Handler[Ask, Quote])``.
 
-    A handler of the other API, :class:`iris_py.Handler`, is as welcome. Its ``async`` methods run in the event loop, where this
-    API cannot be used, as those of this class would.
+    A handler of the other API, :class:`iris_py.Handler`, works too. Its ``async`` methods run in the event loop, where this API
+    cannot be used.
     """
 
     def __repr__(self) -> str:
@@ -35,8 +35,8 @@ class Handler(Generic[Question, Reply]):
     def on_request(self, request: Request[Question]) -> Reply:
         """Answer a request.
 
-        What this raises reaches the caller as a :exc:`~iris_py.RemoteError`. When the caller gives up nobody is told, as
-        threads cannot be cancelled; ``request.time_left_s`` says how long he waits.
+        An exception reaches the caller as a :exc:`~iris_py.RemoteError`. Threads cannot be cancelled, so this runs on when the
+        caller gives up; ``request.time_left_s`` is the rest of the caller's timeout.
         """
         if type(self).on_requests is Handler.on_requests:
             raise NotImplementedError(f"{type(self).__qualname__} does not answer requests")
@@ -50,9 +50,9 @@ class Handler(Generic[Question, Reply]):
         raise NotImplementedError(f"{type(self).__qualname__} does not answer requests together")
 
     def on_survey(self, request: Request[Question]) -> Reply | None:
-        """Answer a survey, as every other member does; None says that this one has no answer. By default as a request.
+        """Answer a survey, as every other member does; None for no answer. By default a survey is answered as a request.
 
-        What this raises is counted among the failures of the survey.
+        An exception is counted among the failures of the survey.
         """
         return self.on_request(request)
 
@@ -60,16 +60,16 @@ class Handler(Generic[Question, Reply]):
     def on_broadcast(self, message: Message[Question]) -> None: ...
 
     def on_tunnel(self, tunnel: Tunnel) -> None:
-        """Serve a tunnel: when this returns the tunnel is closed, and the caller sees its clean end.
+        """Serve a tunnel. When this returns, the tunnel is closed, and the caller sees a clean end.
 
-        What this raises breaks the tunnel: the caller sees a :exc:`~iris_py.TunnelBroken` with its type and text. Each tunnel
-        has a thread for as long as this runs.
+        An exception breaks the tunnel: the caller gets a :exc:`~iris_py.TunnelBroken` with its type and text. Each tunnel
+        occupies a thread while this runs.
         """
         raise NotImplementedError(f"{type(self).__qualname__} does not serve tunnels")
 
 
 class _Adapted(inner.Handler[Any, Any]):
-    """The methods of a handler as one of the other API, which runs plain methods in threads."""
+    """A handler's methods as an asyncio handler, which runs plain methods in threads."""
 
     def __init__(self, handler: Handler[Any, Any], loop: Background) -> None:
         methods = {name: getattr(handler, name) for name in inner.HOOKS}
@@ -80,7 +80,7 @@ class _Adapted(inner.Handler[Any, Any]):
 
 
 def adapt(handler: AnyHandler[Any, Any], loop: Background) -> inner.Handler[Any, Any] | RequestFunction[Any, Any] | Sealed:
-    """Return a handler of the other API; what is none is left to that, which says so."""
+    """Return a handler of the asyncio API; an invalid handler is passed on, for that API to refuse."""
     if isinstance(handler, Sealed):
         within: Any = adapt(handler._handler, loop)
         return handler._over(within)

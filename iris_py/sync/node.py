@@ -1,4 +1,4 @@
-"""The node, as a program of plain functions and threads holds it."""
+"""The node of a program of plain functions and threads."""
 
 from __future__ import annotations
 
@@ -81,15 +81,15 @@ leave_on_sigterm: Whether SIGTERM, with which supervisors stop a program, ends t
 class Node(Closable):
     """A member of a network. Made by :func:`connect`; all methods may be called from every thread, also at the same time.
 
-    Each waits until it is done. An interrupt (Ctrl-C) ends the waiting and cancels what was under way. A handler or callback
-    that is a plain function or method runs in a thread, and may use the node.
+    Each method waits for its result. An interrupt (Ctrl-C) ends the wait and cancels the operation. A handler or callback that
+    is a plain function or method runs in a thread, and may use the node.
     """
 
     def __init__(self, inner: AsyncNode, loop: Background) -> None:
         self._inner = inner
         self._background = loop
 
-    # -- what it is
+    # -- properties
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -366,14 +366,14 @@ class Node(Closable):
         seal: SealLike | None = None,
         codec: AnyCodec | None = None,
     ) -> Future[Any]:
-        """Ask as :meth:`request` does, without waiting, so that many requests are under way at once.
+        """Send a request as :meth:`request` does, without waiting, so that many requests can be in flight.
 
         Returns:
-            A future of the reply, which may be awaited by :func:`asyncio.wrap_future` as well. To cancel it cancels the
-            request. It holds every error that :meth:`request` raises.
+            A future of the reply or of any error of :meth:`request`, which also works with :func:`asyncio.wrap_future`.
+            Cancelling the future cancels the request.
 
         Raises:
-            ConfigurationError: The node was inherited over a fork.
+            ConfigurationError: This process is a fork of the node's process.
         """
         return self._background.submit(
             lambda: self._inner.request(
@@ -551,7 +551,7 @@ class Node(Closable):
         headers: Mapping[str, HeaderValue] | None = None,
         codec: AnyCodec | None = None,
     ) -> int:
-        rest = iter(payloads)  # goes on in this thread
+        rest = iter(payloads)  # continues in this thread
         some = list(islice(rest, MANY_AT_ONCE))
         while True:
             count = self._background.wait(

@@ -1,7 +1,7 @@
 """Stop a program of plain functions: see :mod:`iris_py.api.run`.
 
-Signals are handled in the main thread, in the middle of whatever it does. So what handles them waits for nothing, and logs
-nothing. Only when the program is over, and the main thread waits for others or runs exit functions, the nodes are closed there.
+Signal handlers run in the main thread, in the middle of any code. So they neither wait nor log. The nodes are closed only when
+the program is over, and the main thread waits for other threads or runs exit functions.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def until_stopped(*, signals: Sequence[signal.Signals] = SIGNALS) -> signal.Sign
 
 
 def _tell(what: Callable[[], None]) -> None:
-    """Tell the service manager something in the event loop of the nodes: that is what its watchdog watches."""
+    """Notify the service manager in the event loop of the nodes, which its watchdog watches."""
     if service_manager().is_there:
         background().loop.call_soon_threadsafe(what)
 
 
 def leave_by(number: signal.Signals) -> None:
-    """Let a signal end the program as ``sys.exit()`` does, unless it or its parent has other plans for it."""
+    """Let a signal end the program as ``sys.exit()`` does, unless the program or its parent has set another handler."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is signal.SIG_DFL:
         signal.signal(number, _handle)
 
@@ -78,9 +78,9 @@ def _handle(number: int, _frame: object) -> None:
     if _waiter is not None:
         _waiter.release()
     elif is_shutting_down():
-        return  # the program leaves already
+        return  # the program is already ending
     elif is_program_over():
-        # An exception would be printed, for nobody can catch it: nothing runs in this thread but exit functions.
+        # An exception could not be caught here, and would only be printed: this thread runs nothing but exit functions.
         shut_down()
         end_at_once(number)
     else:
@@ -88,7 +88,7 @@ def _handle(number: int, _frame: object) -> None:
 
 
 def _handle_fork() -> None:
-    """This is the child of a fork: signals do to it what they did before, until it connects itself."""
+    """In the child of a fork, restore the signal handlers until the child connects itself."""
     global _number, _waiter
     _number = _waiter = None
     for number in SIGNALS:

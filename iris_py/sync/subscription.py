@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 class Subscription(Closable, Generic[Payload]):
-    """The messages of the topics that match a pattern, as :meth:`Node.subscribe` returns it.
+    """The messages of the topics that match a pattern, as returned by :meth:`Node.subscribe`.
 
-    ``for message in subscription`` gives one message after the other, ``for batch in subscription.batches()`` all that are
-    there at once, and :meth:`take` the same without waiting for ever. Both loops end when it is closed, in whatever thread,
-    and raise :exc:`SlowSubscriber` once it was cut off, after what it still held, and :exc:`NodeClosed` when the node was
-    closed. The first takes up to a quarter of what the queue may hold, or 1 MiB, out of it at once; several threads may share
-    it, and each message comes to one of them.
+    ``for message in subscription`` takes one message after the other, ``for batch in subscription.batches()`` all waiting
+    messages at once, and :meth:`take` the same with a timeout. Both loops end when the subscription is closed, in any thread.
+    Otherwise, after the messages still held, they raise :exc:`SlowSubscriber` if the overflow policy ended it, or
+    :exc:`NodeClosed` if the node was closed. The first form takes up to a quarter of the queue's capacity, or 1 MiB, out of the
+    queue at once. Several threads may share a subscription, and each message goes to a single thread.
     """
 
     def __init__(self, inner: AsyncSubscription[Payload], loop: Background) -> None:
@@ -110,17 +110,17 @@ class Subscription(Closable, Generic[Payload]):
                 return
 
     def take(self, *, timeout: float | None = None) -> list[Message[Payload]]:
-        """Take all messages that are there, or wait for the first.
+        """Take all waiting messages, or wait for the first.
 
         Args:
-            timeout: Seconds to wait at most; None to wait for ever.
+            timeout: Seconds to wait; None to wait forever.
 
         Returns:
-            The messages; none when the time ran out, or when the subscription was closed.
+            The messages; empty at the timeout, or when the subscription was closed.
 
         Raises:
             ConfigurationError: ``timeout`` is no time.
-            SlowSubscriber: It was cut off, and what it held has been taken.
+            SlowSubscriber: The overflow policy ended the subscription, and all messages were taken.
             NodeClosed: The node was closed.
         """
         if timeout is not None:
@@ -133,7 +133,7 @@ class Subscription(Closable, Generic[Payload]):
                 self._background.wait(self._fill_within, 0 if self._taken else left)
             is_over = not self._taken
             batch = self._drain()
-            if batch or is_over:  # else nothing of it fits the codec
+            if batch or is_over:  # otherwise the codec could decode none
                 return batch
 
     @documented_as(AsyncSubscription.close)
@@ -147,7 +147,7 @@ class Subscription(Closable, Generic[Payload]):
     def _drain(self) -> list[Message[Payload]]:
         batch: list[Message[Any]] = []
         try:
-            while True:  # other threads may take from it too
+            while True:  # other threads may take messages too
                 batch.append(self._taken.popleft())
         except IndexError:
             if self._codec is None:
@@ -155,7 +155,7 @@ class Subscription(Closable, Generic[Payload]):
             return [read for message in batch if (read := self._read(message)) is not None]
 
     def _read(self, message: Message[Any]) -> Message[Payload] | None:
-        """Return a message with what it says, as the codec makes of it in this thread; None if it does not fit."""
+        """Return a message decoded in this thread; None if the codec cannot decode it."""
         assert isinstance(self._inner, CodedSubscription)
         assert self._codec is not None
         try:
@@ -167,7 +167,7 @@ class Subscription(Closable, Generic[Payload]):
     # -- in the event loop
 
     async def _fill(self, *, is_some: bool = False) -> bool:
-        """Take messages, at least one; returns False when there will never be one."""
+        """Take messages, at least one; returns False at the end."""
         if not await self._inner._wait():
             return False
         self._taken.extend(self._inner._take(is_some=is_some))

@@ -1,9 +1,4 @@
-"""Surveys: replies as they arrive, or all of them.
-
-The members of a cluster.
-
-One handler under one cluster name.
-"""
+"""Surveys, members of a cluster, and memberships of the synchronous API."""
 
 from __future__ import annotations
 
@@ -28,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Membership(Closable):
-    """One handler under one cluster name, as :meth:`Node.join` returns it."""
+    """The membership of a node in a cluster with one handler, as returned by :meth:`Node.join`."""
 
     def __init__(self, inner: AsyncMembership, loop: Background) -> None:
         self._inner = inner
@@ -63,7 +58,7 @@ class Members(Unpicklable, Collection[Member]):
         self._background = loop
 
     def wait(self) -> tuple[Member, ...]:
-        """Wait until the first view has surely arrived; return the members.
+        """Wait until the first membership view has arrived; return the members.
 
         Raises:
             NodeClosed: The node was closed.
@@ -90,7 +85,7 @@ class Members(Unpicklable, Collection[Member]):
         return member in self._look()
 
     def __repr__(self) -> str:
-        return f"<Members of {self._cluster!r}>"  # not their number: to find it out may wait
+        return f"<Members of {self._cluster!r}>"  # without their number, which may have to wait
 
     def _look(self) -> tuple[Member, ...]:
         return self._background.call(tuple, self._inner)
@@ -108,12 +103,12 @@ class Survey(Unpicklable, Generic[Payload]):
         return self._background.call(lambda: self._inner.answers)
 
     def wait(self) -> Answers[Payload]:
-        """Wait until it has ended; return all that came.
+        """Wait until the survey has ended; return all answers.
 
         Raises:
-            NoMembers: Nobody serves that name.
-            NotConnected: This node reaches no other node, so it is not known who serves that name.
-            RequestTimeout: Who serves it could not be found out in time. Members that do not answer raise nothing.
+            NoMembers: The cluster has no members.
+            NotConnected: This node reaches no other node, so the members are unknown.
+            RequestTimeout: The members could not be found in time. Missing answers raise no error.
             NodeClosed: The node was closed.
         """
         return self._background.wait(lambda: self._inner)

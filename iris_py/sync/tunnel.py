@@ -1,4 +1,4 @@
-"""Tunnels: messages in both directions, in order, as fast as the slower side takes them."""
+"""Tunnels: bidirectional, in order, with back-pressure."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class Tunnel(Closable):
-    """An ordered two-way stream of messages between a caller and one member, from :meth:`Node.tunnel` or in ``on_tunnel()``.
+    """A bidirectional connection for messages between a caller and one member, from :meth:`Node.tunnel` or in ``on_tunnel()``.
 
-    It ends in one of two ways: :exc:`TunnelClosed` means that everything that was sent has been delivered, :exc:`TunnelBroken`
-    that the rest may be missing. ``for message in tunnel`` ends with the first, and raises the second. With ``with`` it is
-    closed in the end, or broken if an exception leaves the block. Several threads may share it; messages do not mix.
+    A tunnel ends in one of two ways: :exc:`TunnelClosed` means that all sent messages were delivered, :exc:`TunnelBroken` that
+    the last ones may be missing. ``for message in tunnel`` ends with the first, and raises the second. ``with`` closes the
+    tunnel at the end, or breaks it if an exception leaves the block. Several threads may share a tunnel; messages do not mix.
     """
 
     def __init__(self, inner: AsyncTunnel, loop: Background) -> None:
@@ -142,7 +142,7 @@ class Tunnel(Closable):
         return await self._inner.send_chunks(self._each(iter(chunks)))
 
     async def _each(self, chunks: Iterator[BytesLike]) -> AsyncIterator[BytesLike]:
-        """Take what a program makes in a thread: it may wait, and use this API."""
+        """Iterate over a program's iterable in a thread: the iterable may wait, and use this API."""
         while (chunk := await self._background.in_thread(_take, chunks)) is not None:
             yield chunk
 
