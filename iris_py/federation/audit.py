@@ -54,7 +54,6 @@ class Once:
 
         Args:
             subject: The key of the event: events with equal subjects count together.
-            now: The time.
             cloud: The alias of the neighbour concerned; empty for strangers.
         """
         subjects = self._clouds.get(cloud)
@@ -112,7 +111,6 @@ class Audit:
         """Record a new bundle.
 
         Args:
-            cloud: The alias of the neighbour.
             address: The peer's ``host:port``.
             gateway: The id of the peer's process, in hex.
         """
@@ -122,11 +120,8 @@ class Audit:
         """Record the end of a bundle.
 
         Args:
-            cloud: The alias of the neighbour.
             address: The peer's ``host:port``.
             gateway: The id of the peer's process, in hex.
-            reason: The reason of the end.
-            seconds: The lifetime of the bundle.
         """
         self._add("link_down", cloud=cloud, address=address, gateway=gateway, reason=reason, seconds=round(seconds, 3))
 
@@ -135,8 +130,6 @@ class Audit:
 
         Args:
             host: The peer's IP address, without the port, which differs with each attempt.
-            reason: The fault.
-            now: The time.
         """
         self._add_once(self._refusals, "", (host, reason), now, "handshake_refused", host=host, reason=reason)
 
@@ -144,10 +137,7 @@ class Audit:
         """Record a received catalogue.
 
         Args:
-            cloud: The alias of the neighbour.
             gateway: The id of the sending process, in hex.
-            version: The version of the catalogue.
-            rules: The number of entries.
         """
         self._add("catalogue", cloud=cloud, gateway=gateway, version=version, rules=rules)
 
@@ -155,11 +145,7 @@ class Audit:
         """Record a use without a rule that allows the use: once in ten seconds for each name.
 
         Args:
-            cloud: The alias of the neighbour.
-            name: The exported name.
             use: The use: "request", ...
-            reason: The fault.
-            now: The time.
         """
         self._add_once(self._uses, cloud, (name, use), now, "use_refused", cloud=cloud, name=name, use=use, reason=reason)
 
@@ -167,10 +153,8 @@ class Audit:
         """Record a use over a limit: once in a burst.
 
         Args:
-            cloud: The alias of the neighbour.
             pattern: The exported pattern of the rule.
             limit: The limit: "requests_per_s", ...
-            now: The time.
         """
         self._add_once(self._limits, cloud, (pattern, limit), now, "limited", cloud=cloud, rule=pattern, limit=limit)
 
@@ -187,23 +171,15 @@ class Audit:
         """Record one request, for a rule with ``audit = "all"``.
 
         Args:
-            cloud: The alias of the neighbour.
             pattern: The exported pattern of the rule.
             name: The exported name of the cluster.
             use: The use: "request", ...
-            size: Bytes of the payload.
-            outcome: The outcome.
             number: The id of the request in the logs of both gateways.
         """
         self._add("request", cloud=cloud, rule=pattern, name=name, use=use, bytes=size, outcome=outcome, id=number)
 
     def totals(self, cloud: str, accounts: Iterable[Account]) -> None:
-        """Record the traffic of each rule since the last record, once a minute; idle rules get no record.
-
-        Args:
-            cloud: The alias of the neighbour.
-            accounts: The accounts of the neighbour.
-        """
+        """Record the traffic of each rule since the last record, once a minute; idle rules get no record."""
         for account in accounts:
             numbers = (
                 sum(account.outcomes),

@@ -56,9 +56,6 @@ SMOOTHING = 1 / 8
 class Health:
     """The health of one cloud link.
 
-    Args:
-        now: The time.
-
     Attributes:
         heard_at: The time of the last received data.
         round_trip_s: The smoothed round trip; None before the first sample.
@@ -113,7 +110,6 @@ class Health:
         """Update the state; return whether to send a probe now, and whether the link is broken.
 
         Args:
-            now: The time.
             is_busy: Whether an answer is outstanding.
         """
         since = self._waiting_since
@@ -231,12 +227,10 @@ class Bundle:
     """One bundle, from its first authenticated connection on.
 
     Args:
-        alias: The neighbour.
         bundle_id: The initiator's id of the bundle, 8 bytes.
         gateway: The peer's process, 16 bytes.
         is_initiator: Whether the local gateway dials the connections.
         count: The planned number of connections.
-        now: The time.
 
     Attributes:
         address: The dialled address; empty at the responder.

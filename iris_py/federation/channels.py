@@ -9,10 +9,10 @@ Both gateways number the channels they open from 0. A frame carries its sender's
 receiver opened the channel. Opening messages travel separately (:mod:`iris_py.federation.frames`), possibly on another
 connection, so an end may receive data before its acceptance; the end sends nothing until accepted.
 
-Windows limit a channel to one window in each round trip, so a long line needs a large window (15.42). The receiver sizes the
+A channel carries at most one window in each round trip, so a long line needs a large window (15.42). The receiver sizes the
 window as TCP does (Fisk and Feng, Dynamic Right-Sizing in TCP, 2001): from the bytes consumed within a round trip, with some
-:data:`HEADROOM`, at most doubling at once. A reader slower than the line keeps a small window. So does a stream that already
-fills the line: a larger window would only lengthen the queue in front of the line.
+:data:`HEADROOM`, at most doubling at once. The window stays small for a reader slower than the line. The window stops growing
+for a stream that fills the line, where a larger window would only lengthen the queue.
 """
 
 from __future__ import annotations
@@ -110,10 +110,6 @@ class WindowBudget:
 class WindowGrowth:
     """The growth of the windows of one connection.
 
-    Args:
-        budget: The memory budget.
-        largest_bytes: The largest window.
-
     Attributes:
         budget: The memory budget.
         now: The time of the present call.
@@ -142,7 +138,6 @@ class WindowGrowth:
         """Return the next window of a channel, and take the memory for any growth.
 
         Args:
-            window_bytes: The present window.
             taken: The consumed bytes, as counted by credits.
             elapsed_s: The measured time: at least a round trip.
         """
@@ -195,12 +190,9 @@ class ChannelEnd(StreamEnd):
 
     Args:
         number: The number in frames sent from this end.
-        turns: The turns of the rule.
-        growth: The growth of windows.
         window_bytes: The peer's initial credit.
         credit_bytes: The initial credit from the peer; None before the peer accepts.
-        changed: Collects the end when it has changed in a way awaited by the application.
-        headers: The headers of the opening message.
+        changed: Collects ends with changes that their applications may be waiting for.
 
     Attributes:
         turns: The turns of the rule.
@@ -292,7 +284,6 @@ class Channels:
     """The channels of one connection.
 
     Args:
-        line: The connection.
         budget: The budget of the neighbour's channels.
         count_drop: Counts a dropped message under a reason.
         largest_window_bytes: The largest window: at most ``GROWN_WINDOW_BYTES_MAX``.
@@ -352,7 +343,6 @@ class Channels:
             window_bytes: The peer's initial credit: the result of :meth:`first_window_bytes` in the same turn.
             credit_bytes: The peer's window for the peer's request; None for a local request, until :meth:`opened` or
                 :meth:`refused`.
-            headers: The headers of the opening message.
         """
         assert number not in self._ends
         turns = self._rules.get(rule)
@@ -401,11 +391,7 @@ class Channels:
             self._forget(end)
 
     def close(self, reason: str) -> None:
-        """Break all channels after the end of the connection.
-
-        Args:
-            reason: The reason, for people.
-        """
+        """Break all channels after the end of the connection."""
         for end in self.ends():
             end.fail(Failure(reason), is_told=False)
             self._forget(end)
@@ -418,9 +404,6 @@ class Channels:
         Args:
             number: The peer's number of the channel.
             data: The buffer with the channel's frames.
-            start: The start of the frames.
-            stop: The end of the frames.
-            now: The time.
         """
         end = self._ends.get(NUMBER.unpack(number)[0] ^ FAR_SIDE)
         if end is None:

@@ -1,7 +1,7 @@
 """The connections of a gateway, and their neighbours and bundles (docs/design.md 15.92, 15.93).
 
 A connection is a :class:`~iris_py.link.link.Link` with the handshake of two clouds. The initiator makes a bundle: it dials
-connection 0, and once that is open, the others at the same address. The responder finds the bundle by the hello.
+connection 0, and then, once connection 0 is open, the others at the same address. The responder finds the bundle by the hello.
 
 Two processes keep one bundle. If both have dialled, the bundle of the cloud with the smaller public key stays. If the same
 gateway dials anew, it has lost the old bundle, which ends.
@@ -167,12 +167,8 @@ class Lines:
     """The connections to all neighbours.
 
     Args:
-        key: The key of the local cloud.
         introduction: The gateway's description of itself.
-        config: Times and bounds of a connection.
         make_channels: Makes the channel table of a connection.
-        rng: The randomness of choices and waiting.
-        entropy: The randomness of keys.
 
     Attributes:
         neighbours: The neighbours by alias.

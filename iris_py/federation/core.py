@@ -67,14 +67,7 @@ class FederationCore:
     """The connections to other clouds, and the requests and channels over them.
 
     Args:
-        settings: The neighbours and the rules.
-        key: The key of the local cloud.
         gateway: 16 random bytes of the process.
-        zone: The zone of the gateway.
-        rng: The randomness of choices and waiting.
-        entropy: The randomness of keys.
-        now: The time.
-        config: Times and bounds of connections.
         clock_ms: Returns the machine's clock (milliseconds since 1970), sent to peers for comparison only; 0 to keep the clock
             undisclosed.
 
@@ -131,12 +124,10 @@ class FederationCore:
         """Send a request to a neighbour's cluster; the outcome is reported with the token.
 
         Args:
-            alias: The neighbour.
             call: The call, with the identity for the peer.
             headers: The application's headers, encoded.
             token: The key under which the outcome is reported.
             deadline: The end of the caller's wait.
-            now: The time.
             among: The bundles for the first try; None for all.
 
         Returns:
@@ -187,9 +178,7 @@ class FederationCore:
         """Answer a neighbour's request; harmless after a cancellation.
 
         Args:
-            incoming: The request.
             outcome: An outcome of :mod:`iris_py.federation.calls`, with pseudonyms in place of member ids.
-            now: The time.
         """
         bundle = incoming.bundle
         if bundle.incoming.get(incoming.number) is not incoming:
@@ -200,14 +189,7 @@ class FederationCore:
         self._flushed[bundle] = None
 
     def note_refused(self, alias: str, name: str, use: str, reason: str) -> None:
-        """Report a use refused by the owner, for the log and the audit.
-
-        Args:
-            alias: The neighbour.
-            name: The exported name.
-            use: The use.
-            reason: The reason.
-        """
+        """Report a use refused by the owner, for the log and the audit."""
         self._events.append(UseRefused(alias, name, use, reason))
 
     # -- neighbours
@@ -245,15 +227,7 @@ class FederationCore:
         self._tell_changes(now)
 
     def end_bundle(self, bundle: Bundle, name: str, use: str, reason: str, now: float) -> None:
-        """End a bundle whose peer violates its rules.
-
-        Args:
-            bundle: The bundle.
-            name: The name used.
-            use: The use.
-            reason: The violation.
-            now: The time.
-        """
+        """End a bundle whose peer violates its rules."""
         self._events.append(UseRefused(bundle.alias, name, use, reason))
         self.lines.end_bundle(bundle, f"{use} of {name!r}: {reason}", now)
         self._advance(now)

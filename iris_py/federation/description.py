@@ -156,10 +156,7 @@ def explain(core: FederationCore, alias: str, name: str, now: float, members: Ma
     """Explain the path of a use of another cloud, as plain values.
 
     Args:
-        core: The federation core.
-        alias: The cloud.
         name: The cluster or topic there.
-        now: The time.
         members: The member counts reported over each bundle; None before the report.
 
     Returns:

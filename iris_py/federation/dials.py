@@ -75,9 +75,6 @@ class Dials:
 
     Args:
         addresses: The addresses of the neighbour's gateways; empty if only the neighbour dials.
-        bundles: The number of wanted bundles.
-        rng: The randomness of waiting.
-        now: The time.
 
     Attributes:
         slots: One slot for each bundle.
@@ -113,9 +110,6 @@ class Dials:
         """Schedule the next dial of a slot after a failed dial or the end of its bundle.
 
         Args:
-            slot: The slot.
-            error: The reason, for people.
-            now: The time.
             is_duplicate: Whether another bundle to the same gateway exists.
         """
         bundle, slot.bundle, slot.tried, slot.address = slot.bundle, None, slot.address, ""

@@ -238,10 +238,8 @@ def encode_message(kind: int, number: int, argument: int, head: bytes, payload: 
 
     Args:
         kind: REQUEST, REPLY or CANCEL.
-        number: The number of the request.
         argument: The time left in milliseconds, for a REQUEST.
         head: The application's headers, encoded, for a REQUEST.
-        payload: The payload, in parts.
     """
     size = sum(map(len, payload))
     return [packets.MESSAGE.pack(kind, 0, len(head), size, number, argument), head, *payload]

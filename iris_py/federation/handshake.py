@@ -106,7 +106,6 @@ def pairs_of(own: Iterable[CloudKey], allowed: Iterable[bytes]) -> dict[bytes, t
 
     Args:
         own: The keys of the local cloud: one, or two during a rotation.
-        allowed: The public keys of neighbours.
 
     Returns:
         Own key and peer's public key. The own public keys are included as peers, so that a handshake with the own cloud is
@@ -194,7 +193,6 @@ class GatewayIntroduction:
 
     Args:
         peer_public: The public key of the peer's cloud.
-        hello: The encoded hello of the gateway.
     """
 
     __slots__ = ("_hello", "_peer_public")

@@ -42,7 +42,6 @@ def reduced(patterns: Iterable[Tokens], limit: int) -> set[Tokens]:
     The unwanted topics let through lie close to wanted ones.
 
     Args:
-        patterns: The wanted patterns.
         limit: The largest number of patterns, at least 1.
     """
     left = set(patterns)

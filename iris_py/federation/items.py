@@ -168,7 +168,6 @@ def count_fitting(
     """Return the number of a batch's first payloads that fit into a message.
 
     Args:
-        payloads: The payloads of the batch.
         headers: The headers of every payload.
         room: The message's room for publications.
         room_bytes: The message's room in bytes.
@@ -244,7 +243,6 @@ def encode_lost(pattern: str, outcome: bytes) -> bytes:
     """Return a LOST message: nothing more comes for an added pattern.
 
     Args:
-        pattern: The added pattern.
         outcome: The error, as an outcome of :mod:`iris_py.federation.calls`.
     """
     return bytes((LOST,)) + _encode_name(pattern) + outcome
@@ -271,8 +269,8 @@ def encode_said(number: int, outcome: bytes, origin: bytes = bytes(ORIGIN_BYTES)
     Args:
         number: The number of the publication within its origin and stream.
         outcome: The count of receivers, or an error, as an outcome of :mod:`iris_py.federation.calls`.
-        origin: The origin of the publication; zeros for a node of the own cloud.
-        stream: The stream of the publication; zeros for a node of the own cloud.
+        origin: The origin of the publication; zeros for a node of the local cloud.
+        stream: The stream of the publication; zeros for a node of the local cloud.
     """
     return bytes((SAID,)) + _SAID.pack(origin, stream, number) + outcome
 

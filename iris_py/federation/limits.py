@@ -40,7 +40,6 @@ class Account:
     Args:
         direction: The owner of the rule.
         kind: Whether the names are of clusters or topics; empty for the shared account.
-        pattern: The exported pattern.
 
     Attributes:
         direction: The owner of the rule.
@@ -93,9 +92,6 @@ class Account:
         """Count a finished request, sent or served.
 
         Args:
-            status: A `Status`.
-            asked_bytes: The payload of the request.
-            answered_bytes: The payload of the reply.
             seconds: The duration, from sending or arrival.
         """
         self.outcomes[status] += 1
@@ -129,7 +125,6 @@ class Account:
 
         Args:
             reason: A name from the code, never foreign text.
-            count: The number of messages.
         """
         if reason not in self.drops and len(self.drops) >= REASONS_MAX - 1:
             reason = "other"
@@ -194,12 +189,7 @@ class Accounts:
         return self._of("export", rule.kind, rule.outside)
 
     def of_import(self, kind: Kind, pattern: str) -> Account:
-        """Return the account of an entry in the neighbour's catalogue, created at first use.
-
-        Args:
-            kind: The kind of the entry.
-            pattern: The exported pattern.
-        """
+        """Return the account of an entry in the neighbour's catalogue, created at first use."""
         return self._of("import", kind, pattern)
 
     def add_line_bytes(self, sent: int, received: int) -> None:
@@ -271,7 +261,6 @@ class TokenBucket:
 
     Args:
         rate: Tokens per second; 0: no lot is ever granted.
-        now: The time.
     """
 
     __slots__ = ("_at", "_capacity", "_rate", "_tokens")
@@ -301,10 +290,6 @@ class TokenBucket:
     def take(self, count: float, now: float) -> float:
         """Take a lot, if available at once.
 
-        Args:
-            count: The number of tokens.
-            now: The time.
-
         Returns:
             0 if taken; otherwise the wait in seconds, with nothing taken.
         """
@@ -330,7 +315,6 @@ class ByteLimits:
 
     Args:
         bytes_per_s: The rate in each direction; None for no limit.
-        now: The time.
     """
 
     __slots__ = ("_in", "_out")
@@ -353,7 +337,6 @@ class ByteLimits:
 
         Args:
             size: Bytes of the request.
-            now: The time.
             is_out: Whether the request leaves the local cloud.
         """
         if self._in is None or self._out is None:
@@ -378,13 +361,9 @@ class RuleLimits:
 
     Args:
         requests_per_s: Requests, surveys and broadcasts; None for no limit.
-        in_flight: Concurrent requests.
         bytes_per_s: Bytes of payload, in each direction; None for no limit.
-        tunnels: Open tunnels.
-        subscriptions: Concurrent subscription patterns.
         line: The byte limits of all rules of the neighbour; None for no limit.
         is_import: Whether the rule is the neighbour's: requests leave the local cloud, and replies come in.
-        now: The time.
 
     Attributes:
         in_flight: The number of requests under way.
@@ -431,8 +410,6 @@ class RuleLimits:
         """Return the limits of an export for one neighbour.
 
         Args:
-            rule: The export.
-            now: The time.
             line: The byte limits of the neighbour's cloud link.
         """
         return cls(rule.requests_per_s, rule.in_flight, rule.bytes_per_s, rule.tunnels, rule.subscriptions, line=line, now=now)
@@ -449,12 +426,7 @@ class RuleLimits:
         self._subscriptions_max = rule.subscriptions
 
     def wait_s(self, size: int, now: float) -> float:
-        """Return the seconds until a request may begin; 0: at once. Counts nothing.
-
-        Args:
-            size: Bytes of the payload.
-            now: The time.
-        """
+        """Return the seconds until a request may begin; 0: at once. Counts nothing."""
         if self.in_flight >= self._in_flight_max:
             return PLACE_WAIT_S
         is_out = self._is_import
@@ -463,10 +435,6 @@ class RuleLimits:
 
     def begin_request(self, size: int, now: float) -> float | None:
         """Count a request as under way, if the limits allow another.
-
-        Args:
-            size: Bytes of the payload.
-            now: The time.
 
         Returns:
             None if the request may begin; otherwise the wait in seconds, with nothing counted.
@@ -498,8 +466,6 @@ class RuleLimits:
         """Count bytes of a publication, tunnel or survey, if the limits allow them.
 
         Args:
-            size: The number of bytes.
-            now: The time.
             is_out: Whether the bytes leave the local cloud.
 
         Returns:

@@ -45,7 +45,7 @@ def split(name: str) -> tuple[str, str]:
         The name in the cloud, and the alias, which is empty for a name of the local cloud.
 
     Raises:
-        ValueError: The name is invalid; the text says what to write.
+        ValueError: The name is invalid; the text gives the correction.
     """
     if not isinstance(name, str) or CLOUD_MARK not in name:
         encode_name(name)
@@ -70,11 +70,10 @@ def check_alias(alias: str, name: str = "") -> None:
     """Refuse an invalid alias of a cloud.
 
     Args:
-        alias: The alias.
         name: The whole name with the alias, for the error; empty if the alias stands alone.
 
     Raises:
-        ValueError: The alias is invalid; the text says what to write.
+        ValueError: The alias is invalid; the text gives the correction.
     """
     refuse_secret(f"{alias} {name}")
     if not isinstance(alias, str) or _ALIAS.fullmatch(alias) is None:

@@ -40,9 +40,7 @@ class _Allowance:
     """A limit on a neighbour's actions: a burst at once, and a steady rate in the long run.
 
     Args:
-        burst: The largest burst.
         per_s: The rate per second in the long run.
-        now: The time.
     """
 
     __slots__ = ("_at", "_burst", "_per_s", "_used")
@@ -68,9 +66,6 @@ class Neighbour:
     Args:
         alias: The local name of the neighbour.
         settings: The table of the neighbour in the file.
-        bundles: The number of bundles to dial.
-        rng: The randomness of choices.
-        now: The time.
 
     Attributes:
         bundles: The bundles with an authenticated connection 0, by id.
@@ -221,10 +216,7 @@ class Neighbour:
         """Choose the bundle for a new use: of two random bundles with a rule for the use, the one with the shorter wait.
 
         Args:
-            kind: The kind of the rule.
-            name: The exported name.
             allow: Bits of which the rule must have one.
-            now: The time.
             among: The candidate bundles; None for all.
 
         Returns:

@@ -118,7 +118,6 @@ class Openings:
         """Request a channel; the answer is reported with the token.
 
         Args:
-            bundle: The bundle to use.
             rule: The number of the rule in the peer's catalogue.
             kind: The kind of channel, of :mod:`iris_py.federation.frames`.
             name: The exported name of the cluster; empty for topics.
@@ -126,7 +125,6 @@ class Openings:
             headers: The application's headers, encoded.
             token: The key under which the answer is reported.
             deadline: The end of the wait for an answer.
-            now: The time.
 
         Returns:
             The opening, for :meth:`withdraw`; None if the answer is already queued as an event.
@@ -186,9 +184,7 @@ class Openings:
         """Refuse a channel requested by a neighbour; harmless after a withdrawal.
 
         Args:
-            offer: The offered channel.
             outcome: The error, as an outcome of :mod:`iris_py.federation.calls`.
-            now: The time.
         """
         if self._offers.pop((offer.bundle, offer.open.channel), None) is not None:
             self._answer(offer.bundle, offer.open.channel, outcome, now)

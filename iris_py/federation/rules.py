@@ -264,9 +264,6 @@ NUMBERS = {name: number for number, name in KINDS.items()}
 class Offer:
     """A received catalogue.
 
-    Args:
-        catalogue: The message.
-
     Raises:
         LineError: The catalogue has an invalid pattern, an invalid rate, or a rule twice.
 

@@ -40,12 +40,12 @@ __all__ = ["CloudSettings", "FederationSettings", "GatewaySettings", "check_iden
 
 #: No gateway relays more requests per second: a larger value is a mistake.
 REQUESTS_PER_S_MAX: Final = 1_000_000
-#: The largest limit on a neighbour's concurrent requests under a rule. Too small: a busy neighbour waits; too large: its
-#: requests flood the members.
+#: The largest `in_flight` of a rule: as many requests as a neighbour may have under way at a gateway.
 IN_FLIGHT_MAX: Final = 65_536
-#: The largest limit on a neighbour's open tunnels under a rule: as many as a neighbour may have channels.
+#: The largest `tunnels` of a rule: as many channels as a neighbour may have.
 TUNNELS_MAX: Final = 4096
-#: Too small: nodes of the neighbour are refused; too large: every publication is matched against all patterns.
+#: The largest `subscriptions` of a rule. Too small: nodes of the neighbour are refused; too large: every publication is matched
+#: against all patterns.
 SUBSCRIPTIONS_MAX: Final = 10_000
 #: Clouds that stand in for a cluster, in order: a rank has 3 bits, and local members have rank 0.
 STAND_INS_MAX: Final = 7
@@ -64,7 +64,6 @@ def read_export(document: Document, number: int, values: Mapping[str, object], a
     Args:
         document: The document, which collects mistakes.
         number: The position of the table.
-        values: The content of the table.
         aliases: The aliases of all neighbours.
 
     Returns:
@@ -355,7 +354,6 @@ def check_identity(settings: FederationSettings, own_public: bytes) -> None:
     """Refuse a neighbour with the local cloud's own key: the key identifies the cloud.
 
     Args:
-        settings: The settings of the gateway.
         own_public: The public key of the local cloud.
 
     Raises:
@@ -378,7 +376,6 @@ def check_secrets(settings: FederationSettings, own_secrets: Collection[str]) ->
     """Refuse exports of clusters with a cluster secret: the network must not read their messages.
 
     Args:
-        settings: The settings of the gateway.
         own_secrets: The names of the clusters whose secrets the gateway's node holds.
 
     Raises:

@@ -165,7 +165,6 @@ class Document:
     """A TOML text, and the mistakes found so far.
 
     Args:
-        text: The text.
         path: The file name for errors.
 
     Raises:
@@ -218,7 +217,6 @@ def join_problems(path: str, problems: Sequence[tuple[int, str]]) -> str:
     """Return a text with a line for each mistake in a file.
 
     Args:
-        path: The file name.
         problems: The line and a sentence for each mistake.
     """
     found = [f"{path}:{line}: {text}" for line, text in sorted(problems)]
@@ -234,8 +232,6 @@ class Table:
         document: The document, which collects mistakes.
         where: The path of the table.
         title: The table's name for errors, such as ``[gateway]``.
-        values: The content of the table.
-        known: The allowed keys.
     """
 
     def __init__(
@@ -265,7 +261,6 @@ class Table:
         """Report a mistake in the value of a key.
 
         Args:
-            key: The key.
             text: The mistake and its correction.
             index: The wrong element of a list.
             named: Whether the error names the key before the text.
@@ -276,7 +271,6 @@ class Table:
         """Return a text; None if the key is absent or wrong.
 
         Args:
-            key: The key.
             advice: The correction, as a sentence.
             check: Refuses wrong texts.
         """
@@ -298,7 +292,6 @@ class Table:
         """Return a list of distinct texts.
 
         Args:
-            key: The key.
             count_max: The largest number of texts.
             advice: The correction, as a sentence.
             check: Refuses wrong texts.
@@ -328,7 +321,6 @@ class Table:
         """Return a whole number.
 
         Args:
-            key: The key.
             default: The value for an absent or wrong key.
             least: The smallest allowed number.
             most: The largest allowed number.

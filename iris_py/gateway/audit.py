@@ -107,7 +107,6 @@ class Auditor:
     """The auditor of one gateway.
 
     Args:
-        core: The federation core.
         file: An additional file for records; None: only the log.
         clock: Returns the time of day, in seconds since 1970.
 
@@ -156,7 +155,6 @@ class Auditor:
         """Record a neighbour's finished request, if its rule asks for a record of every request.
 
         Args:
-            incoming: The request.
             outcome: The outcome: "done", "timeout", ...
         """
         if incoming.rule.audit != "all":

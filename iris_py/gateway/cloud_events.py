@@ -21,7 +21,6 @@ class CloudEvents:
     """Notes cloud links, clouds and catalogues in the journal of a node.
 
     Args:
-        journal: The journal of the node.
         neighbours: The other clouds by alias; the owner changes the mapping.
         clock: Returns the time of the node.
     """

@@ -42,13 +42,7 @@ class _Watched:
 
 
 class Counts:
-    """The member counts reported to the neighbours of one gateway.
-
-    Args:
-        node: The node of the gateway.
-        core: The federation core.
-        driver: The core's driver, for sending.
-    """
+    """The member counts reported to the neighbours of one gateway."""
 
     def __init__(self, node: Node, core: FederationCore, driver: Driver) -> None:
         self._node = node

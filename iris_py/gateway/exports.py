@@ -99,13 +99,6 @@ class Pseudonyms:
 class Outflow:
     """One channel of a neighbour, and its wanted patterns.
 
-    Args:
-        channel: The channel.
-        alias: The neighbour.
-        rule: The rule that allows the channel.
-        queue: The send queue.
-        limits: The limits of the rule for the neighbour.
-
     Attributes:
         wanted: The wanted patterns, as exported.
         trie: The wanted patterns, for matching.
@@ -161,10 +154,7 @@ class View:
     """One neighbour's part of a source under one rule.
 
     Args:
-        alias: The neighbour.
-        rule: The rule.
         table: The topic exports to the neighbour: a topic crosses only under its most specific rule.
-        pseudonyms: The pseudonyms for the neighbour.
 
     Attributes:
         outflows: The channels of the neighbour.
@@ -221,8 +211,6 @@ class Source:
     """The local subscription to one exported pattern, while in use.
 
     Args:
-        node: The node of the gateway.
-        pattern: The local pattern.
         prefix: The prefix of the group to subscribe under.
         is_blocking: Whether publishers wait for slow channels.
         forget: Called at the end of the source.
@@ -319,14 +307,7 @@ class Source:
 
 
 class Exports:
-    """The subscriptions of neighbours at one gateway.
-
-    Args:
-        node: The node of the gateway.
-        core: The federation core.
-        streams: The gateway's streams, which pass on offers of channels.
-        pseudonyms: The pseudonyms for neighbours.
-    """
+    """The subscriptions of neighbours at one gateway."""
 
     def __init__(self, node: Node, core: FederationCore, streams: Streams, pseudonyms: Pseudonyms) -> None:
         self._node = node

@@ -66,8 +66,6 @@ class ItemQueue:
     """A queue of publications. A full queue drops the oldest, and the next publication of the stream carries the gap.
 
     Args:
-        bytes_max: The bound on bytes.
-        messages_max: The bound on messages.
         count_drop: Called with the number of dropped messages.
         memory: The memory shared with other queues.
         slack_bytes: The tolerated excess over both bounds before drops, for a queue whose publishers are told to wait.
@@ -213,9 +211,7 @@ class Feed:
     """A receiver of one neighbour's topics at the gateway.
 
     Args:
-        alias: The neighbour.
         is_blocking: Whether publishers wait for the receiver.
-        queue: The queue of the receiver.
 
     Attributes:
         alias: The neighbour.
@@ -245,10 +241,7 @@ class TunnelFeed(Feed):
     """A node that receives topics through a tunnel.
 
     Args:
-        tunnel: The tunnel.
-        alias: The neighbour.
         is_blocking: Whether publishers wait for the node.
-        queue: The queue of the node.
     """
 
     def __init__(self, tunnel: Tunnel, alias: str, is_blocking: bool, queue: ItemQueue) -> None:
@@ -306,10 +299,6 @@ class Flow:
     """The topics of one rule of a neighbour.
 
     Args:
-        node: The node of the gateway.
-        core: The federation core.
-        streams: The gateway's streams, which open channels.
-        alias: The neighbour.
         rule: The pattern of the rule, as in the catalogue.
         is_blocking: Whether publishers wait for slow receivers here.
         forget: Called when no receiver is left.

@@ -36,7 +36,6 @@ def passed_headers(headers: Headers, trace: bool) -> bytes:
     """Return the headers of a publication that cross between clouds, encoded.
 
     Args:
-        headers: All headers.
         trace: Whether tracing headers cross.
     """
     encoded = headers.encoded
@@ -55,7 +54,6 @@ def headers_for_members(encoded: bytes, alias: str, *, trace: bool) -> Headers:
     """Return the headers for a member: the caller's without reserved ones, and the caller's cloud.
 
     Args:
-        encoded: The caller's headers.
         alias: The cloud of the caller.
         trace: Whether the caller's trace continues here.
     """
@@ -80,11 +78,7 @@ class Wishes(NamedTuple):
 
 
 def wishes_of(encoded: bytes) -> Wishes:
-    """Return the options of a caller; invalid values count as unset.
-
-    Args:
-        encoded: The headers of the request.
-    """
+    """Return the options of a caller; invalid values count as unset."""
     if _RESERVED not in encoded:
         return _NO_WISHES
     headers = decode_headers(encoded) or NO_HEADERS
@@ -103,7 +97,6 @@ def hide_members(error: Error, pseudonym_of: Callable[[str], str]) -> Error:
     """Replace the member ids in an error by pseudonyms for a neighbour.
 
     Args:
-        error: The error.
         pseudonym_of: Returns a node's pseudonym for the neighbour.
     """
     if isinstance(error, TooManyMembersLost):

@@ -27,13 +27,7 @@ NAMES_MAX: Final = 32
 
 
 class Probing:
-    """The probes of one gateway.
-
-    Args:
-        core: The federation core.
-        stand_ins: The stand-ins, which watch counts, too.
-        driver: The core's driver, for sending.
-    """
+    """The probes of one gateway."""
 
     def __init__(self, core: FederationCore, stand_ins: StandIns, driver: Driver) -> None:
         self._core = core

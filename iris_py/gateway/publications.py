@@ -62,10 +62,6 @@ class Outlet:
     """The channel to one rule of a neighbour, shared by all local nodes.
 
     Args:
-        node: The node of the gateway.
-        core: The federation core.
-        streams: The gateway's streams, which open channels.
-        alias: The neighbour.
         kind: The kind of the rule: ``CLUSTER`` or ``TOPIC``.
         rule: The pattern of the rule, as in the catalogue.
     """
@@ -199,7 +195,7 @@ class Outlet:
                 if message[:1] == bytes((items.SAID,)):
                     origin, _stream, number, outcome = items.decode_said(message)
                     tell = answers.pop((origin, number), None)
-                    if tell is None and (tell := self._said.get(origin)) is not None:  # an unanswered publication has failed
+                    if tell is None and (tell := self._said.get(origin)) is not None:  # failed, though no answer was wanted
                         self.owe(origin)
                     if tell is not None:
                         tell(number, outcome)
@@ -251,14 +247,7 @@ class Outlet:
 
 
 class Publishing:
-    """Publishing and broadcasting between clouds at one gateway, in both directions.
-
-    Args:
-        node: The node of the gateway.
-        core: The federation core.
-        streams: The gateway's streams, which open channels, and pass on tunnels and offers.
-        pseudonyms: The pseudonyms for neighbours.
-    """
+    """Publishing and broadcasting between clouds at one gateway, in both directions."""
 
     def __init__(self, node: Node, core: FederationCore, streams: Streams, pseudonyms: Pseudonyms) -> None:
         self._node = node
@@ -370,8 +359,6 @@ class Speaker:
     """A node that publishes to a neighbour through one tunnel.
 
     Args:
-        tunnel: The tunnel.
-        alias: The neighbour.
         origin: The node's pseudonym for the neighbour.
 
     Attributes:
@@ -404,15 +391,7 @@ class Speaker:
 
 
 class Listener:
-    """One channel of a neighbour that publishes to local topics and clusters.
-
-    Args:
-        node: The node of the gateway.
-        core: The federation core.
-        bundle: The bundle of the channel.
-        rule: The rule that allows the channel.
-        channel: The channel.
-    """
+    """One channel of a neighbour that publishes to local topics and clusters."""
 
     def __init__(self, node: Node, core: FederationCore, bundle: Bundle, rule: ExportRule, channel: Channel) -> None:
         self._node = node

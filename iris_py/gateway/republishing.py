@@ -39,12 +39,6 @@ RETRY_S: Final = 5.0
 class Republished(Feed):
     """One topic import, while republished by this gateway.
 
-    Args:
-        rule: The import.
-        alias: The neighbour.
-        node: The node of the gateway.
-        queue: The queue of publications.
-
     Attributes:
         rule: The import.
         is_over: Whether the import must start anew.
@@ -135,7 +129,6 @@ class Republishing:
     """The topic imports with a local name, at one gateway.
 
     Args:
-        node: The node of the gateway.
         subscriptions: The subscriptions, which receive the other cloud's publications.
     """
 

@@ -144,9 +144,6 @@ class Requests:
     """The requests of one gateway.
 
     Args:
-        node: The node of the gateway.
-        core: The federation core.
-        driver: The core's driver, for sending.
         describe: Returns the state of the gateway, encoded, for a query of the gateway itself.
         pseudonym_of: Returns a node's pseudonym for a neighbour, by alias and id.
         cloud_id_of: Returns the id of a neighbour, by alias.
@@ -182,8 +179,6 @@ class Requests:
         """Relay requests of nodes to a neighbour.
 
         Args:
-            server: The server that answers the requests.
-            executions: The requests.
             alias: The neighbour; empty for queries of the gateway itself.
         """
         answers = []
@@ -214,9 +209,6 @@ class Requests:
 
         Args:
             answerer: Takes the outcome.
-            execution: The node's request.
-            alias: The neighbour.
-            call: The call for the neighbour.
             headers: The application's headers, encoded.
             among: The bundles for the first try; None for all.
         """

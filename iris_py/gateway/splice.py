@@ -48,8 +48,6 @@ async def splice(one: Stream, other: Stream, *, there: Gate | None = None, back:
     Cancellation breaks both streams.
 
     Args:
-        one: A tunnel or channel.
-        other: Another tunnel or channel.
         there: The gate from the first to the second; None: no limit.
         back: The gate from the second to the first.
 
@@ -203,10 +201,7 @@ async def pass_on(
     """Continue a node's tunnel as a channel, until both have ended.
 
     Args:
-        streams: The streams of the gateway.
-        core: The federation core.
         tunnel: The tunnel, with name and timeout in its headers.
-        alias: The neighbour.
         kind: The kind of channel, of :mod:`iris_py.federation.frames`.
         options: The pattern's details.
         comes_back: Whether the timeout covers everything including the last reply; otherwise only the opening.
@@ -246,11 +241,6 @@ async def splice_on(
     """Continue the tunnel of a stand-in's caller as a channel, until both have ended.
 
     Args:
-        streams: The streams of the gateway.
-        core: The federation core.
-        tunnel: The tunnel.
-        bundle: The bundle to use.
-        entry: The neighbour's rule.
         name: The exported name of the cluster.
         deadline: The end of the wait for the channel.
 
@@ -271,7 +261,6 @@ async def while_wanted(stream: MessageStream[Any], doing: Coroutine[Any, Any, Re
 
     Args:
         stream: The stream; the call needs exclusive use of ``on_moved``.
-        doing: The coroutine.
 
     Raises:
         TunnelBroken: The stream has broken.

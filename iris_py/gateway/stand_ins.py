@@ -58,13 +58,6 @@ _FULL: Final = frozenset((Status.OVERLOADED, Status.LIMITED))
 class StandIn(Handler):
     """The place of one import in a local cluster.
 
-    Args:
-        rule: The import.
-        node: The node of the gateway.
-        core: The federation core.
-        requests: The gateway's requests, for relaying.
-        streams: The gateway's streams, for channels.
-
     Attributes:
         rule: The import, as last loaded.
         ways: The serving clouds, in the order of the rule, with the bundles to serving gateways.
@@ -229,7 +222,6 @@ class StandIn(Handler):
         """Hand a request to the next cloud.
 
         Args:
-            execution: The request.
             after: The last cloud that did not take the request; empty for a new request.
             full: The outcome of an earlier full cloud; empty without one.
 
@@ -293,14 +285,7 @@ class _Told:
 
 
 class StandIns:
-    """The stand-ins of one gateway.
-
-    Args:
-        node: The node of the gateway.
-        core: The federation core.
-        requests: The gateway's requests, for relaying.
-        streams: The gateway's streams, for channels.
-    """
+    """The stand-ins of one gateway."""
 
     def __init__(self, node: Node, core: FederationCore, requests: Requests, streams: Streams) -> None:
         self._node = node

@@ -40,12 +40,7 @@ if TYPE_CHECKING:
 
 
 class Meter:
-    """The meter of one stream.
-
-    Args:
-        limits: The limits of the stream's rule.
-        account: The account of the stream's rule.
-    """
+    """The meter of one stream."""
 
     def __init__(self, limits: RuleLimits, account: Account) -> None:
         self._limits = limits
@@ -56,8 +51,7 @@ class Meter:
         """Count bytes for the neighbour, if the limits allow them.
 
         Args:
-            size: The number of bytes.
-            is_last: Whether a message ends with them.
+            is_last: Whether the bytes end a message.
 
         Returns:
             0 if the bytes may pass; otherwise the wait in seconds, with nothing counted.
@@ -95,8 +89,6 @@ async def wait_for_limits(limits: RuleLimits, size: int, *, is_out: bool) -> Non
     """Wait until the limits allow a number of bytes, and count them.
 
     Args:
-        limits: The limits of the rule.
-        size: The number of bytes.
         is_out: Whether the bytes leave the local cloud.
     """
     now = asyncio.get_running_loop().time
@@ -107,9 +99,7 @@ class Channel(MessageStream[ChannelEnd]):
     """An ordered bidirectional message stream between two gateways. Ends and raises as tunnels do.
 
     Args:
-        end: The local end.
         name: The name for errors, in the form of local users: ``databases@eu``.
-        cloud: The alias of the other cloud.
         wake: Called when data is ready to send.
     """
 
@@ -161,11 +151,6 @@ class Refusal(Exception):
 class Streams:
     """The streams of one gateway.
 
-    Args:
-        node: The node of the gateway.
-        core: The federation core.
-        driver: The core's driver, for sending.
-
     Attributes:
         near: The functions that serve nodes' tunnels, by use.
         far: The functions that serve neighbours' channels, by kind.
@@ -183,12 +168,7 @@ class Streams:
     # -- out
 
     async def serve(self, tunnel: Tunnel, alias: str) -> None:
-        """Serve a node's tunnel.
-
-        Args:
-            tunnel: The tunnel.
-            alias: The neighbour.
-        """
+        """Serve a node's tunnel."""
         op = tunnel._core.headers.get(OP_HEADER)
         near = self.near.get(op) if isinstance(op, str) and alias else None
         if near is None:
@@ -207,10 +187,8 @@ class Streams:
         """Open a channel to a neighbour, for a cluster there.
 
         Args:
-            alias: The neighbour.
             kind: The kind of channel, of :mod:`iris_py.federation.frames`.
             name: The exported name of the cluster.
-            headers: The application's headers.
             deadline: The end of the wait.
             options: The pattern's details.
             allow: Bits of which the rule must have one; by default those of the kind.

@@ -50,13 +50,7 @@ TELL_TIMEOUT_S: Final = 20.0
 
 
 class Subscriptions:
-    """The subscriptions of local nodes at one gateway.
-
-    Args:
-        node: The node of the gateway.
-        core: The federation core.
-        streams: The gateway's streams, which open channels and pass on tunnels.
-    """
+    """The subscriptions of local nodes at one gateway."""
 
     def __init__(self, node: Node, core: FederationCore, streams: Streams) -> None:
         self._node = node

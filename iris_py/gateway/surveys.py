@@ -57,9 +57,6 @@ class Surveys:
     """The surveys of one gateway.
 
     Args:
-        node: The node of the gateway.
-        core: The federation core.
-        streams: The gateway's streams, which pass on tunnels and offers.
         pseudonym_of: Returns a node's pseudonym for a neighbour.
     """
 

@@ -34,9 +34,6 @@ class Tunnels:
     """The tunnels of one gateway.
 
     Args:
-        node: The node of the gateway.
-        core: The federation core.
-        streams: The gateway's streams, which pass on tunnels and offers.
         pseudonym_of: Returns a node's pseudonym for a neighbour.
     """
 

@@ -1,8 +1,8 @@
 """Several clouds on one simulated network, joined by gateways, for tests of federation.
 
 Nodes and gateways are complete and unchanged; only the wire and the clock are simulated. Each cloud is a site with its own
-secret, so nodes of different clouds neither discover nor reach each other. A link names the dialling and the dialled cloud, and
-the latency between them::
+secret, so nodes of different clouds do not discover each other. A link names the dialling and the dialled cloud, and the
+latency between them::
 
     async with VirtualFederation(
         seed=1,

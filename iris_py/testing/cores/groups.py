@@ -147,7 +147,6 @@ class GroupSimulation:
 
         Args:
             seed: The seed of all random choices.
-            config: The constants of all nodes.
             latency_s: The range of a hop's latency.
             detection_s: The range of the delay before the ring detects a crash.
         """

@@ -112,7 +112,7 @@ class Checks:
         self._casts: dict[int, _Cast] = {}
         self._next_slow = 0.0
 
-    # What happens
+    # Notifications
 
     def disturb(self, duration_s: float) -> None:
         """Note a fault, and the time for which it suspends the bounds."""
@@ -192,7 +192,7 @@ class Checks:
                 verb = "joined" if group in node.groups else "left"
                 raise self._simulation.error(f"{other.index} was not told that {node.index} {verb} {_name(group)}")
 
-    # What is so
+    # Checks
 
     def run(self) -> None:
         """Find problems, and raise AssertionError for one beyond its bound."""

@@ -127,7 +127,6 @@ class Run:
     """Runs a schedule.
 
     Args:
-        schedule: The schedule.
         is_checked: Whether to raise an error for a broken promise.
     """
 

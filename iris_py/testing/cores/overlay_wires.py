@@ -185,10 +185,7 @@ class Wires:
 
     Args:
         heap: The clock and the future events.
-        rng: The randomness of all choices.
-        faults: The permanent faults.
         post: Makes a live node handle an input, at once or after its standstill.
-        drive: Applies the outputs of a node.
     """
 
     def __init__(

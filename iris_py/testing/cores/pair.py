@@ -86,10 +86,7 @@ class LinkPair:
     """Two links and the wire between them.
 
     Args:
-        keyring: The secrets of the initiator.
         responder_keyring: The secrets of the responder, if different.
-        config: Times and bounds of both.
-        latency_s: The latency of the wire.
         chunk_bytes: Returns the size of the next chunk; None to keep the written sizes.
         confirms: Whether both owners confirm every identified peer; otherwise the test does.
         hello: The hello of the initiator.

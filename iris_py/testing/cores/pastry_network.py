@@ -52,7 +52,6 @@ class PastryNetwork:
 
         Args:
             seed: The seed of all random choices.
-            config: The constants of all rings.
             width_s: The latency across the plane.
             silence_s: The time until neighbours detect a silent node, in the modelled watch.
             zones: The number of zones; 0 for evenly spread nodes without a zone.

@@ -20,9 +20,6 @@ class NamedSigner:
 
     The signatures are forgeable, but simulated nodes do not forge. A message with a missing or another node's signature is
     refused, as in a real network.
-
-    Args:
-        local: The signing node.
     """
 
     def __init__(self, local: NodeId) -> None:
