@@ -2,8 +2,8 @@
 
 Everything public is here; see :func:`connect` and :class:`Node`.
 
-Names are imported at their first use. So a process that needs few names, such as a Spark task that only passes on errors, saves
-a quarter of a second.
+Names are imported at their first use. This saves a quarter of a second in a process with few names, such as a Spark task that
+only passes on errors.
 """
 
 import typing

@@ -181,10 +181,10 @@ class Config:
 
     @property
     def is_zero_configuration(self) -> bool:
-        """Whether this is the network of one user on one machine: per-user secret, loopback, the usual ways to find peers.
+        """Whether the network is that of a single user and machine: per-user secret, loopback, the usual ways to find peers.
 
         Every node of this network leaves a file among the remembered peers. So the files are complete, and a node without peers
-        knows that it is alone (docs/design.md 5.6).
+        is surely alone (docs/design.md 5.6).
         """
         has_keys = self.secret is not None or self.keyring is not None or self.secret_command is not None
         return not has_keys and self.discovery and is_loopback(parse_address(self.listen)[0])

@@ -8,15 +8,14 @@ this repository; programs use :mod:`iris_py`. Names are imported at their first 
 * Handlers of :mod:`iris_py.sync`: :data:`AnyHandler`, :func:`adapt`; their functions: :class:`HandlerHook`,
   :class:`HandlerHooks`, :func:`hooks_of`; and their event loop in a thread: :class:`Background`, :func:`background`,
   :class:`DaemonThreads`.
-* Settings: the defaults of the public methods, so that a connector does not repeat them; the types :data:`OnFull` and
-  :data:`HeaderValue`; :class:`Opening`, an awaitable context manager; :func:`read_secret_file`, :func:`check_path` and
-  :func:`check_command`.
+* Settings: the defaults of the public methods, for use without repetition; the types :data:`OnFull` and :data:`HeaderValue`;
+  :class:`Opening`, an awaitable context manager; :func:`read_secret_file`, :func:`check_path` and :func:`check_command`.
 * Checks of arguments: :func:`check_count`, :func:`check_flag`, :func:`check_time`, and :func:`check_join_options`.
 * :data:`SealLike`, and :func:`seal_parts`, to carry a seal to another process of the same user.
 * Typed payloads: :func:`as_codec`, and :func:`encode`, :func:`decode` and :func:`decode_message`, whose errors name the cluster
   or topic; the arguments shared by overloads, as :class:`RequestOptions`; the types :data:`BytesLike`, :class:`CallerCodec` and
   :data:`TypeForm`; the type variables :data:`Payload`, :data:`Question` and :data:`Answer`.
-* :class:`Unpicklable`, the base of objects that belong to one process.
+* :class:`Unpicklable`, the base of objects of a single process.
 * :class:`EventLogger`, for log lines about events, limited in number.
 * :class:`Fingerprinter`, to compare contents; :func:`install_command` and :func:`requirements`, the advice for missing
   packages.

@@ -1,4 +1,4 @@
-"""The errors that Iris raises, in one tree.
+"""The error classes of Iris, as a tree.
 
 * :exc:`IrisError`
 
@@ -9,7 +9,7 @@
     * :exc:`CloudUnavailable`: no gateway of this network reaches the other cloud; surely not executed.
     * :exc:`NotExported`: the other cloud does not export the name to this one; surely not executed.
 
-  * :exc:`NotConnected`: this node reaches no other node of its network, so it knows no members; surely not executed.
+  * :exc:`NotConnected`: this node reaches no other node of its network and knows no members; surely not executed.
   * :exc:`RequestTimeout` (also a :exc:`TimeoutError`): the time ran out; the request may have been executed.
   * :exc:`Overloaded`: every tried member was full, or a publisher had to wait; surely not executed.
   * :exc:`MemberLost`: the member was lost while it held the request, which may have been executed.
@@ -29,8 +29,8 @@
 
 Facts are attributes; the text contains them and ends with the remedy.
 
-Errors can be pickled and copied, so they also cross process pools. The copy has the type, text, attributes, notes and cause of
-the original. As with every Python exception, the traceback and the context stay behind. A cause that cannot be pickled, or that
+Errors can be pickled and copied, and also cross process pools. The copy has the type, text, attributes, notes and cause of the
+original. As with every Python exception, the traceback and the context stay behind. A cause that cannot be pickled, or that
 cannot be loaded where the error arrives, is replaced by an :exc:`UnpicklableCause`.
 """
 
@@ -83,7 +83,7 @@ class IrisError(Exception):
     _idempotent_advice: str = ""
 
     def _note_plain_request(self) -> None:
-        """Advise the caller of a request that is not idempotent to declare it so."""
+        """Advise the caller to declare the request idempotent."""
         if self._idempotent_advice:
             self.of_plain_request = True
             self._advise(self._idempotent_advice)
@@ -255,7 +255,7 @@ class NotExported(NoMembers):
 
 
 class NotConnected(IrisError):
-    """This node reaches no other node of its network, so it knows no members; the request was not executed.
+    """This node reaches no other node of its network and knows no members; the request was not executed.
 
     It replaces :exc:`NoMembers` while a seed may be alive: a seed that does not answer yet, is silent or ends connections, or
     that cannot be dialled for want of file descriptors.

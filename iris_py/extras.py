@@ -17,8 +17,8 @@ _OWN: Final = re.compile(rf"{DISTRIBUTION}\[(?P<extra>[\w-]+)\]")
 def install_command(extra: str) -> str:
     """Return the command that installs the requirements of an extra: ``pip install`` and the packages.
 
-    The command does not name Iris: Iris may be installed from a clone or a wheel, and a package index may lack it or have
-    another package under its name.
+    The command does not name Iris: Iris may be installed from a clone or a wheel, and a package index may lack Iris or have
+    another package of this name.
 
     Args:
         extra: ``spark``, ``arrow``, ``otel``, ``metrics``, ``tui`` or ``plots``.

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 def lazily(namespace: dict[str, Any], modules: Mapping[str, str]) -> Callable[[str], object]:
     """Return the ``__getattr__`` of a module that exports names of other modules.
 
-    Hide it from type checkers: otherwise every wrong name is an object to them, and no error.
+    Hide this function from type checkers: otherwise every wrong name is an object and no error.
 
     Args:
         namespace: ``globals()`` of the module.
-        modules: The module that defines each name, relative to the package.
+        modules: The defining module of each name, relative to the package.
     """
 
     def find(name: str) -> object:

@@ -1,9 +1,9 @@
 """The log: each line names its event, and repeated lines are limited (docs/metrics.md).
 
-A record carries facts for programs in ``record.iris``: ``{"event": "link_lost", ...}``. At most ten lines of each event are
-logged in a minute; the next line after that counts the suppressed ones. An event about one object of the program, such as a
-handler, a subscription or a seed, has ten lines for each object, so a noisy handler does not hide the first failure of another.
-DEBUG lines are not limited.
+A record carries facts for programs in ``record.iris``: ``{"event": "link_lost", ...}``. At most ten lines of an event are
+logged in a minute; the next line then counts the suppressed lines. An event about an object of the program, such as a handler,
+a subscription or a seed, has ten lines for each object, so a noisy handler does not hide the first failure of another. DEBUG
+lines are not limited.
 
 Texts of exceptions and of other processes go into lines. Such a text can neither begin a new line nor steer a terminal:
 unprintable characters are escaped, and tracebacks are indented.
@@ -47,7 +47,7 @@ class _Window:
         return now - self.began_at >= WINDOW_S
 
     def admit(self, now: float) -> int | None:
-        """Return the number of lines suppressed before this one, or None to suppress this one too."""
+        """Return the number of lines suppressed before the present line, or None to suppress this line too."""
         if self.is_over(now):
             self.began_at, self.logged = now, 0
         if self.logged >= LINES_MAX:

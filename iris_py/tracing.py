@@ -67,7 +67,7 @@ def context_of(received: Traced) -> Context:
 
 
 class Call:
-    """The span of a sender. Use it with ``with``, or :meth:`end` it.
+    """The span of a sender. Use ``with``, or call :meth:`end`.
 
     Attributes:
         headers: The headers to send: those of the application, and the context of the span.
@@ -202,8 +202,8 @@ def find_tracing(setting: TracingSetting, count_drop: Callable[[str], object], n
     """Return the tracing of a node; None if the node does not trace.
 
     Args:
-        setting: A provider of tracers; True for that of the program, whenever it is set up; None for that of the program if
-            it is set up; False for none.
+        setting: A provider of tracers; True for the program's provider, set up at any time; None for the program's provider if
+            already set up; False for no spans.
         count_drop: Counts trace contexts that could not be sent.
         name: The label of the node; empty for none.
 

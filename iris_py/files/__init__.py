@@ -1,1 +1,1 @@
-"""Files of a user: secrets, and the peers that a node remembers. No sockets."""
+"""Files of a user: secrets and remembered peers. No sockets."""

@@ -1,10 +1,10 @@
-"""The generations of the network's secret that the administrator has signed, kept for the next start (docs/design.md 2.10).
+"""The generations of the network's secret signed by the administrator, stored for the next start (docs/design.md 2.10).
 
-A node that starts anew has the secret of its settings, which may be retired by then. So what counted last is kept in the state
-directory of the user, for the same settings: whoever changes them begins anew.
+A node starts with the secret of its settings, which may be retired. So nodes store the effective generations in the user's
+state directory, for the same settings: changed settings begin anew.
 
-Nothing here raises for the state of the file system: without the file a node still has the secrets of its settings, and the
-warning says that they may be too old one day.
+No function raises for the state of the file system: without the file a node still has the secrets of its settings, and a
+warning says that they may become too old.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["GenerationsFile", "fingerprint"]
 
-_FILE_BYTES_MAX = 4096  # more than any has
+_FILE_BYTES_MAX = 4096  # more than any file has
 _NAME_CHARACTERS = 32
 
 logger = EventLogger("iris_py.config")
 
 
 def fingerprint(keyring: Keyring) -> str:
-    """Return what differs between settings with other secrets of the network, another name of it or another administrator."""
+    """Return a hash of the network's secret, its name and the administrator in the settings."""
     said = hashlib.sha256(keyring.administrator or b"")
     for key_id in sorted(keys.key_id for keys in keyring.generations):
         said.update(key_id)
@@ -40,11 +40,11 @@ def fingerprint(keyring: Keyring) -> str:
 
 
 class GenerationsFile:
-    """The file in which the nodes of this user with the same settings keep what counted last.
+    """The file in which this user's nodes with the same settings store the effective generations.
 
     Args:
-        state_directory: The user's state directory for Iris. None keeps nothing, and says so.
-        configured: The keyring that the settings say.
+        state_directory: The user's state directory for Iris. None stores nothing, with a warning.
+        configured: The keyring of the settings.
     """
 
     def __init__(self, state_directory: Path | None, configured: Keyring) -> None:
@@ -53,7 +53,7 @@ class GenerationsFile:
         self._administrator = configured.administrator
 
     def load(self) -> SignedGenerations | None:
-        """Return what was kept, if there is an administrator and it has signed that."""
+        """Return the stored generations, if the administrator has signed them."""
         if self._administrator is None or self._path is None:
             return None
         try:
@@ -73,7 +73,7 @@ class GenerationsFile:
             return None
 
     def save(self, signed: SignedGenerations) -> None:
-        """Keep what counts now, if nothing newer is kept."""
+        """Store the effective generations, unless newer ones are stored."""
         if self._path is None:
             self._warn("kept", "this user has no home directory; set XDG_STATE_HOME to a directory")
             return

@@ -1,11 +1,11 @@
 """Remembered peers: one small file per live node of this user and machine (docs/design.md 5.6).
 
-A node adds its file when it listens and removes it at its end. A killed node leaves its file behind; the first who dials it is
-refused and forgets it. So the files are a hint that may be stale, but never misses a live node, and reading them is immediate,
-where a beacon could only time out.
+A node adds its file at the start of listening, and removes the file at the end. A killed node leaves its file behind; the first
+node to dial it is refused and removes the file. So the files may be stale, but include every live node, and reading them takes
+no time, where a beacon could only time out.
 
-Nothing here raises for the state of the file system. Without a directory to write to, a node still finds others by beacons and
-seeds, so one warning is all it is worth.
+No function raises for the state of the file system. Without a writable directory a node still finds others by beacons and
+seeds, so the log has a single warning.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["REMEMBERED_MAX", "RememberedPeers"]
 
-REMEMBERED_MAX: Final = 64  # addresses handed out at once: any live node among them knows all others
+REMEMBERED_MAX: Final = 64  # addresses returned at once: any live node among them knows all others
 FILE_BYTES_MAX: Final = 1024
 ADDRESSES_PER_NODE_MAX: Final = 8
 ATTEMPTS_MAX: Final = 3  # to add a file while others leave
-FILES_SEEN_MAX: Final = 4096  # read of a directory that somebody filled up
+FILES_SEEN_MAX: Final = 4096  # files read of a directory, which another program may have filled
 
 _NODE_ID: Final = re.compile(r"[0-9a-f]{1,64}", re.ASCII)
 _TAG: Final = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
@@ -37,29 +37,30 @@ _logger = EventLogger(__name__)
 
 
 class RememberedPeers:
-    """The nodes of one network that live, or lived, on this machine under this user.
+    """The present and past nodes of a network on this user's machine.
 
-    All calls do a few small operations on files and none of them waits for another process.
+    All calls do a few small operations on files, and never wait for another process.
 
     Attributes:
-        malformed: How many files were ignored so far because they hold no addresses, or are not a plain file of ours.
-        is_available: False from the first failure on; a line in the log says which.
+        malformed: The number of ignored files, without addresses or not plain files of this user.
+        is_available: False from the first failure on, which the log names.
     """
 
     def __init__(self, state_directory: Path, network_tag: str, *, is_needed: bool = True) -> None:
-        """Prepare; nothing is read or written yet.
+        """Prepare without reading or writing.
 
         Args:
             state_directory: The user's state directory for Iris.
-            network_tag: A name for the network that tells a reader nothing, such as a hash; letters, digits, ``_`` and ``-``.
-            is_needed: Whether the log warns of a directory that cannot be used. A node with a secret of its own has seeds or
-                beacons, and often runs in a container without a directory to write to: it only notes that.
+            network_tag: A meaningless name for the network, such as a hash; letters, digits, ``_`` and ``-``.
+            is_needed: Whether the log warns of an unusable directory. A node with a secret of its own has seeds or beacons, and
+                often runs in a container without a writable directory: it only logs a detail.
         """
         if not _TAG.fullmatch(network_tag):
             raise ValueError(f"{network_tag!r} cannot name a directory")
         self._path = state_directory / "peers" / network_tag
         self._is_needed = is_needed
-        # Who handed out an address. A fresh node has another id, so forgetting a dead one cannot hit it, even at the same port.
+        # The nodes by returned address. A new node has another id, so forgetting a dead one cannot hit it, even at the same
+        # port.
         self._handed_out: dict[str, list[str]] = {}
         self.malformed = 0
         self.is_available = True
@@ -72,7 +73,7 @@ class RememberedPeers:
             addresses: Its ``host:port`` addresses.
 
         Returns:
-            Whether others can now find the node here.
+            Whether other nodes can now find the node here.
         """
         _check_node_id(node_id)
         lines = list(addresses)[:ADDRESSES_PER_NODE_MAX]
@@ -88,7 +89,7 @@ class RememberedPeers:
                     os.close(directory)
                 return True
             except FileNotFoundError as exc:
-                # The last other node has just left, and removed the directory between our making and our using it.
+                # The last other node left and removed the directory between its creation and its use here.
                 if attempt == ATTEMPTS_MAX:
                     self._degrade("written", exc)
             except OSError as exc:
@@ -97,7 +98,7 @@ class RememberedPeers:
         return False
 
     def remove(self, node_id: str) -> None:
-        """Remove the file of a node that ends. Nothing happens if there is none."""
+        """Remove the file of a node at its end, if it exists."""
         _check_node_id(node_id)
         try:
             directory = self._open(create=False)
@@ -111,14 +112,14 @@ class RememberedPeers:
             self._degrade("removed", exc)
             return
         try:
-            self._path.rmdir()  # or every network that there ever was would leave its directory
+            self._path.rmdir()  # otherwise every past network would leave its directory
         except OSError:
-            pass  # others are in it
+            pass  # in use by other nodes
 
     def addresses(self) -> list[str]:
         """Return the addresses of the newest nodes first, without repetition, at most `REMEMBERED_MAX`.
 
-        If every one of them is refused and forgotten, ask again: older ones may have been left out.
+        If all of them are refused and forgotten, call again: older ones may have been left out.
         """
         found: dict[str, None] = {}
         handed_out: dict[str, list[str]] = {}
@@ -135,21 +136,21 @@ class RememberedPeers:
             finally:
                 os.close(directory)
         except FileNotFoundError:
-            pass  # nobody has been here yet
+            pass  # not made yet
         except OSError as exc:
             self._degrade("read", exc)
         self._handed_out = handed_out
         return list(found)
 
     def forget(self, address: str) -> None:
-        """Remove the files that gave an address, because a dial to it was refused: their nodes are gone."""
+        """Remove the files with an address after a refused dial: their nodes are dead."""
         for node_id in self._handed_out.pop(address, ()):
             self.remove(node_id)
 
     def _open(self, *, create: bool) -> int:
-        """Open the directory, which must be a real one, ours, and closed to writing by others.
+        """Open the directory: owned by this user, not writable by others, and no link.
 
-        All else happens relative to this descriptor, so the directory that was judged is the one that is used.
+        All operations are relative to the descriptor, and so use the checked directory.
         """
         if create:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -162,7 +163,7 @@ class RememberedPeers:
         return directory
 
     def _read(self, directory: int, node_id: str) -> list[str]:
-        """Return the addresses in a file, none if it is not as a node wrote it."""
+        """Return the addresses in a file; none if no node wrote the file."""
         try:
             descriptor = os.open(node_id, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
         except FileNotFoundError:
@@ -225,7 +226,7 @@ def _is_address(line: str) -> bool:
 
 
 def _newest_first(directory: int) -> list[str]:
-    """Return the names that are node ids, the one written last first, equal times by name."""
+    """Return the names that are node ids, the last written first, equal times by name."""
     dated: list[tuple[int, str]] = []
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -240,10 +241,10 @@ def _newest_first(directory: int) -> list[str]:
 
 
 def _replace(directory: int, name: str, content: bytes) -> None:
-    """Write a whole file at once: a reader sees the old one or the new one, never a part."""
+    """Write a whole file at once: a reader gets the old or the new content, never a part."""
     draft = f".{name}"
     try:
-        os.unlink(draft, dir_fd=directory)  # of an earlier attempt that was cut short
+        os.unlink(draft, dir_fd=directory)  # left by an interrupted attempt
     except FileNotFoundError:
         pass
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

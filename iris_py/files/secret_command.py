@@ -1,8 +1,8 @@
-"""A secret that a command prints, as that of a password manager does: ``pass show iris``, ``vault kv get -field=secret iris``.
+"""A secret printed by a command, such as a password manager: ``pass show iris``, ``vault kv get -field=secret iris``.
 
-The command runs without a shell, as this user, with the environment of this process. Its standard input is empty, so that it
-does not take what is meant for this process; a terminal is still there for one that asks for a passphrase. What it prints is
-the content of a secret file. It is never shown, also where it is no secret.
+The command runs without a shell, as this user, with the environment of this process. Standard input is empty, so the command
+cannot read the input of this process; a terminal stays available for a passphrase. The output has the format of a secret file,
+and is never shown, even if it is no secret.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
 
 __all__ = ["SECRET_COMMAND_TIMEOUT_S", "check_command", "run_secret_command", "split_command"]
 
-#: Seconds after which a command is killed. Too small: a person has no time for a passphrase; too large: a service whose command
-#: waits for somebody does not say so for long.
+#: Seconds until a command is killed. Too small: a person has no time for a passphrase; too large: a service whose command waits
+#: for input reports the error late.
 SECRET_COMMAND_TIMEOUT_S: Final = 30.0
-#: The end of its standard error that is kept, for its last line. Too small: that is cut off; too large: memory for nothing.
+#: The kept end of standard error, for its last line. Too small: the line is cut off; too large: memory for nothing.
 _ERROR_BYTES_MAX: Final = 4096
-#: Characters of that line in an error. Too small: it does not say what is wrong; too large: it hides what Iris says.
+#: Characters of that line in an error. Too small: the reason is cut off; too large: the line hides the advice of Iris.
 _LINE_CHARACTERS_MAX: Final = 200
-#: What two outputs have in common by chance is shorter.
+#: Two outputs share fewer bytes by chance.
 _WORD_BYTES_MIN: Final = 8
 _READ_BYTES: Final = 4096
 _EXAMPLE: Final = '["pass", "show", "iris"]'
 
 
 class _TooMuch(Exception):
-    """It has printed more than a secret file may have."""
+    """The output is longer than a secret file may be."""
 
 
 def split_command(text: str, origin: str) -> tuple[str, ...]:
-    """Split the text of a command into words as a shell does, and do nothing else that a shell does.
+    """Split the text of a command into words like a shell, without any other interpretation.
 
     Args:
         text: The command, for example ``pass show iris``.
-        origin: What named it, for errors.
+        origin: The source of the command, for errors.
 
     Raises:
-        ConfigurationError: Its quotes do not match, or as of :func:`check_command`.
+        ConfigurationError: Its quotes do not match, or as for :func:`check_command`.
     """
     try:
         words = shlex.split(text)
@@ -60,16 +60,16 @@ def split_command(text: str, origin: str) -> tuple[str, ...]:
 
 
 def check_command(value: object, origin: str, directory: Path | None = None) -> tuple[str, ...]:
-    """Return a command as it is run.
+    """Return a command ready to run.
 
     Args:
         value: The program and its arguments. A program with a ``/`` is a path, in which ``~`` is the home directory; others are
-            looked for in ``PATH``.
-        origin: What named it, for errors.
-        directory: Where a relative path of the program starts; None for the working directory.
+            looked up in ``PATH``.
+        origin: The source of the command, for errors.
+        directory: The base of a relative program path; None for the working directory.
 
     Raises:
-        ConfigurationError: It is no list of strings, it is empty, or a secret stands in it.
+        ConfigurationError: The value is no list of strings, is empty, or contains a secret.
     """
     if isinstance(value, str | bytes) or not isinstance(value, Sequence) or not all(isinstance(each, str) for each in value):
         raise ConfigurationError(f"{origin} must be a list of strings, such as {_EXAMPLE}. Correct it.")
@@ -85,17 +85,19 @@ def check_command(value: object, origin: str, directory: Path | None = None) -> 
 
 
 def run_secret_command(command: Sequence[str], origin: str, timeout_s: float = SECRET_COMMAND_TIMEOUT_S) -> tuple[Secret, ...]:
-    """Run a command and return the secret that it prints: each generation in a line of its own, the primary one first.
+    """Run a command and return the printed secret: a generation per line, the primary one first.
 
-    To be called where no event loop waits for it.
+    This blocks: call it outside of an event loop.
 
     Args:
         command: The program and its arguments.
-        origin: What named it, for errors. These name the program, and not its arguments, which may be secrets of others.
-        timeout_s: Seconds after which it is killed. What it has started itself, and left behind, is not.
+        origin: The source of the command, for errors. Errors name the program, but not its arguments, which may be other
+            secrets.
+        timeout_s: Seconds until the command is killed. Processes that the command leaves behind are not killed.
 
     Raises:
-        ConfigurationError: It cannot be run, fails, takes too long, or prints no secret or more than a secret file may have.
+        ConfigurationError: The command cannot run, fails, takes too long, or prints no secret or more than a secret file may
+            have.
     """
     name = f"{origin}: {command[0]}"
     ends_at = time.monotonic() + timeout_s
@@ -126,14 +128,14 @@ def run_secret_command(command: Sequence[str], origin: str, timeout_s: float = S
 
 
 def _read(process: subprocess.Popen[bytes], ends_at: float) -> tuple[bytes, bytes]:
-    """Wait for a process; return what it has printed, and the end of what it has said beside.
+    """Wait for a process; return the output, and the end of standard error.
 
-    Standard error may stay open: a helper that it leaves behind, such as the agent that keeps a passphrase, may have it.
+    Standard error may stay open: a helper left behind, such as a passphrase agent, may have it.
 
     Raises:
-        TimeoutError: It takes too long to print.
-        subprocess.TimeoutExpired: It takes too long to end.
-        _TooMuch: It prints more than a secret file may have.
+        TimeoutError: The output takes too long.
+        subprocess.TimeoutExpired: The end takes too long.
+        _TooMuch: The output is longer than a secret file may be.
     """
     assert process.stdout is not None
     assert process.stderr is not None
@@ -161,12 +163,12 @@ def _read(process: subprocess.Popen[bytes], ends_at: float) -> tuple[bytes, byte
             while part := os.read(process.stderr.fileno(), _READ_BYTES):
                 error = (error + part)[-_ERROR_BYTES_MAX:]
         except BlockingIOError:
-            pass  # somebody else still has it
+            pass  # another process still has it
     return bytes(output), error
 
 
 def _last_line(error: bytes, output: bytes) -> str:
-    """Return the last line that a command has written to standard error, unless it shows what the command has printed."""
+    """Return the last line of a command's standard error, unless the line repeats its output."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     if not lines:
         return ""

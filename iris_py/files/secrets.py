@@ -1,12 +1,11 @@
-"""Secrets in files: the per-user secret and those that an operator provides.
+"""Secrets in files: the per-user secret, and the files of an operator.
 
-The two have different rules. Iris makes the per-user secret: a file of mode 0600 that belongs to the user, and no link, or
-something is wrong. Systems provide an operator's file in their own ways: Docker mounts secrets with mode 0444, Kubernetes with
-0644, from another owner and behind a symbolic link, and a read-only mount cannot be changed. A file that others may write is
-refused, for they could choose the secret; one that others may read is used, with a warning where somebody can do something
-about it.
+The rules differ. Iris makes the per-user secret: a file of mode 0600, owned by the user, and no link; anything else is an
+error. Systems provide an operator's file in different ways: Docker mounts secrets with mode 0444, Kubernetes with 0644, from
+another owner and behind a symbolic link, and read-only mounts cannot be changed. A file writable by others is refused, because
+they could choose the secret. A file readable by others is used, with a warning if the user can change its mode.
 
-Replace a file at once: whoever reads it sees all of the old contents or all of the new ones.
+Files are replaced at once: readers get all of the old content or all of the new.
 """
 
 from __future__ import annotations
@@ -52,17 +51,17 @@ __all__ = [
 
 
 def replace_file(path: Path, content: bytes, like: os.stat_result | None = None) -> None:
-    """Write the contents to a file beside it, and give that its name.
+    """Write the content to a temporary file in the same directory, and rename it to the path.
 
     Args:
         path: The file.
-        content: The new contents.
-        like: Whose mode and owner it gets; by default only this user can read and write it.
+        content: The new content.
+        like: The source of mode and owner; by default the file is private to this user.
 
     Raises:
-        OSError: It cannot be replaced; nothing has changed then.
+        OSError: The file cannot be replaced, and is unchanged.
     """
-    import tempfile  # a megabyte of memory, and most nodes replace nothing
+    import tempfile  # a megabyte of memory, and most nodes replace no file
 
     made, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -81,15 +80,15 @@ def replace_file(path: Path, content: bytes, like: os.stat_result | None = None)
 
 
 def create_file(path: Path, content: bytes) -> None:
-    """Write a new file that only this user can read and write: nobody sees a part of it under its name.
+    """Write a new private file of this user; the name appears with the whole content.
 
     Args:
         path: The file.
-        content: Its contents.
+        content: Its content.
 
     Raises:
-        FileExistsError: There is a file of that name; it has not changed.
-        OSError: It cannot be written; there is no such file then.
+        FileExistsError: The file exists, and is unchanged.
+        OSError: The file cannot be written, and does not exist.
     """
     import tempfile  # as above
 
@@ -100,14 +99,14 @@ def create_file(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(made)
         try:
-            os.link(name, path)  # which fails where a rename would take the place of a file
+            os.link(name, path)  # fails if the name exists, where a rename would replace the file
         except FileExistsError:
             raise
-        except OSError:  # a file system without hard links, as on a memory stick
+        except OSError:  # a file system without hard links, such as a memory stick
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             try:
                 os.replace(name, path)
-            except BaseException:  # as of a disk that is full: no empty file stays in its place
+            except BaseException:  # such as a full disk: no empty file stays behind
                 os.unlink(path)
                 raise
     finally:
@@ -120,7 +119,7 @@ logger = EventLogger("iris_py.config")
 _Key = TypeVar("_Key")
 
 SECRET_FILE_BYTES_MAX: Final = 1024  # one line, and some comment lines
-#: The comment at a generation that was added and has never sealed.
+#: The comment on an added generation that has never encrypted.
 _ADDED_NOTE: Final = "added by `iris keys add`, and does not seal before `iris keys rotate`: "
 _ADDED: Final = re.compile(rf"\s*#\s*{re.escape(_ADDED_NOTE)}([0-9a-f]+)\s*$")
 PRIVATE: Final = 0o600
@@ -131,22 +130,22 @@ class Exposure(enum.Enum):
     """The rights of the other users of a machine to a file."""
 
     NONE = enum.auto()
-    """At most its group can read it, as a service manager provides files."""
+    """Readable at most by its group, as service managers provide files."""
     MOUNTED = enum.auto()
-    """Others can read it, it belongs to another user, and its file system cannot be written: it is as somebody mounted it."""
+    """Readable by others, owned by another user and on a read-only file system: a mounted secret."""
     READABLE = enum.auto()
-    """Others can read it, and its owner could change that."""
+    """Readable by others, which its owner could change."""
     WRITABLE = enum.auto()
     """Its group or others can change it."""
 
 
 def parse_secrets(value: object, origin: str) -> tuple[Secret, ...]:
-    """Turn text, bytes, a `Secret`, or several of them, into the generations of a secret, the primary one first.
+    """Convert text, bytes, a `Secret`, or several of these, to the generations of a secret, the primary one first.
 
     A text may hold several, separated by blanks, commas or line ends. An error names the origin and never shows the value.
 
     Raises:
-        ConfigurationError: It is none of this, or there is no secret in it.
+        ConfigurationError: The value has another type, or holds no secret.
     """
     try:
         if isinstance(value, Secret):
@@ -167,8 +166,9 @@ def parse_secrets(value: object, origin: str) -> tuple[Secret, ...]:
 def user_secret(config_directory: Path) -> Secret:
     """Return the per-user secret, made at the first call ever (docs/design.md 2.5).
 
-    Two processes that start at the same time end with one secret: each writes a file of its own and links it to the name, which
-    only one of them can. The directory is opened once; whatever its path is later, the secret is in the one that was checked.
+    Two processes that start at the same time get the same secret: each writes a temporary file and links it to the name, and
+    only the first link succeeds. The directory is opened once, so the secret is in the checked directory even if its path
+    changes.
 
     Args:
         config_directory: The user's configuration directory for Iris.
@@ -200,7 +200,7 @@ def _read_or_make_user_secret(path: Path, directory: int) -> Secret:
     try:
         _create(path, Secret.generate(secrets.token_bytes).text + "\n", directory)
     except FileExistsError:
-        pass  # another process was faster: its secret is the one
+        pass  # another process was faster: use its secret
     return _read_user_secret(path, directory)
 
 
@@ -222,14 +222,14 @@ def _read_user_secret(path: Path, directory: int) -> Secret:
 
 
 def check_path(path: str | Path, origin: str) -> None:
-    """Refuse a secret that stands where the path of a file belongs, before an error or a message shows it as a path.
+    """Refuse a secret in place of a path, before an error or a message shows it.
 
     Args:
-        path: What was given as the path.
-        origin: What named it: a setting, a variable or an option.
+        path: The given path.
+        origin: Its source: a setting, a variable or an option.
 
     Raises:
-        ConfigurationError: It looks like a secret.
+        ConfigurationError: The path looks like a secret.
     """
     if holds_secret(str(path)):
         raise ConfigurationError(
@@ -239,7 +239,7 @@ def check_path(path: str | Path, origin: str) -> None:
 
 
 def is_present(path: Path) -> bool:
-    """Return whether there is such a file; no also where this user may not look."""
+    """Return whether a file exists; False also if this user may not look."""
     return os.path.exists(path)
 
 
@@ -248,10 +248,10 @@ def expand_home(path: Path, origin: str) -> Path:
 
     Args:
         path: The path.
-        origin: What named it, for errors: a setting, a variable or an option.
+        origin: Its source, for errors: a setting, a variable or an option.
 
     Raises:
-        ConfigurationError: There is no such home directory.
+        ConfigurationError: The home directory does not exist.
     """
     try:
         return path.expanduser()
@@ -263,31 +263,31 @@ def expand_home(path: Path, origin: str) -> Path:
 
 
 def read_secret_file(path: Path, origin: str) -> tuple[Secret, ...]:
-    """Read the secret that an operator put into a file: each generation in a line of its own, the primary one first.
+    """Read an operator's secret file: a generation per line, the primary one first.
 
-    Another owner and a group that may read are fine here (a service manager provides files so). What everybody may read is used
-    with a warning in the log, without one where it comes from a read-only mount of another owner.
+    Another owner and a readable group are accepted, as service managers provide files. A file readable by all users is used
+    with a warning in the log, but without a warning on a read-only mount of another owner.
 
     Args:
         path: The file.
-        origin: What named it, for errors: a setting, a variable or an option.
+        origin: Its source, for errors: a setting, a variable or an option.
 
     Raises:
-        ConfigurationError: The file is missing, can be written by others, or holds no secret; or the path is one.
+        ConfigurationError: The file is missing, writable by others, or holds no secret; or the path is a secret.
     """
     return parse_content(_read_checked(path, origin), f"{origin}: {path}", "Make one with `iris keys new`")
 
 
 def check_exposure(exposure: Exposure, path: Path, prefix: str = "") -> None:
-    """Refuse a file with a secret that others may write, and warn of one that they may read.
+    """Refuse a secret file writable by others, and warn if others can read it.
 
     Args:
-        exposure: Of the file.
+        exposure: The exposure of the file.
         path: The file.
-        prefix: What stands before the path in the text.
+        prefix: The text before the path.
 
     Raises:
-        ConfigurationError: Others may write it.
+        ConfigurationError: Others may write the file.
     """
     if exposure is Exposure.WRITABLE:
         raise ConfigurationError(f"{prefix}other users can write {path}, and so choose the secret. Run: chmod 600 {path}")
@@ -304,33 +304,33 @@ def check_exposure(exposure: Exposure, path: Path, prefix: str = "") -> None:
 
 
 def read_administration_key(path: Path, origin: str) -> AdministrationKey:
-    """Read an administration key from a file with nothing else in it but comments.
+    """Read an administrator key from a file with only the key and comments.
 
     Raises:
-        ConfigurationError: The file is missing, can be written by others, or holds no such key.
+        ConfigurationError: The file is missing, writable by others, or holds no administrator key.
     """
     return _read_key(path, origin, AdministrationKey.parse, "an administration key", "administrator")
 
 
 def read_cloud_key(path: Path, origin: str) -> CloudKey:
-    """Read the private key of a cloud from a file with nothing else in it but comments.
+    """Read the private key of a cloud from a file with only the key and comments.
 
     Args:
         path: The file.
-        origin: What named it, for errors: a setting or an argument.
+        origin: Its source, for errors: a setting or an argument.
 
     Raises:
-        ConfigurationError: The file is missing, can be written by others, or holds no such key; or the path is one.
+        ConfigurationError: The file is missing, writable by others, or holds no cloud key; or the path is a key.
     """
     return _read_key(path, origin, CloudKey.parse, "the private key of a cloud", "identity")
 
 
 def write_secret_file(path: Path, secret: Secret | AdministrationKey | CloudKey) -> None:
-    """Put a secret into a new private file.
+    """Write a secret to a new private file.
 
     Raises:
-        ConfigurationError: The file exists already or cannot be written, or its path is a secret. A secret is never
-            overwritten: others may hold it.
+        ConfigurationError: The file exists or cannot be written, or its path is a secret. A secret is never overwritten: other
+            nodes may hold it.
     """
     check_path(path, "the name of the file")
     try:
@@ -342,17 +342,17 @@ def write_secret_file(path: Path, secret: Secret | AdministrationKey | CloudKey)
 
 
 def rewrite_secret_file(path: Path, secrets: Sequence[Secret], added: Collection[Secret] = ()) -> None:
-    """Replace the generations in a secret file at once: whoever reads it sees all the old ones or all the new ones.
+    """Replace the generations in a secret file at once: readers get all the old ones or all the new ones.
 
-    Its mode, its owner and its comments stay; comments move to the top. Of a link the file that it leads to is replaced.
+    Mode, owner and comments stay; comments move to the top. For a link, its target is replaced.
 
     Args:
         path: The file, which exists.
         secrets: The generations, the primary one first.
-        added: Those of them that were added and have never sealed: a comment says so, for :func:`find_added`.
+        added: The added generations that have never encrypted: marked by a comment, for :func:`find_added`.
 
     Raises:
-        ConfigurationError: The file cannot be read or replaced, as one that was mounted.
+        ConfigurationError: The file cannot be read or replaced, for example a mounted file.
     """
     path = path.resolve()
     try:
@@ -371,7 +371,7 @@ def rewrite_secret_file(path: Path, secrets: Sequence[Secret], added: Collection
 
 
 def find_added(path: Path, secrets: Sequence[Secret]) -> tuple[Secret, ...]:
-    """Return the generations of a secret file that were added and have never sealed, as comments in it say.
+    """Return the generations of a secret file that comments mark as added and never used to encrypt.
 
     Args:
         path: The file.
@@ -393,7 +393,7 @@ def _comments(content: bytes) -> list[str]:
 
 
 def _mark(secret: Secret) -> str:
-    """Return a few digits that tell the generations of one file apart, whatever network they are used for."""
+    """Return a few digits to distinguish the generations of one file, independent of the network."""
     return hashlib.sha256(b"iris generation mark" + secret.value).hexdigest()[:8]
 
 
@@ -421,10 +421,10 @@ def _read_checked(path: Path, origin: str) -> bytes:
 
 
 def read_exposed(path: Path, bytes_max: int) -> tuple[bytes, Exposure]:
-    """Read a small file; tell also what others can do with it.
+    """Read a small file; return content and exposure to other users.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
         ConfigurationError: It is no regular file, or larger than `bytes_max`.
     """
     content, status, is_read_only = _read(path, bytes_max)
@@ -442,15 +442,15 @@ def _read(path: Path, bytes_max: int, flags: int = 0, directory: int | None = No
 
     Args:
         path: The file.
-        bytes_max: The largest size that is right.
-        flags: More of those with which it is opened.
-        directory: A descriptor of the directory that it is in; by default that of its path.
+        bytes_max: The largest valid size.
+        flags: Additional flags for opening.
+        directory: A descriptor of its directory; by default the directory of its path.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
         ConfigurationError: It is no regular file, or too large.
     """
-    # The file that is judged is the one that is open, so nobody can swap it in between; O_NONBLOCK, lest a FIFO holds us up.
+    # The open file itself is checked, so it cannot be swapped in between; with O_NONBLOCK a FIFO does not block.
     name = path if directory is None else path.name
     descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=directory)
     try:
@@ -467,12 +467,12 @@ def _read(path: Path, bytes_max: int, flags: int = 0, directory: int | None = No
 
 
 def _create(path: Path, text: str, directory: int | None = None) -> None:
-    """Make a private file that is there whole or not at all; `FileExistsError` if the name is taken.
+    """Make a private file with its whole content or not at all; `FileExistsError` if the name is taken.
 
     Args:
         path: The file.
         text: Its content.
-        directory: A descriptor of the directory that it is to be in; by default that of its path.
+        directory: A descriptor of its directory; by default the directory of its path.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     if directory is not None:
@@ -502,11 +502,11 @@ def parse_content(content: bytes, name: str, advice: str) -> tuple[Secret, ...]:
 
     Args:
         content: The content.
-        name: What has it, for errors.
-        advice: What to do about one that is wrong.
+        name: The source of the content, for errors.
+        advice: The remedy for invalid content.
 
     Raises:
-        ConfigurationError: There is no secret in it, or something else is.
+        ConfigurationError: The content holds no secret, or anything else.
     """
     lines = list(_lines(content))
     if not lines:
@@ -518,7 +518,7 @@ def parse_content(content: bytes, name: str, advice: str) -> tuple[Secret, ...]:
 
 
 def _lines(content: bytes) -> Iterator[str]:
-    """Yield the lines that count: no blank ones, no ``#`` comments."""
+    """Yield the lines with content: no blank lines, no ``#`` comments."""
     for line in content.decode("latin-1").splitlines():
         text = line.strip()
         if text and not text.startswith("#"):

@@ -1,12 +1,12 @@
-"""Metrics and health of a node for monitoring: Prometheus, OpenTelemetry, balancers and supervisors.
+"""Metrics and health of a node for monitoring: Prometheus, OpenTelemetry, load balancers and supervisors.
 
 ::
 
     async with iris_py.connect() as node:
         await serve_status(node, "127.0.0.1:9464")  # /metrics, /healthz, /readyz until the node is closed
 
-A program that serves its own metrics registers a :class:`NodeCollector` instead. docs/metrics.md has the names. These need the
-extra ``metrics``; :func:`observe_node` gives the same figures to OpenTelemetry, with the extra ``otel``.
+A program that serves its own metrics registers a :class:`NodeCollector` instead. docs/metrics.md has the names. Both need the
+extra ``metrics``; :func:`observe_node` exports the same metrics to OpenTelemetry, with the extra ``otel``.
 """
 
 import typing

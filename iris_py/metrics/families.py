@@ -1,12 +1,11 @@
-"""The metrics of a node: their names, labels and meaning, and where each comes from in its statistics.
+"""The metrics of a node: their names, labels, meaning, and sources in its statistics.
 
-Prometheus and OpenTelemetry show the same. Names follow Prometheus: base units, ``_total`` behind what only grows. Labels have
-bounds (:mod:`iris_py.metrics.families`), and are never an id, an address or a whole topic.
+Prometheus and OpenTelemetry export the same metrics. Names follow Prometheus: base units, and ``_total`` for counters. A label
+is never an id, an address or a whole topic.
 
-Labels of metrics, of which there is a constant number whatever names a network uses (docs/design.md 16.33).
-
-A label stays with the name that it was first given to. So a series never changes what it is about, and no counter falls: what
-was counted under a name that the node has forgotten stays in its series, and is not counted again under ``_other``.
+The number of labels is bounded for any number of names in a network (docs/design.md 16.33). The first name with a label keeps
+the label. So the subject of a series never changes, and no counter falls: counts of a name that the node has forgotten stay in
+its series, and are not counted again under ``_other``.
 """
 
 from __future__ import annotations
@@ -31,22 +30,23 @@ if TYPE_CHECKING:
 
 __all__ = ["BUCKETS", "Families", "Family", "Histogram"]
 
-#: Names of clusters that have a series of their own, and as many of topics: the first that come. Too small: what matters is in
-#: ``_other``; too large: each cluster is up to 50 lines of every scrape, and all nodes of a network are scraped.
+#: Clusters with a series of their own, and as many topics: the first ones used. Too small: important clusters are in
+#: ``_other``; too large: each cluster is up to 50 lines of every scrape of every node.
 NAMES_MAX: Final = 32
-#: Reasons of one metric likewise. They are words of the code, so this bounds nothing but mistakes: there are up to 20.
+#: Labels for reasons of one metric. Reasons are fixed in the code, so this bounds only mistakes: there are up to 20. Too small:
+#: reasons fall into ``_other``; too large: a mistake fills the scrape.
 REASONS_MAX: Final = 24
-#: And of drops, of which there are some 45.
+#: Labels for reasons of drops, of which there are some 45.
 DROPS_MAX: Final = 64
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class Labels:
-    """Gives labels to names, the first that come.
+    """Assigns labels to the first names.
 
     Args:
-        names_max: How many get one of their own.
+        names_max: The number of names with a label of their own.
     """
 
     def __init__(self, names_max: int) -> None:
@@ -72,15 +72,15 @@ class Totals(Generic[Key]):
 
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
-        self._last: dict[str, Mapping[Key, float]] = {}  # by label, as the node has them
-        self._moved: dict[str, dict[Key, float]] = {}  # by label, what the node has under OTHER by now
+        self._last: dict[str, Mapping[Key, float]] = {}  # by label: the node's last counters
+        self._moved: dict[str, dict[Key, float]] = {}  # by label: counts that the node has moved to OTHER
         self._other: dict[Key, float] = {}
 
     def take(self, counters: Mapping[str, Mapping[Key, float]]) -> dict[str, dict[Key, float]]:
         """Return the series, by label.
 
         Args:
-            counters: What the node has, by name: those that it has forgotten are together under OTHER.
+            counters: The node's counters by name, with those of forgotten names together under OTHER.
         """
         taking = self.begin()
         for name, numbers in counters.items():
@@ -88,14 +88,14 @@ class Totals(Generic[Key]):
         return taking.finish()
 
     def begin(self) -> Taking[Key]:
-        """Begin to take counters name by name, as :meth:`take` does at once: one look at a node with many takes a while."""
+        """Begin to take counters name by name, instead of all at once as :meth:`take`: a node with many names takes a while."""
         return Taking(self._labels, self._series)
 
     def _series(self, current: dict[str, Mapping[Key, float]], other: dict[Key, float]) -> dict[str, dict[Key, float]]:
         for label, last in self._last.items():
             now = current.get(label)
             if now is None or any(now.get(key, 0) < value for key, value in last.items()):
-                _add(self._moved.setdefault(label, {}), last)  # it was forgotten, and maybe is used again since
+                _add(self._moved.setdefault(label, {}), last)  # forgotten, and perhaps used again since
         series = {label: dict(numbers) for label, numbers in current.items()}
         for label, moved in self._moved.items():
             _add(series.setdefault(label, {}), moved)
@@ -103,7 +103,7 @@ class Totals(Generic[Key]):
                 if value:
                     other[key] = other.get(key, 0) - value
         self._last = current
-        for key, value in self._other.items():  # what was counted between two looks and a forgetting is told late, never twice
+        for key, value in self._other.items():  # counts just before a name is forgotten are late, never double
             other[key] = max(other.get(key, 0), value)
         self._other = other
         if other:
@@ -112,11 +112,11 @@ class Totals(Generic[Key]):
 
 
 class Taking(Generic[Key]):
-    """Counters of one look at a node, until all names have been gone through.
+    """Counters of one reading of a node, until all names are taken.
 
     Args:
         labels: The labels of the names.
-        series: Returns the series, of what there is by label, and of all other names together.
+        series: Returns the series, from the counters by label and those of all other names together.
     """
 
     def __init__(
@@ -145,14 +145,15 @@ class Taking(Generic[Key]):
 def _add(sums: dict[Key, float], numbers: Mapping[Key, float]) -> None:
     get = sums.get
     for key, value in numbers.items():
-        sums[key] = get(key, 0) + value  # also if it is 0: a series that was shown does not vanish
+        sums[key] = get(key, 0) + value  # also if 0: an exported series does not vanish
 
 
-#: The buckets that are shown, by their number in :mod:`iris_py.observe.histogram`: up to 0.13, 1, 4, 16, 66 and 262 ms, 1 and
-#: 4.2 s. Too few: an alert cannot tell good from bad; too many: each is a line of every scrape for each cluster.
+#: The exported buckets, by their number in :mod:`iris_py.observe.histogram`: up to 0.13, 1, 4, 16, 66 and 262 ms, 1 and 4.2 s.
+#: Too few: an alert cannot tell good from bad; too many: each is a line of every scrape for each cluster.
 BUCKETS: Final = (7, 10, 12, 14, 16, 18, 20, 22)
 
-#: How requests end, by the name of the error; those of gateways have the same words (docs/federation.md). Others are ``other``.
+#: The outcomes of requests, by the name of the error; gateways use the same words (docs/federation.md). Other errors are
+#: ``other``.
 OUTCOMES: Final = {
     "CloudUnavailable": "unavailable",
     "MemberLost": "member_lost",
@@ -167,7 +168,7 @@ OUTCOMES: Final = {
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 LabelValues: TypeAlias = "tuple[str, ...]"
-#: A counter of a cluster or topic; ``("outcome", X)``, and of a histogram the number of each bucket and ``_SUM``.
+#: A counter of a cluster or topic: a name, ``("outcome", X)``, or for a histogram the number of each bucket and ``_SUM``.
 _Key: TypeAlias = "str | tuple[str, str | int]"
 
 
@@ -175,9 +176,9 @@ class Histogram(NamedTuple):
     """The value of a series of a histogram."""
 
     counts: tuple[float, ...]
-    """How many took at most as long as each of ``BUCKETS`` says, and how many there are."""
+    """For each of ``BUCKETS`` the number of durations up to its end, and the total number."""
     sum_s: float
-    """How long all of them took together, in seconds."""
+    """The sum of all durations in seconds."""
 
 
 class Family(NamedTuple):
@@ -192,14 +193,14 @@ class Family(NamedTuple):
     labels: tuple[str, ...]
     """The names of its labels."""
     samples: Sequence[tuple[LabelValues, float | Histogram]]
-    """The values of the labels of each series, and its value."""
+    """The label values and the value of each series."""
 
 
 class Families:
-    """Turns statistics of one node into metrics, again and again: it keeps which names have labels.
+    """Converts statistics of one node to metrics at each scrape, and remembers which names have labels.
 
     Args:
-        name: The name of the node; empty if it tells none.
+        name: The label of the node; empty for none.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -214,7 +215,7 @@ class Families:
         """Return the metrics, one after the other.
 
         Args:
-            statistics: The statistics of the node now.
+            statistics: The present statistics of the node.
         """
         yield _one(
             "iris_build_info",
@@ -226,8 +227,8 @@ class Families:
         )
         text = "The name of this node, a label; always 1."
         yield Family("iris_node_info", "gauge", text, ("name",), [((self._name,), 1.0)])
-        # Many names take a while. Whoever rests after each metric is to rest meanwhile, too: so some are gone through with each
-        # metric of the node alone.
+        # Many names take a while. A caller that pauses after each metric should also pause meanwhile: so some names are taken
+        # with each metric of the node itself.
         taking, tokens = self._clusters.begin(), dict[str, dict[_Key, float]]()
         cluster_names, topic_names = (_in_parts(names, _OF_NODE) for names in (statistics.clusters, statistics.topics))
         for family, of_clusters, of_topics in zip(self._of_node(statistics), cluster_names, topic_names, strict=True):
@@ -252,7 +253,7 @@ class Families:
             yield Family(name, "counter", text, (what,), sums)
 
     def _of_node(self, statistics: Statistics) -> Iterator[Family]:
-        """Return the metrics of no cluster and no topic: there are ``_OF_NODE``."""
+        """Return the metrics without cluster or topic: their number is ``_OF_NODE``."""
         for name, text, number in _COUNTERS:
             yield Family(name, "counter", text, (), [((), number(statistics))])
         for name, text, what, reasons in _COUNTERS_BY_REASON:
@@ -312,7 +313,7 @@ def _histograms_by_cluster(clusters: Mapping[str, Mapping[_Key, float]], key: st
 
 
 def _cluster_counters(cluster: ClusterStatistics) -> dict[_Key, float]:
-    """Return all counters of a cluster, so that they can be added and subtracted."""
+    """Return all counters of a cluster, for addition and subtraction."""
     requests, service, broadcasts, surveys = cluster.requests, cluster.service, cluster.broadcasts, cluster.surveys
     numbers: dict[_Key, float] = {
         "retries": requests.retries,
@@ -342,13 +343,13 @@ def _add_histogram(numbers: dict[_Key, float], name: str, histogram: HistogramSt
 
 
 def _add_topic(numbers: dict[_Key, float], topic: TopicStatistics) -> None:
-    """Add the counters of a topic to those of all with the same first token."""
+    """Add the counters of a topic to those of its first token."""
     for key in ("published", "received", "gaps"):
         numbers[key] = numbers.get(key, 0) + getattr(topic, key)
 
 
 def _in_parts(names: Iterable[str], count: int) -> Iterator[list[str]]:
-    """Return names in so many parts, of which the last ones may be empty."""
+    """Return names in a number of parts, of which the last may be empty."""
     every = list(names)
     size = -(-len(every) // count)
     return (every[number * size : (number + 1) * size] for number in range(count))

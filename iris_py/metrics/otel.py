@@ -1,7 +1,7 @@
-"""The metrics of a node for OpenTelemetry: observed when a reader collects, and nothing is kept for it.
+"""The metrics of a node for OpenTelemetry: read when a reader collects, with no state in between.
 
-OpenTelemetry has no histograms that are observed (opentelemetry-specification#2713), so those of Iris are shown as their count
-and sum, and as quantiles of what has ended since the last collection.
+OpenTelemetry has no observable histograms (opentelemetry-specification#2713). So histograms of Iris are exported as their count
+and sum, and as quantiles since the last collection.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 __all__ = ["observe_node"]
 
-#: The quantiles that are shown of durations.
+#: The exported quantiles of durations.
 QUANTILES: Final = (0.5, 0.9, 0.99)
-#: One reading of a node serves all instruments that are observed within so long (seconds). Too small: each of some seventy
-#: instruments reads the node; too large: a reader that collects more often sees nothing new.
+#: One reading of a node serves all instruments within this time (seconds). Too small: each of some seventy instruments reads
+#: the node; too large: a reader that collects more often gets no new values.
 READING_S: Final = 0.25
 
 _UNITS: Final = {"seconds": "s", "bytes": "By"}
 
 
 def observe_node(node: Node | SyncNode, provider: MeterProvider | None = None) -> None:
-    """Show the metrics of a node to OpenTelemetry, from now on and until the process ends.
+    """Export the metrics of a node to OpenTelemetry, from now on and until the process ends.
 
-    They are those of Prometheus: ``iris_requests_total`` is ``iris.requests``, with the same attributes. Of durations, as
-    ``iris.request_seconds``, there are quantiles (attribute ``quantile``), ``iris.request_seconds.count`` and ``.sum``.
-    A process can show one node to a provider: the series of two would be the same.
+    The metrics are those of Prometheus: ``iris_requests_total`` is ``iris.requests``, with the same attributes. Durations, as
+    ``iris.request_seconds``, have quantiles (attribute ``quantile``), ``iris.request_seconds.count`` and ``.sum``. A process
+    can export one node to a provider: the series of two would be the same.
 
     Args:
         node: The node, of :mod:`iris_py` or of :mod:`iris_py.sync`.
-        provider: Makes the instruments; by default the provider that the program has set up.
+        provider: Makes the instruments; by default the provider set up by the program.
 
     Raises:
         ConfigurationError: OpenTelemetry is not installed.
@@ -74,7 +74,7 @@ def observe_node(node: Node | SyncNode, provider: MeterProvider | None = None) -
 
 
 class _Sheet:
-    """The metrics of a node as they were read last.
+    """The last reading of a node's metrics.
 
     Args:
         node: The node.
@@ -86,16 +86,16 @@ class _Sheet:
         self._read_at = float("-inf")
         self._now: Mapping[str, Family] = {}
         self._before: Mapping[str, Family] = {}
-        self._lock = threading.Lock()  # each reader has a thread of its own
+        self._lock = threading.Lock()  # each reader has its own thread
 
     def observe(
         self, name: str, show: Callable[[Family], Iterator[tuple[float, dict[str, str | float]]]]
     ) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        """Return what an instrument calls.
+        """Return the callback of an instrument.
 
         Args:
             name: The name of the family.
-            show: Returns the observations of it.
+            show: Returns the observations of the family.
         """
         from opentelemetry.metrics import Observation
 
@@ -117,7 +117,7 @@ class _Sheet:
         self._read_at = now
 
     def quantiles(self, family: Family) -> Iterator[tuple[float, dict[str, str | float]]]:
-        """Return the quantiles of what has ended since the reading before; nothing of what nothing has."""
+        """Return the quantiles since the last reading; none for a series without new durations."""
         before = dict(self._before[family.name].samples) if family.name in self._before else {}
         for labels, value in family.samples:
             earlier = before.get(labels)
@@ -130,7 +130,7 @@ class _Sheet:
 
 
 def _quantile(counts: list[float], quantile: float) -> float:
-    """Return the end of the bucket that a quantile lies in, in seconds; of the last one, its beginning."""
+    """Return the end of the quantile's bucket in seconds; for the last bucket, its beginning."""
     wanted = quantile * counts[-1]
     return next(
         (upper_s(bucket) for bucket, count in zip(BUCKETS, counts, strict=False) if count >= wanted), upper_s(BUCKETS[-1])

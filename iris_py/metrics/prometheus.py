@@ -1,10 +1,8 @@
-"""The metrics of a node for Prometheus: read when it asks, and nothing is kept for it.
+"""The metrics of a node for Prometheus, read at each scrape, with no state in between.
 
-The statistics of a node for whatever thread asks: they belong to its event loop.
-
-The metrics that a program keeps itself, in the registry of the client library: ``prometheus_client.REGISTRY``.
-
-They are shown beside those of its node. Whoever has none of its own has not imported the library, and nothing is shown.
+The statistics belong to the node's event loop, and a reader makes them available to any thread. The program's own metrics, from
+the registry of the client library (``prometheus_client.REGISTRY``), are exported beside those of its node. A program without
+metrics of its own has not imported the library, and nothing is added.
 """
 
 from __future__ import annotations
@@ -46,15 +44,15 @@ __all__ = [
 
 logger = EventLogger("iris_py")
 
-#: Series of a program that are shown. Too small: some of its metrics are missing; too large: workers of `iris serve` send more
-#: than their supervisor takes, and Prometheus keeps a series for every user, path and mistake that was made a label.
+#: Series of a program to export. Too small: some of its metrics are missing; too large: workers of `iris serve` send more than
+#: their supervisor accepts, and Prometheus stores a series for every user, path and mistake in a label.
 SERIES_MAX: Final = 5_000
-#: The same in bytes, as JSON: labels may be of any length, and a supervisor does not listen any more to a worker whose message
-#: is longer than it takes (4 MiB, with the metrics of the node).
+#: The same in bytes, as JSON: labels may have any length, and a supervisor ends the connection of a worker whose message is
+#: over its limit (4 MiB, with the metrics of the node).
 BYTES_MAX: Final = 2 * 1024 * 1024
-#: The label of a program that is called as the one that tells its workers apart, as Prometheus renames such labels itself.
+#: The renaming of a program's label that collides with the workers' label, as Prometheus itself renames it.
 _RENAMED: Final = {"worker": "exported_worker"}
-#: Those of a node that the program has registered itself: they are there already.
+#: The prefix of a node's metrics registered by the program, which are already exported.
 _OF_NODE: Final = "iris_"
 
 
@@ -64,7 +62,7 @@ class ProgramFamily(NamedTuple):
     name: str
     """The name."""
     kind: str
-    """The kind, as the client library calls it."""
+    """The kind, by its name in the client library."""
     help: str
     """Its meaning."""
     samples: list[tuple[str, dict[str, str], str]]
@@ -72,9 +70,9 @@ class ProgramFamily(NamedTuple):
 
 
 def program_families() -> Iterator[ProgramFamily]:
-    """Return what the program has registered, one metric after the other; nothing if it does not use the client library.
+    """Return the program's registered metrics, one after the other; none without the client library.
 
-    A collector of the program that fails ends it, and is logged.
+    A failing collector of the program ends them, and is logged.
     """
     client: Any = sys.modules.get("prometheus_client")
     if client is None:
@@ -84,7 +82,7 @@ def program_families() -> Iterator[ProgramFamily]:
         for metric in client.REGISTRY.collect():
             if metric.name.startswith(_OF_NODE):
                 continue
-            # When each series began is a metric of its own in the text that Prometheus reads, and of no use to it.
+            # In Prometheus's text format the start of each series is a metric of its own, without use.
             samples = [
                 (each.name, dict(each.labels), repr(float(each.value)))
                 for each in metric.samples
@@ -103,15 +101,16 @@ def program_families() -> Iterator[ProgramFamily]:
                 )
                 return
             yield family
-    except Exception as exc:  # whatever it does
+    except Exception as exc:  # any exception of a collector
         logger.error("metrics_failed", "a collector of the program failed: its metrics are not shown", error=exc)
 
 
 def merge_families(by_worker: Mapping[str, Iterable[ProgramFamily]]) -> Iterator[Metric]:
-    """Make one metric of those of the same name, each series with the number of its worker.
+    """Merge metrics of the same name into one, each series with the number of its worker.
 
     Args:
-        by_worker: The metrics of each worker. One that has another kind elsewhere is left out there: its files are older.
+        by_worker: The metrics of each worker. A metric of another kind than in an earlier worker is left out: the workers run
+            different versions of the program.
     """
     merged: dict[str, Metric] = {}
     for worker, families in by_worker.items():
@@ -126,10 +125,10 @@ def merge_families(by_worker: Mapping[str, Iterable[ProgramFamily]]) -> Iterator
 
 
 class ProgramCollector:
-    """Collects what a program has registered itself, for the registry of its node."""
+    """Collects the program's own metrics, for the registry of its node."""
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics as they are now, one after the other."""
+        """Return the present metrics, one after the other."""
         for family in program_families():
             metric = _metric_of(family)
             for name, labels, value in family.samples:
@@ -143,13 +142,13 @@ def _metric_of(family: ProgramFamily) -> Metric:
     return Metric(family.name, family.help, family.kind)
 
 
-#: How long (seconds) another thread waits for the event loop of the node; then it gets what was read last. Too small: a busy
-#: loop shows old figures; too large: a scrape takes as long as what it is to warn of.
+#: How long another thread waits for the node's event loop before it gets the last statistics (seconds). Too small: a busy loop
+#: exports old values; too large: a scrape hangs with the loop that it should report.
 WAIT_S: Final = 1.0
 
 
 def inner_node(node: Node | SyncNode) -> Node:
-    """Return the node in its event loop: of one of :mod:`iris_py.sync` what is behind it."""
+    """Return the node of the asyncio API; for a node of :mod:`iris_py.sync`, the node behind it."""
     return node._inner if isinstance(node, SyncNode) else node
 
 
@@ -163,13 +162,13 @@ class NodeReader:
     def __init__(self, node: Node | SyncNode) -> None:
         self._node = inner_node(node)
         self._last: Statistics | None = None
-        self._lock = threading.Lock()  # of several other threads one asks
+        self._lock = threading.Lock()  # only one of several threads waits for the loop
 
     def read(self) -> Statistics | None:
-        """Return the statistics now, from another thread at the latest after ``WAIT_S`` those that were read last.
+        """Return the present statistics; from another thread after ``WAIT_S`` at the latest the last ones.
 
         Returns:
-            None if there are none yet: the event loop of the node has stood still since it was made known.
+            None if there are none yet: the event loop of the node has not turned since the start.
         """
         loop = self._node._loop
         try:
@@ -189,7 +188,7 @@ class NodeReader:
         return self._last
 
     def _answer(self, asked: concurrent.futures.Future[Statistics]) -> None:
-        """In the loop of the node."""
+        """Read the statistics; in the loop of the node."""
         if asked.set_running_or_notify_cancel():
             asked.set_result(self._node.statistics())
 
@@ -200,8 +199,8 @@ _BOUNDS = (*(repr(upper_s(bucket)) for bucket in BUCKETS), "+Inf")
 class NodeCollector:
     """Collects the metrics of a node, for a registry of ``prometheus_client``: ``REGISTRY.register(NodeCollector(node))``.
 
-    It may be asked in any thread. Then the event loop of the node has a second to answer; otherwise what it last said counts.
-    A registry takes one node: two would have the same series. docs/metrics.md has the names.
+    Any thread may collect. The event loop of the node then has a second to answer; after that the last values are returned. A
+    registry takes one node: two would have the same series. docs/metrics.md has the names.
 
     Args:
         node: The node, of :mod:`iris_py` or of :mod:`iris_py.sync`.
@@ -219,18 +218,14 @@ class NodeCollector:
         self._families = Families(inner_node(node).name)
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics as they are now, one after the other."""
+        """Return the present metrics, one after the other."""
         statistics = self._reader.read()
         if statistics is not None:
             yield from map(make_metric, self._families.collect(statistics))
 
 
 def make_metric(family: Family) -> Metric:
-    """Return a metric as the client library writes it.
-
-    Args:
-        family: The metric.
-    """
+    """Return a metric of the client library."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     if family.kind == "histogram":

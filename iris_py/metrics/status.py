@@ -1,6 +1,7 @@
-"""The status of a process over HTTP: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for who gives it work.
+"""The status of a process over HTTP, for Prometheus, load balancers and supervisors.
 
-The paths of the status of a process over HTTP, whoever knows it: a node, or the supervisor of several.
+The paths are ``/metrics`` for Prometheus, and ``/healthz`` and ``/readyz`` for load balancers and supervisors. A node serves
+them, or the supervisor of several workers.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_LISTEN", "StatusEndpoint", "StatusServer", "parse_listen", "serve_status"]
 
-#: Lines of metrics that are written in one turn of the event loop, for some 5 us each. Too small: a scrape takes long on a busy
-#: node; too large: requests wait meanwhile.
+#: Lines of metrics written in one turn of the event loop, some 5 us each. Too small: a scrape takes long on a busy node; too
+#: large: requests wait meanwhile.
 LINES_PER_TURN: Final = 64
 
 _JSON: Final = "application/json"
@@ -46,10 +47,10 @@ class StatusEndpoint:
     """Answers ``/metrics``, ``/healthz`` and ``/readyz``.
 
     Args:
-        registry: Whose metrics ``/metrics`` shows; None for a new one.
-        alive: Returns what ``/healthz`` says.
-        ready: Returns what ``/readyz`` says, of a cluster or, with None, of the whole process.
-        refresh: Is awaited before metrics are gathered: collectors cannot wait for anything themselves.
+        registry: The registry for ``/metrics``; None for a new one.
+        alive: Returns the health for ``/healthz``.
+        ready: Returns the health for ``/readyz``, of a cluster or, with None, of the whole process.
+        refresh: Awaited before metrics are gathered, because collectors cannot wait.
 
     Attributes:
         registry: The registry.
@@ -76,7 +77,7 @@ class StatusEndpoint:
 
     @property
     def address(self) -> str:
-        """Where it listens, ``host:port``."""
+        """The listening address, ``host:port``."""
         return self._server.address
 
     async def listen(self, listen: str) -> None:
@@ -86,7 +87,7 @@ class StatusEndpoint:
             listen: ``host:port``, or a port of loopback.
 
         Raises:
-            ConfigurationError: It cannot be listened there.
+            ConfigurationError: The address cannot be used.
         """
         host, port = parse_listen(listen)
         try:
@@ -97,7 +98,7 @@ class StatusEndpoint:
             ) from exc
 
     async def close(self) -> None:
-        """Listen no more; an answer that is under way has a second. Harmless if repeated."""
+        """Stop listening; a running answer has a second. Harmless if repeated."""
         await self._server.close()
         self.abort()
 
@@ -108,7 +109,7 @@ class StatusEndpoint:
             self._scrape.cancel()
 
     async def metrics(self) -> bytes:
-        """Return the metrics as text; whoever asks while they are gathered gets the same."""
+        """Return the metrics as text; concurrent callers share one result."""
         if self._scrape is None or self._scrape.done():
             self._scrape = asyncio.create_task(self._gather())
         return await asyncio.shield(self._scrape)
@@ -132,7 +133,9 @@ class StatusEndpoint:
         return Answer(status, msgspec.json.encode(health) + b"\n", _JSON)
 
     async def _gather(self) -> bytes:
-        """Write the metrics, with a turn of the event loop after each: all of them would hold up the process for too long."""
+        """Write the metrics, with a turn of the event loop after each: writing all at once would block the process for too
+        long.
+        """
         await self._refresh()
         parts = []
         for metric in self.registry.collect():
@@ -144,14 +147,14 @@ class StatusEndpoint:
 
 
 def _write(metric: Metric) -> Iterator[bytes]:
-    """Write a metric, so many lines at a time that it holds up nobody."""
+    """Write a metric, a few lines at a time."""
     from prometheus_client import generate_latest
 
     samples = metric.samples
     for start in range(0, max(len(samples), 1), LINES_PER_TURN):
         metric.samples = samples[start : start + LINES_PER_TURN]
         text = generate_latest(_One(metric))
-        yield text if start == 0 else text.split(b"\n", 2)[2]  # its type and its meaning are said once
+        yield text if start == 0 else text.split(b"\n", 2)[2]  # type and help only once
 
 
 class _One:
@@ -169,26 +172,25 @@ class _One:
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Split an address to listen at; a port alone is one of loopback.
+    """Split a listening address; a port alone belongs to loopback.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: The address is not valid.
     """
     return parse_address(f"127.0.0.1:{text}" if text.isdecimal() else text, "the address for metrics and health")
 
 
-#: Where the status is served unless something else is said: the port that OpenTelemetry has for Prometheus, on loopback, for
-#: nobody is asked for a name or a password.
+#: The default address: OpenTelemetry's port for Prometheus, on loopback, because the status has no access control.
 DEFAULT_LISTEN: Final = "127.0.0.1:9464"
 
 
 class StatusServer(Closable):
-    """Serves the status of a process; :func:`serve_status` makes one.
+    """Serves the status of a process; made by :func:`serve_status`.
 
-    It may listen before there is a node, and while one leaves: it says so.
+    The server may listen before the node starts, and while the node leaves: the health then says so.
 
     Args:
-        registry: Whose metrics ``/metrics`` shows; by default those of the node alone.
+        registry: The registry for ``/metrics``; by default with the metrics of the node only.
 
     Attributes:
         registry: The registry, for further collectors.
@@ -204,17 +206,17 @@ class StatusServer(Closable):
 
     @property
     def address(self) -> str:
-        """Where it listens, ``host:port``."""
+        """The listening address, ``host:port``."""
         return self._endpoint.address
 
     async def listen(self, listen: str) -> None:
         """Listen at an address.
 
         Args:
-            listen: As of :func:`serve_status`.
+            listen: As for :func:`serve_status`.
 
         Raises:
-            ConfigurationError: It cannot be listened there.
+            ConfigurationError: The address cannot be used.
         """
         self._check_loop()
         await self._endpoint.listen(listen)
@@ -231,8 +233,8 @@ class StatusServer(Closable):
         Args:
             node: The node.
             collectors: Further metrics.
-            reasons: Returns why the process is to be given no work, besides what the node says itself.
-            notes: Returns what does not work and is no such reason.
+            reasons: Returns further reasons for not being ready, besides those of the node.
+            notes: Returns faults that do not make the process unready.
         """
         node._check_loop()
         self._node, self._reasons, self._notes = node, reasons, notes
@@ -241,7 +243,7 @@ class StatusServer(Closable):
             self._collectors.append(collector)
 
     async def close(self) -> None:
-        """Serve it no more; an answer that is under way has a second. Harmless if repeated."""
+        """Stop serving; a running answer has a second. Harmless if repeated."""
         self._check_loop()
         await self._endpoint.close()
         self.abort()
@@ -257,10 +259,10 @@ class StatusServer(Closable):
             self.registry.unregister(collector)
 
     def health(self, cluster: str | None = None) -> Health:
-        """Return what ``/readyz`` says.
+        """Return the health for ``/readyz``.
 
         Args:
-            cluster: The name of a cluster that is asked about; None for the whole process.
+            cluster: The name of a cluster; None for the whole process.
         """
         if self._node is None:
             return Health(status="NOT_SERVING", reasons=("the node is starting",))
@@ -274,7 +276,7 @@ class StatusServer(Closable):
     # --
 
     def _check_loop(self) -> None:
-        """Refuse to be used outside of the event loop of the node that it shows."""
+        """Refuse a call from outside of the node's event loop."""
         if self._node is not None:
             self._node._check_loop()
 
@@ -282,7 +284,7 @@ class StatusServer(Closable):
         return await self._endpoint.metrics()
 
     async def _alive(self) -> Health:
-        # The loop has turned, or nobody would be here.
+        # The loop runs, since it runs this code.
         is_over = self._node is not None and self._node._driver.is_closed
         return Health(status="NOT_SERVING", reasons=("the node has ended",)) if is_over else Health(status="SERVING")
 
@@ -295,17 +297,17 @@ def serve_status(
 ) -> Opening[StatusServer]:
     """Serve ``/metrics``, ``/healthz`` and ``/readyz`` of a node over HTTP.
 
-    With ``await`` it goes on until the node has been closed, so that it says meanwhile that the node is leaving; with
-    ``async with`` until the end of the block. There is no encryption and no password: whoever reaches the address reads how
-    much passes, and the names of clusters.
+    With ``await`` the server runs until the node is closed, and reports meanwhile that the node is leaving; with ``async with``
+    it runs until the end of the block. There is no encryption and no password: anybody with access to the address can read
+    traffic figures and the names of clusters.
 
     Args:
         node: The node.
         listen: ``host:port``, or a port of loopback; 0 takes a free one: see :attr:`StatusServer.address`.
-        registry: What ``/metrics`` shows besides; by default the metrics of the node alone.
+        registry: A registry with further metrics for ``/metrics``; by default the metrics of the node only.
 
     Raises:
-        ConfigurationError: It cannot be listened there, or a package is missing, and the error names it.
+        ConfigurationError: The address cannot be used, or a package is missing, which the error names.
         NodeClosed: The node was closed.
     """
     node._check_open()
@@ -313,7 +315,7 @@ def serve_status(
 
 
 async def _serve(node: Node, listen: str, registry: CollectorRegistry | None) -> StatusServer:
-    node._check_open()  # again: an Opening may be awaited much later than it was made
+    node._check_open()  # again: an Opening may be awaited long after it was made
     server = StatusServer(registry)
     await server.listen(listen)
     server.show(node)

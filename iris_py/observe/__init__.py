@@ -1,1 +1,1 @@
-"""Numbers and events of a node: what it counts while it works, and the form in which it shows them (docs/statistics.md)."""
+"""Statistics and events of a node: the counters of its work, and their public form (docs/statistics.md)."""

@@ -1,6 +1,6 @@
-"""The counters of a node while it works: one set for each name that it uses, and those of its requests and tunnels together.
+"""The counters of a working node: a set for each name in use, and the totals of requests and tunnels.
 
-Nothing here is behind a lock or a call in the hot paths: whoever has the object in hand adds to it.
+Hot paths add directly to the objects, without locks or calls.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class Totals:
     """Durations of one node, in all clusters.
 
     Attributes:
-        round_trip: How long members took to reply; all that were replied to are in it.
-        queue_wait: How long requests and surveys waited until a handler was given them: all that handlers were given are in it.
-        handling: How long handlers took to answer.
-        survey: How long surveys took.
-        broadcast_lag: How long broadcasts waited for their handler.
+        round_trip: Times from sending a request to a member until its reply.
+        queue_wait: Times that requests and surveys waited for a handler.
+        handling: Times that handlers took to answer.
+        survey: Times that surveys took.
+        broadcast_lag: Times that broadcasts waited for their handler.
     """
 
     __slots__ = ("broadcast_lag", "handling", "queue_wait", "round_trip", "survey")
@@ -35,21 +35,21 @@ class Totals:
         self.broadcast_lag = Histogram()
 
 
-#: Clusters of other clouds that are counted by name. Too small: the one that fails is hidden in the sum of the others; too
-#: large: memory, of some 1 KiB each, in a program that makes up names.
+#: Clusters of other clouds counted by name. Too small: a failing cluster is hidden in the sum of the others; too large: memory,
+#: of some 1 KiB each, in a program that invents names.
 FAR_NAMES_MAX: Final = 512
 
 
 class FarCounts:
-    """Requests that one node has made to one cluster of another cloud.
+    """Requests of a node to a cluster of another cloud.
 
     Attributes:
         sent: Requests made.
-        retries: Times that a gateway was asked again.
-        cancelled: Requests that their caller gave up.
-        errors: Requests that ended with an error, by its class.
+        retries: Times that a request was sent to a gateway again.
+        cancelled: Requests that their callers cancelled.
+        errors: Requests that failed, by the class of the error.
         unopened: Tunnels that could not be opened, by the class of the error.
-        round_trip: How long callers waited for a reply; each reply is in it.
+        round_trip: Times from the call until the reply.
     """
 
     __slots__ = ("cancelled", "errors", "retries", "round_trip", "sent", "unopened")
@@ -64,13 +64,13 @@ class FarCounts:
 
 
 class FarTable:
-    """The counters of each cluster of another cloud that a node asks; beyond ``FAR_NAMES_MAX`` names in one sum."""
+    """The counters of each cluster of another cloud in use; beyond ``FAR_NAMES_MAX`` names together in one sum."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, FarCounts] = {}
 
     def of(self, cluster: str) -> FarCounts:
-        """Return the counters of a cluster, made when it is asked for the first time.
+        """Return the counters of a cluster, made at the first request.
 
         Args:
             cluster: The name with the alias of the cloud.
@@ -91,11 +91,11 @@ class RequesterCounts:
 
     Attributes:
         failed: Requests that ended because a handler failed.
-        retries: Times that a request was given to another member.
-        hedged: Times that an idempotent request was given to a second member, for the first had not answered yet.
-        late: Replies that came after their request had ended.
-        openings: How long members took to accept a tunnel.
-        far: Requests to other clouds, which their gateways carry.
+        retries: Times that a request was sent to another member.
+        hedged: Times that an idempotent request went to a second member because the first was slow.
+        late: Replies that came after the end of their request.
+        openings: Times that members took to accept a tunnel.
+        far: Requests to other clouds, through gateways.
     """
 
     __slots__ = ("failed", "far", "hedged", "late", "openings", "retries")
@@ -110,17 +110,17 @@ class RequesterCounts:
 
 
 class ServiceCounts:
-    """Requests that one node has served in one cluster.
+    """Requests served by a node in a cluster.
 
     Attributes:
         failed: Requests and surveys whose handler raised.
-        rejected: Those that were refused, by reason; tunnels, too.
-        repeated: Idempotent requests that no handler was given.
-        broadcasts: Broadcasts that handlers were to be given, each once.
-        broadcasts_dropped: Those of them that were dropped.
-        broadcast_lag: How long some of them waited for their handler.
-        queue_wait: How long each waited until a handler was given it: all that handlers were given are in it.
-        handling: How long handlers took to answer.
+        rejected: Refused requests, surveys and tunnels, by reason.
+        repeated: Repeated idempotent requests that reached no handler.
+        broadcasts: Broadcasts for handlers, once for each handler.
+        broadcasts_dropped: Dropped ones of these.
+        broadcast_lag: Waiting times of a sample of broadcasts.
+        queue_wait: Times that requests and surveys waited for a handler.
+        handling: Times that handlers took to answer.
     """
 
     __slots__ = (
@@ -145,7 +145,7 @@ class ServiceCounts:
         self.handling = Histogram(totals.handling, keeps_newest=True)
 
     def add(self, other: ServiceCounts) -> None:
-        """Count everything that another one has."""
+        """Add all counts of another set."""
         self.failed += other.failed
         add_to(self.rejected, other.rejected)
         self.repeated += other.repeated
@@ -157,14 +157,14 @@ class ServiceCounts:
 
 
 class SurveyCounts:
-    """Surveys that one node has made in one cluster.
+    """Surveys of a node in a cluster.
 
     Attributes:
         asked: Surveys made.
-        answered: Answers that came.
-        missing: Members that were asked and did not answer.
-        cancelled: Surveys that their caller gave up.
-        completion: How long surveys took.
+        answered: Received answers.
+        missing: Members without an answer.
+        cancelled: Surveys that their callers cancelled.
+        completion: Times that surveys took.
     """
 
     __slots__ = ("answered", "asked", "cancelled", "completion", "missing")
@@ -177,7 +177,7 @@ class SurveyCounts:
         self.completion = Histogram(totals.survey)
 
     def add(self, other: SurveyCounts) -> None:
-        """Count everything that another one has."""
+        """Add all counts of another set."""
         self.asked += other.asked
         self.answered += other.answered
         self.missing += other.missing
@@ -186,28 +186,28 @@ class SurveyCounts:
 
 
 class GroupCounts:
-    """The counters of one name at one node: a cluster, or a prefix of topics.
+    """The counters of a name at a node: a cluster, or a prefix of topics.
 
     Args:
-        totals: Where durations are counted, too.
+        totals: The totals to add durations to.
 
     Attributes:
-        groups: How many groups of the node have that name, one for each generation of its secret.
+        groups: The number of groups with this name, equal to the generations of the secret.
         sent: Requests made.
-        retries: Times that one was given to another member.
-        cancelled: Requests that their caller gave up.
-        errors: Requests that ended with an error, by its class.
+        retries: Times that a request was sent to another member.
+        cancelled: Requests that their callers cancelled.
+        errors: Requests that failed, by the class of the error.
         unopened: Tunnels that could not be opened, by the class of the error.
-        round_trip: How long members took to reply; all that were replied to are in it.
+        round_trip: Times from sending a request to a member until its reply.
         broadcasts: Broadcasts sent.
-        service: What was served; None before the node is a member.
+        service: The served requests; None before the node is a member.
         surveys: Surveys made; None before the first.
-        runs: Runs of messages published.
+        runs: Batches of messages published.
         published: Messages published.
-        received: Messages that a subscription wanted.
-        gaps: Messages that did not come.
-        pauses_asked: Times that a publisher was asked to wait.
-        pauses_obeyed: Times that a subscriber asked this node to wait.
+        received: Messages that a subscription received.
+        gaps: Missing messages.
+        pauses_asked: Times that this node paused a publisher.
+        pauses_obeyed: Times that a subscriber paused this node.
     """
 
     __slots__ = (
@@ -250,19 +250,19 @@ class GroupCounts:
         self.pauses_obeyed = 0
 
     def serving(self) -> ServiceCounts:
-        """Return what is served, made when it is first."""
+        """Return the counters of served requests, made at the first."""
         if self.service is None:
             self.service = ServiceCounts(self._totals)
         return self.service
 
     def surveying(self) -> SurveyCounts:
-        """Return the surveys, made when the first is."""
+        """Return the counters of surveys, made at the first."""
         if self.surveys is None:
             self.surveys = SurveyCounts(self._totals)
         return self.surveys
 
     def add(self, other: GroupCounts) -> None:
-        """Count everything that another one has."""
+        """Add all counts of another set."""
         for name in _NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         add_to(self.errors, other.errors)
@@ -281,13 +281,13 @@ _NUMBERS: Final = (
 
 
 class CountTable:
-    """The counters of each name that a node uses: those of forgotten names go on in one sum.
+    """The counters of each name in use; the counts of forgotten names continue in a sum.
 
     Attributes:
-        by_name: Of names in use.
-        forgotten: Of all others together.
-        has_forgotten: Whether there are any.
-        totals: Durations of all of them.
+        by_name: The counters of names in use.
+        forgotten: The sum of all others.
+        has_forgotten: Whether that sum has any names.
+        totals: Durations of all names.
     """
 
     def __init__(self) -> None:
@@ -297,11 +297,11 @@ class CountTable:
         self.has_forgotten = False
 
     def sent(self) -> int:
-        """Return the requests made, of all of them."""
+        """Return the number of requests made, under all names."""
         return self.forgotten.sent + sum([counts.sent for counts in self.by_name.values()])
 
     def unopened(self) -> dict[str, int]:
-        """Return the tunnels that could not be opened, by the class of the error, of all of them."""
+        """Return the number of tunnels that could not be opened, by the class of the error, under all names."""
         sums = self.forgotten.unopened.copy()
         for counts in self.by_name.values():
             if counts.unopened:
@@ -309,7 +309,7 @@ class CountTable:
         return sums
 
     def use(self, name: str) -> GroupCounts:
-        """Return the counters of a name that is used by one group more."""
+        """Return the counters of a name for one more group."""
         if name == OTHER:
             self.has_forgotten = True
             return self.forgotten
@@ -320,7 +320,7 @@ class CountTable:
         return counts
 
     def release(self, name: str) -> None:
-        """A group of a name is gone; with the last one the name is forgotten."""
+        """Note the end of a group; the last one of a name forgets the name."""
         if name == OTHER:
             return
         counts = self.by_name[name]
@@ -338,5 +338,5 @@ def add_to(sums: dict[str, int], counts: Mapping[str, int]) -> None:
 
 
 def count_in(counts: dict[str, int], name: str, times: int = 1) -> None:
-    """Count something in a table, by name."""
+    """Add to a count in a table, by name."""
     counts[name] = counts.get(name, 0) + times

@@ -1,7 +1,6 @@
-"""The departures of a node: which other nodes have left or died since it was started, when, and why.
+"""The departures of a node: the other nodes that left or died since its start, with time and reason.
 
-Events are overwritten within minutes where much happens. A departure is kept for longer, so that whoever looks hours later
-can still learn which nodes are gone.
+A busy node overwrites its events within minutes. Departures are kept longer, to show operators the lost nodes hours later.
 """
 
 from __future__ import annotations
@@ -15,57 +14,57 @@ if TYPE_CHECKING:
 
 __all__ = ["DEPARTURES_MAX", "GATEWAYS_MAX", "Departure", "DepartureKind", "Departures"]
 
-#: Departures that are kept. Too small: after a bad hour nobody knows what it began with; too large: memory, some 400 bytes
-#: each, and answers of many pages.
+#: Departures to keep. Too small: the beginning of a bad hour is lost; too large: memory, some 400 bytes each, and answers of
+#: many pages.
 DEPARTURES_MAX: Final = 256
 
-#: Gateways that are remembered as such. Too small: a gateway that dies is told as any node; too large: memory, 100 bytes each.
-#: A cloud has a handful of gateways at a time.
+#: Gateways to remember as such. Too small: a dead gateway is reported as an ordinary node; too large: memory, 100 bytes each. A
+#: cloud has a handful of gateways at a time.
 GATEWAYS_MAX: Final = 256
 
 DepartureKind: TypeAlias = Literal["left", "died"]
 
 
 class Departure(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that has left or died, as another node has seen it."""
+    """A node that left or died, as seen by another node."""
 
     node: str
     """The node: 32 hexadecimal digits."""
     at_s: float
-    """When, in seconds since the node that says so was started."""
+    """The time, in seconds since the start of the reporting node."""
     kind: str
-    """``left``: it said that it goes; ``died``: it was found dead."""
+    """``left``: announced by the node; ``died``: found by the failure detector."""
     name: str = ""
-    """Its name, a label for people; empty if it told none."""
+    """Its label; empty for none."""
     address: str = ""
-    """The ``host:port`` where it listened, as far as it is known."""
+    """Its listening ``host:port``, if known."""
     zone: str = ""
-    """The zone that it said it was in."""
+    """The zone it claimed."""
     detail: str = ""
     """The reason, for people."""
     is_gateway: bool = False
-    """Whether the node that says so has met it as a gateway to other clouds."""
+    """Whether the reporting node knew it as a gateway to other clouds."""
 
 
 class Departures:
-    """The last departures, the oldest first, one for each node."""
+    """The last departures, the oldest first, at most a single one per node."""
 
     def __init__(self) -> None:
         self._departures: dict[str, Departure] = {}
-        self._gateways: dict[str, None] = {}  # ids, in the order in which they were met
+        self._gateways: dict[str, None] = {}  # ids, in the order of their discovery
 
     def note_gateway(self, node_id: str) -> None:
-        """Note that a node is a gateway, should it leave or die."""
+        """Remember a node as a gateway, for the report of a departure."""
         self._gateways[node_id] = None
         if len(self._gateways) > GATEWAYS_MAX:
             del self._gateways[next(iter(self._gateways))]
 
     def is_gateway(self, node_id: str) -> bool:
-        """Tell whether a node was met as a gateway."""
+        """Tell whether a node is known as a gateway."""
         return node_id in self._gateways
 
     def note(self, kind: DepartureKind, node: NodeName, at_s: float, detail: str) -> None:
-        """Note that a node has left or died. What is noted of it already stays, but for a death before it said that it goes."""
+        """Note that a node has left or died. The first departure of a node stays, but an announced one replaces a death."""
         before = self._departures.get(node.id)
         if before is not None and (before.kind == kind or kind == "died"):
             return
@@ -84,9 +83,9 @@ class Departures:
             del self._departures[next(iter(self._departures))]
 
     def take_back(self, node_id: str) -> None:
-        """Forget that a node is gone: it is here."""
+        """Remove the departure of a node that is back."""
         self._departures.pop(node_id, None)
 
     def all(self) -> tuple[Departure, ...]:
-        """Return them, the oldest first."""
+        """Return the departures, the oldest first."""
         return tuple(self._departures.values())

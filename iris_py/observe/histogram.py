@@ -1,8 +1,8 @@
-"""Histograms of durations, by powers of two: cheap enough to be kept of every request.
+"""Histograms of durations, by powers of two: cheap enough for every request.
 
-A duration of so many whole microseconds is counted in the bucket whose number is how many binary digits that has. So bucket 0
-holds what took less than 1 us, bucket 1 what took less than 2 us, bucket 2 less than 4 us, and each further one twice as much.
-A quantile is right within a factor of two, at any load, and histograms of several clusters or nodes can be added.
+A duration in whole microseconds is counted in the bucket numbered by its count of binary digits. So bucket 0 holds durations
+below 1 us, bucket 1 below 2 us, bucket 2 below 4 us, and so on. A quantile is exact within a factor of two, at any load, and
+histograms of several clusters or nodes can be added.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-#: Buckets that are shown. The last but one ends at 2**23 us, some 8.4 s; the last one holds everything longer. Too few:
-#: requests with usual time-outs are all in the last one; too many: each is a line of every scrape.
+#: Exported buckets. The last but one ends at 2**23 us, some 8.4 s; the last holds all longer durations. Too few: requests with
+#: usual timeouts are all in the last one; too many: each is a line of every scrape.
 BUCKETS: Final = 25
-#: The newest durations that are kept as they are, where that is wanted. Too small: one that is odd is the middle one; too
-#: large: what has become slow, and is asked for little since then, looks fast for as long.
+#: The newest durations to keep individually, where enabled. Too small: a single outlier is the median; too large: a member that
+#: has become slow and gets few requests looks fast for long.
 NEWEST_MAX: Final = 9
-#: Of so many the median says how long things take of late, of fewer the shortest: the first of all is often slow. Too small:
-#: one that is odd is taken for the rule; too large: what is slow and seldom asked looks fast once it was fast for once.
+#: The least number of durations for a median; with fewer the shortest counts, because the first of all is often slow. Too
+#: small: a single outlier counts; too large: a slow and seldom used member looks fast after one fast reply.
 MEDIAN_MIN: Final = 5
-#: Recent durations that are not sorted yet. Too small: they are sorted one by one; too large: memory.
+#: Recent durations not yet sorted into buckets. Too small: they are sorted one by one; too large: memory.
 RECENT_MAX: Final = 512
 
 
@@ -33,18 +33,19 @@ class HistogramStatistics(msgspec.Struct, frozen=True, gc=False):
     """Durations, counted by powers of two."""
 
     counts: tuple[int, ...] = ()
-    """``counts[i]`` counts durations below 2**i us and not below half of that, for each i from 0 on. Zeros at the end
-    are left out; the 25th number counts durations of 2**23 us (8.4 s) or longer."""
+    """``counts[i]`` counts durations below 2**i us and not below half of that, for each i from 0 on. Trailing zeros are left
+    out; the 25th number counts durations of 2**23 us (8.4 s) or longer.
+    """
     sum_s: float = 0.0
     """The sum of all durations, in seconds."""
 
     @classmethod
     def of(cls, counts: Sequence[int], sum_s: float) -> HistogramStatistics:
-        """Return the durations that were counted elsewhere.
+        """Return a histogram of durations counted elsewhere.
 
         Args:
-            counts: How many have so many microseconds in binary digits.
-            sum_s: All of them together, in seconds.
+            counts: The number of durations by their number of binary digits in microseconds.
+            sum_s: The sum of all durations, in seconds.
         """
         shown = [*counts[: BUCKETS - 1], sum(counts[BUCKETS - 1 :])]
         while shown and not shown[-1]:
@@ -53,17 +54,17 @@ class HistogramStatistics(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of durations."""
         return sum(self.counts)
 
     def quantile_s(self, share: float) -> float | None:
-        """Return how long so large a share took at most, in seconds: the end of the bucket that it lies in.
+        """Return a quantile in seconds: the end of its bucket.
 
         Args:
-            share: From 0 to 1; 0.99 for what 99 % did not exceed.
+            share: From 0 to 1; 0.99 for the duration that 99 % did not exceed.
 
         Returns:
-            The duration, at most twice of what it really was; infinity if it lies in the last bucket; None if there is none.
+            The duration, at most twice the exact one; infinity in the last bucket; None without durations.
         """
         wanted = share * self.count
         passed = 0
@@ -78,7 +79,7 @@ _EMPTY: Final = HistogramStatistics()
 
 
 def upper_s(index: int) -> float:
-    """Return the end of a bucket, in seconds: what it counts took less. Of the last one it is infinity."""
+    """Return the end of a bucket in seconds, above all its durations; infinity for the last."""
     return float("inf") if index >= BUCKETS - 1 else (1 << index) / 1e6
 
 
@@ -94,18 +95,18 @@ def add_up(histograms: Iterable[HistogramStatistics]) -> HistogramStatistics:
 
 
 class Histogram:
-    """Durations while they are counted.
+    """A histogram that counts durations.
 
     Args:
-        total: Where they are counted, too.
-        keeps_newest: Whether the newest ones are kept as they are.
+        total: Another histogram that counts the same durations.
+        keeps_newest: Whether to keep the newest durations individually.
 
     Attributes:
-        newest: The newest that are sorted, up to ``NEWEST_MAX``, the oldest first; none unless they are kept.
-        settled: How many are sorted.
-        recent: Those that are not sorted yet (seconds). Hot paths append to it, and call :meth:`settle` once it has
-            ``RECENT_MAX``: to sort many at once is cheap.
-        at_once: How many things took no time, and are not sorted yet.
+        newest: The newest sorted durations, up to ``NEWEST_MAX``, the oldest first; empty unless enabled.
+        settled: The number of sorted durations.
+        recent: Durations not yet sorted (seconds). Hot paths append to it, and call :meth:`settle` at ``RECENT_MAX``: sorting
+            many at once is cheap.
+        at_once: The number of durations of 0 not yet sorted.
     """
 
     __slots__ = ("_counts", "_keeps_newest", "_shown", "_sum_s", "_total", "at_once", "newest", "recent", "settled")
@@ -119,24 +120,24 @@ class Histogram:
         self._total = total
         self._counts: list[int] = []  # up to the last that is not 0
         self._sum_s = 0.0
-        self._shown: HistogramStatistics | None = _EMPTY  # None if it is of an earlier time
+        self._shown: HistogramStatistics | None = _EMPTY  # None if out of date
 
     def observe(self, duration_s: float) -> None:
         """Count a duration.
 
         Args:
-            duration_s: How long it was (seconds).
+            duration_s: The duration (seconds).
         """
         self.recent.append(duration_s)
         if len(self.recent) >= RECENT_MAX:
             self.settle()
 
     def settle(self) -> None:
-        """Sort those that are recent."""
+        """Sort the recent durations into buckets."""
         recent, found = self.recent, {0: self.at_once} if self.at_once else {}
         if self._keeps_newest:
             self.newest = (*self.newest, *recent[-NEWEST_MAX:])[-NEWEST_MAX:]
-        recent.sort()  # then each bucket is one piece, whose end is found by a few comparisons
+        recent.sort()  # then each bucket is one slice, whose end is found by bisection
         start, size = 0, len(recent)
         while start < size:
             bucket, end = int(max(0.0, recent[start]) * 1e6).bit_length(), size
@@ -155,12 +156,12 @@ class Histogram:
             histogram = histogram._total
 
     def add(self, other: Histogram) -> None:
-        """Count everything that another one has, which has the same total or none."""
+        """Add all counts of another histogram, which has the same total or none."""
         other.settle()
         self._take(dict(enumerate(other._counts)), other._sum_s)
 
     def show(self) -> HistogramStatistics:
-        """Return what was counted until now; of a total, what those below it have settled."""
+        """Return the counts until now; for a total, only settled durations of its parts."""
         if self.recent or self.at_once:
             self.settle()
         if self._shown is None:
@@ -168,7 +169,7 @@ class Histogram:
         return self._shown
 
     def newest_s(self) -> float:
-        """Return how long things take of late (seconds), as far as they are sorted; 0.0 if nothing is kept."""
+        """Return the typical newest duration (seconds) of those sorted; 0.0 if none are kept."""
         ordered = sorted(self.newest)
         if not ordered:
             return 0.0

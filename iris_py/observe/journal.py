@@ -1,8 +1,8 @@
-"""The journal of a node: what it drops, by reason, and its last events, numbered.
+"""The journal of a node: drops by reason, and the last events, numbered.
 
-Nobody is told of an event, so one costs nothing but its place: whoever wants to know asks for those since a number. Peers
-decide how often some events happen, so of each kind and subject one is noted in ``BURST_S``, and the next one says how many
-there were.
+Events are not sent to other nodes, so an event costs only its place: readers ask for the events after a number. Peers decide
+how often some events occur. So the journal notes an event of a kind and subject once in ``BURST_S``, and the next event counts
+the occurrences.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from iris_py.observe.node_name import NodeName
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: Events that are kept. Too small: a short storm hides what began it; too large: memory, and answers that nobody reads.
+#: Events to keep. Too small: a short storm hides its cause; too large: memory, and answers too long to read.
 EVENTS_MAX: Final = 512
-#: Of each kind and subject one event is noted in so many seconds. Too small: a peer that comes and goes pushes out everything
-#: else; too large: that something goes on is seen late.
+#: The time between two noted events of a kind and subject, in seconds. Too small: a peer that comes and goes pushes out all
+#: other events; too large: continuing events show up late.
 BURST_S: Final = 10.0
-#: Kinds and subjects of which it is known when they were noted last. Beyond it the oldest is forgotten, and noted anew.
+#: Kinds and subjects with a known last time. Beyond it the oldest is forgotten, and noted anew.
 BURSTS_MAX: Final = 1024
 
 NOBODY: Final = NodeName("")
 
-#: Each kind of event, and what it says.
+#: Each kind of event, with its meaning.
 KINDS: Final = {
     "joined": "A member appeared in the membership view of a cluster that this node uses.",
     "left": "A member left the membership view of a cluster that this node uses.",
@@ -81,13 +81,13 @@ class Journal:
     """The drops and events of one node.
 
     Attributes:
-        drops: What was dropped, by reason.
-        now: The time, as the owner last said it (seconds).
-        started_at: When the node was started; the owner sets it.
+        drops: The number of drops, by reason.
+        now: The present time, set by the owner (seconds).
+        started_at: The start of the node, set by the owner.
         last: The number of the last event; 0 before the first.
-        departures: The nodes that have left or died.
-        on_event: Is called with each event that is noted, as this program may know it: for the log.
-        on_noted: Is called after an event was noted, while somebody waits for one.
+        departures: The nodes that left or died.
+        on_event: Called with each noted event in the form for this program: for the log.
+        on_noted: Called after each noted event, while a reader waits.
     """
 
     def __init__(self) -> None:
@@ -98,11 +98,11 @@ class Journal:
         self.departures = Departures()
         self.on_event: Callable[[EventRecord], None] | None = None
         self.on_noted: Callable[[], None] | None = None
-        self._events: deque[tuple[EventRecord, EventRecord]] = deque(maxlen=EVENTS_MAX)  # as it is, and as others may know it
-        self._bursts: dict[tuple[str, str, str], list[float]] = {}  # when each was noted, and how often it happened since
+        self._events: deque[tuple[EventRecord, EventRecord]] = deque(maxlen=EVENTS_MAX)  # for this program, for other nodes
+        self._bursts: dict[tuple[str, str, str], list[float]] = {}  # time of the last event, and occurrences since then
 
     def count_drop(self, reason: str, times: int = 1) -> int:
-        """Count something that was dropped; returns how often that happened."""
+        """Count drops; returns the total for the reason."""
         count = self.drops[reason] = self.drops.get(reason, 0) + times
         self.note("dropped", subject=reason, detail=reason, times=times)
         return count
@@ -118,16 +118,16 @@ class Journal:
         detail: str = "",
         times: int = 1,
     ) -> None:
-        """Note an event, unless the same has just been noted.
+        """Note an event, unless it repeats one of the last ``BURST_S``.
 
         Args:
             kind: One of ``KINDS``.
-            subject: What makes it the same as another one, beside its kind and name.
-            node: The node that it is about.
+            subject: Identifies repetitions, together with kind and name.
+            node: The node concerned.
             name: The cluster or topic.
-            told_name: What other nodes are told in place of the name; empty if they may know it.
+            told_name: The replacement of the name for other nodes; empty if they may know the name.
             detail: The reason.
-            times: How often it happened.
+            times: The number of occurrences.
         """
         if node is not None and kind == "died":
             self.departures.note("died", node, self.now - self.started_at, detail)
@@ -167,20 +167,20 @@ class Journal:
     def note_at(
         self, now: float, kind: str, subject: str = "", *, node: NodeName | None = None, name: str = "", detail: str = ""
     ) -> None:
-        """Note an event that happens at a time: see :meth:`note`."""
+        """Note an event with its time: see :meth:`note`."""
         self.now = now
         self.note(kind, subject, node=node, name=name, detail=detail)
 
     def note_leaving(self, node: NodeName, detail: str) -> None:
-        """Note that a node has said that it goes."""
+        """Note a node's announcement of leaving."""
         self.departures.note("left", node, self.now - self.started_at, detail)
 
     def since(self, number: int) -> tuple[EventRecord, ...]:
-        """Return the events after that of a number, the oldest first; those that are not kept any more are missing."""
+        """Return the kept events after a number, the oldest first."""
         return tuple(event for event, _told in self._after(number))
 
     def told_since(self, number: int) -> tuple[EventRecord, ...]:
-        """Return the same as other nodes may know it: without the names of clusters that have a secret of their own."""
+        """Return the same in the form for other nodes: without the names of clusters with a secret of their own."""
         return tuple(told for _event, told in self._after(number))
 
     def _after(self, number: int) -> Iterator[tuple[EventRecord, EventRecord]]:

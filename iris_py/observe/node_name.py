@@ -1,4 +1,4 @@
-"""A node, as it describes itself and as others describe it."""
+"""The description of a node, by itself or by others."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import msgspec
 
 
 class NodeName(msgspec.Struct, frozen=True):
-    """A node, as others describe it."""
+    """A node, as described by others."""
 
     id: str
     """The node id: 32 hexadecimal digits."""
     address: str = ""
-    """Where it listens, ``host:port``; empty if nobody can dial it."""
+    """Its listening ``host:port``; empty if it cannot be dialled."""
     zone: str = ""
-    """Where it says it is."""
+    """The zone it claims."""
     name: str = ""
-    """Its name; empty if it tells none, or this node has not heard it. A label for people: two nodes may have
-    the same name, and any node can take any."""
+    """The label; empty for none, or if unknown here. A label proves nothing: two nodes may have the same one, and any node can
+    take any.
+    """
 
     @property
     def short(self) -> str:
-        """The first digits of the id, and the name if one is known: for texts that people read."""
+        """The first digits of the id, and the label if known: for texts for people."""
         return short_name(self.id, self.name)
 
 
 def short_name(node_id: str, name: str) -> str:
-    """Return the first eight digits of a node id, with the name of the node in brackets if one is known."""
+    """Return the first eight digits of a node id, with the label in brackets if known."""
     return f"{node_id[:8]} ({name})" if name else node_id[:8]

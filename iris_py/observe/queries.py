@@ -1,13 +1,12 @@
-"""Questions about a node, and its answers: what travels, and what the asker makes of it (docs/observe.md).
+"""Questions about a node, and their answers: wire format, answering side, and asking side (docs/observe.md).
 
-A question names parts of the :class:`~iris_py.observe.statistics.Statistics` of a node. The answer is a page of at most
-``PAGE_BYTES``, and says where the next one begins. It leaves out whatever has its default, which is most of a tree of counters,
-and so a page has some 60 clusters. Parts and fields that a version does not know are ignored on both sides.
+A question names parts of the :class:`~iris_py.observe.statistics.Statistics` of a node. An answer is a page of at most
+``PAGE_BYTES``, and names the beginning of the next page. Fields with their defaults, most of a tree of counters, are left out,
+so a page has some 60 clusters. Both sides ignore unknown parts and fields.
 
-The desk of a node: it answers questions about the node, as far as its settings allow, and not too many of them.
-
-All askers share one snapshot of the numbers, which is taken at most four times a second; events are those of the moment. So
-a node pays for a flood of questions no more than ``ANSWERS_PER_S_MAX`` pages, and a refusal each for the rest.
+The desk of a node answers questions within its settings and a rate limit. All askers share a snapshot of the statistics, taken
+at most four times a second; events are current. So a flood of questions costs a node at most ``ANSWERS_PER_S_MAX`` pages a
+second, and a refusal for each further question.
 """
 
 from __future__ import annotations
@@ -29,28 +28,28 @@ if TYPE_CHECKING:
 
     from iris_py.observe.journal import Journal
 
-#: One answer, before it is sealed. Too small: a node with many clusters is asked many times; too large: answers hold up what
-#: comes behind them on the links of the ring.
+#: One answer, before encryption. Too small: a node with many clusters is asked many times; too large: answers delay other
+#: messages on the links of the ring.
 PAGE_BYTES: Final = 16 * 1024
-#: Pages of one node that an asker takes: half of what a node with 2,048 clusters and as many topics may have to say. Beyond it
-#: the rest is left out, and said to be.
+#: Pages that an asker takes from one node: half of the most for a node with 2,048 clusters and as many topics. The rest is left
+#: out, and reported as left out.
 PAGES_MAX: Final = 64
 #: Parts in one question. There are fewer.
 PARTS_MAX: Final = 16
-#: Of the name of a part, or of a cluster.
+#: The length of a name of a part or cluster.
 NAME_MAX: Final = 255
-#: Of what stands in an answer at the side of its payload.
+#: Bytes of an answer besides its parts.
 _HEAD_BYTES: Final = 128
 
-#: The parts that are maps from names, and those that are lists: they are cut where a page is full. Others are whole.
+#: The parts that are maps from names, and those that are lists: these are cut where a page is full. Other parts are whole.
 _MAPS: Final = ("clusters", "topics", "far_requests")
 _LISTS: Final = ("subscriptions", "peers", "events", "departures")
 #: The parts that are one struct.
 _WHOLE: Final = ("counts", "tunnels", "links", "overlay", "security", "questions", "process", "histograms")
-#: Every part that can be asked for. ``counts`` are the numbers that stand in ``Statistics`` itself, ``peers`` are
-#: ``links.each``, ``events`` what the journal keeps, and ``departures`` the nodes that have left or died.
+#: All parts. ``counts`` are the numbers in ``Statistics`` itself, ``peers`` are ``links.each``, ``events`` are the journal's,
+#: and ``departures`` the nodes that left or died.
 PARTS: Final = (*_WHOLE, *_MAPS, *_LISTS)
-#: The parts that name no cluster, topic or peer: what a node tells whose setting is ``observe = "counts"``.
+#: The parts without names of clusters, topics and peers: the answers of a node with ``observe = "counts"``.
 NAMELESS_PARTS: Final = _WHOLE
 
 _Name: TypeAlias = Annotated[str, Meta(max_length=NAME_MAX)]
@@ -58,80 +57,80 @@ _Version: TypeAlias = Annotated[int, Meta(ge=0, le=255)]
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True):
-    """Ask a node for some of its statistics."""
+    """A question for some statistics of a node."""
 
     parts: Annotated[tuple[_Name, ...], Meta(max_length=PARTS_MAX)] = ()
-    """Which, see ``PARTS``; none for a mere sign of life."""
+    """The parts, see ``PARTS``; none to ask only for :class:`About`."""
     cluster: _Name = ""
-    """The only cluster that is of interest; empty for all. ``#`` and a group id in hexadecimal digits name one whose name is
-    not told."""
+    """The only cluster of interest; empty for all. ``#`` and a group id in hexadecimal digits stand for a cluster with a hidden
+    name.
+    """
     after_part: _Name = ""
-    """The part in which the page before ended; empty for the first page."""
+    """The last part of the page before; empty for the first page."""
     after_key: _Name = ""
-    """The name or number of the last thing that it had of that part."""
+    """The name or number of the last element of that part."""
     since: int = 0
-    """The number of the last event that the asker knows."""
+    """The number of the last event known to the asker."""
 
 
 class About(msgspec.Struct, frozen=True):
-    """A node, as it is in each of its answers."""
+    """The description of a node, part of every answer."""
 
     version: Annotated[str, Meta(max_length=64)] = ""
-    """The version of Iris that it runs, with the commit as its local part where that is known."""
+    """The version of Iris, with the commit as its local part if known."""
     unix_s: float = 0.0
-    """Its clock: seconds since 1970."""
+    """The clock of the node: seconds since 1970."""
     uptime_s: float = 0.0
-    """How long ago it was started, in seconds."""
+    """The age of the node at the snapshot, in seconds."""
     links: int = 0
-    """Links that are open now."""
+    """Open links now."""
     clusters: int = 0
-    """Clusters that it serves now."""
+    """Served clusters now."""
     subscriptions: int = 0
-    """Subscriptions that are open now."""
+    """Open subscriptions now."""
     network_size: int = 1
-    """About how many nodes the network has, as it sees that."""
+    """The approximate number of nodes in the network, as estimated by this node."""
     now_s: float = 0.0
-    """How long ago it was started when it answered, in seconds; ``uptime_s`` is that of its numbers, which may be older."""
+    """The age of the node at the answer, in seconds; the snapshot of ``uptime_s`` may be older."""
     last_event: int = 0
-    """The number of its last event; 0 before the first, and if it does not say."""
+    """The number of the last event; 0 before the first, or if not disclosed."""
     name: Annotated[str, Meta(max_length=64, pattern=r"\A[ -~]*\Z")] = ""
-    """Its name; empty if it tells none. A label: any node can take any name."""
+    """The label of the node; empty for none. Any node can take any label."""
     link_versions: tuple[_Version, _Version] = (0, 0)
-    """The oldest and the newest version of links that it speaks; zeros if it does not say."""
+    """The oldest and the newest link version of the node; zeros if unknown."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """Tell some of what was asked: one page."""
+    """One page of an answer."""
 
     refused: _Name = ""
-    """Why it is not told: ``busy`` or ``closed``; empty if it is."""
+    """The reason for a refusal: ``busy`` or ``closed``; empty for an answer."""
     about: About = About()
     """The node."""
     parts: Annotated[dict[_Name, Any], Meta(max_length=PARTS_MAX)] = {}
-    """Of each part that was asked for and has begun: the fields, names or elements that fit, without those that have their
-    defaults."""
+    """The parts in the page: fields, names or elements, without default values."""
     next_part: _Name = ""
-    """The part in which the next page begins; empty if this is the last one."""
+    """The part in which the next page begins; empty for the last page."""
     next_key: _Name = ""
-    """The last thing of that part that has been told."""
+    """The last element of the part in the present page."""
     left_out: int = 0
-    """Things that are too large for any page."""
+    """Elements too large for any page."""
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _QUESTIONS: Final = msgspec.msgpack.Decoder(Question)
 _ANSWERS: Final = msgspec.msgpack.Decoder(Answer)
-#: The decoder lets through what Python raises for bad UTF-8 and for deep nesting, too.
+#: The decoder also lets through Python's errors for bad UTF-8 and for deep nesting.
 _DECODE_ERRORS: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def encode_question(question: Question) -> bytes:
-    """Write a question."""
+    """Encode a question."""
     return _ENCODER.encode(question)
 
 
 def decode_question(data: bytes) -> Question | None:
-    """Read a question; None if it is none."""
+    """Decode a question; None if malformed."""
     try:
         return _QUESTIONS.decode(data)
     except _DECODE_ERRORS:
@@ -139,12 +138,12 @@ def decode_question(data: bytes) -> Question | None:
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """Write an answer."""
+    """Encode an answer."""
     return _ENCODER.encode(answer)
 
 
 def decode_answer(data: bytes) -> Answer | None:
-    """Read an answer; None if it is none."""
+    """Decode an answer; None if malformed."""
     if len(data) > PAGE_BYTES:
         return None
     try:
@@ -154,7 +153,7 @@ def decode_answer(data: bytes) -> Answer | None:
 
 
 def lean(value: object) -> object:
-    """Return a tree of structs as maps and lists, without the fields that have their defaults."""
+    """Return a tree of structs as maps and lists, without fields with their defaults."""
     if isinstance(value, msgspec.Struct):
         fields = ((name, default, getattr(value, name)) for name, default in _defaults(type(value)))
         return {name: lean(found) for name, default, found in fields if found != default}
@@ -166,7 +165,7 @@ def lean(value: object) -> object:
 
 
 def _lean_event(event: EventRecord) -> dict[str, object]:
-    """Return the same as ``lean`` of an event, in a third of the time: they come by the hundred."""
+    """Return ``lean`` of an event in a third of the time: events come by the hundred."""
     return {name: found for name, default in _defaults(EventRecord) if (found := getattr(event, name)) != default}
 
 
@@ -188,14 +187,14 @@ def take_page(
     events: Sequence[EventRecord] = (),
     departures: Sequence[Departure] = (),
 ) -> Answer:
-    """Return one page of what a node has to say.
+    """Return one page of a node's answer.
 
     Args:
-        question: What was asked, of parts that may be told.
-        statistics: The numbers of the node, with the names that may be told.
+        question: The question, with permitted parts only.
+        statistics: The statistics of the node, with permitted names only.
         about: The node.
-        events: Those that were asked for with this page, the oldest first, as they may be told.
-        departures: The nodes that have left or died, the oldest first.
+        events: The requested events in the form for other nodes, the oldest first.
+        departures: The nodes that left or died, the oldest first.
     """
     parts: dict[str, Any] = {}
     room = PAGE_BYTES - _HEAD_BYTES - len(_ENCODER.encode(about))
@@ -210,7 +209,7 @@ def take_page(
         for key, make in _things(part, question, statistics, (events, departures), after):
             data = _ENCODER.encode(make())
             size = len(data) + len(key.encode()) + 5
-            if size > PAGE_BYTES // 2:  # Nobody has such a thing, or it is a mistake: what is behind it counts as much.
+            if size > PAGE_BYTES // 2:  # No real element is this large, and the following ones count as much.
                 left_out += 1
                 last = key
                 continue
@@ -230,7 +229,7 @@ def take_page(
 
 
 def events_after(question: Question) -> int | None:
-    """Return the number of the event after which a page begins; None if it has no events."""
+    """Return the number of the event before a page's first one; None without events."""
     if "events" not in question.parts:
         return None
     after = question.after_key if question.after_part == "events" else ""
@@ -244,7 +243,9 @@ def _things(
     kept: tuple[Sequence[EventRecord], Sequence[Departure]],
     after: str,
 ) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Return the keys of the things of a part behind one, and what makes each: only what fits is made."""
+    """Yield the keys of a part's elements after a given one, each with a function to make the element: only those that fit are
+    made.
+    """
     if part in _MAPS:
         named: dict[str, Any] = getattr(statistics, part)
         if part == "clusters" and question.cluster:
@@ -280,10 +281,10 @@ class Pages:
     """The answers of one node, page by page.
 
     Attributes:
-        about: The node, as the last page has it.
-        left_out: Things that were left out: too large for a page, or behind the last page that is taken.
-        taken: How many pages were taken.
-        is_complete: Whether there is no other page to ask for.
+        about: The node, from the last page.
+        left_out: Elements left out: too large for a page, or after the last page taken.
+        taken: The number of pages taken.
+        is_complete: Whether no page is left to ask for.
     """
 
     def __init__(self, question: Question) -> None:
@@ -318,7 +319,7 @@ class Pages:
         )
 
     def statistics(self) -> Statistics | None:
-        """Return the numbers of the node; None if the answer is malformed. Parts that nobody asked for have their defaults."""
+        """Return the statistics of the node; None if malformed. Parts not asked for have their defaults."""
         parts = dict(self._parts)
         for name in ("events", "departures"):
             parts.pop(name, None)
@@ -326,15 +327,15 @@ class Pages:
         return _convert({**counts, **parts, "links": {**links, "each": peers}}, Statistics)
 
     def departures(self) -> tuple[Departure, ...] | None:
-        """Return the nodes that have left or died, as the node has seen it; None if the answer is malformed."""
+        """Return the departures seen by the node; None if malformed."""
         return _convert(self._parts.get("departures", []), tuple[Departure, ...])
 
     def tells(self, part: str) -> bool:
-        """Whether the node has told of a part: it need not know it, or may keep it to itself."""
+        """Whether the answer has a part: the node may not know the part, or may hide it."""
         return part in self._parts
 
     def events(self) -> tuple[EventRecord, ...] | None:
-        """Return the events of the node; None if the answer is malformed."""
+        """Return the events of the node; None if malformed."""
         return _convert(self._parts.get("events", []), tuple[EventRecord, ...])
 
 
@@ -348,17 +349,17 @@ def _convert(value: object, kind: type[_T]) -> _T | None:
         return None
 
 
-#: What a node tells others of itself: everything; numbers without the names of clusters, topics and peers; nothing.
+#: The answers of a node to others: everything; numbers without the names of clusters, topics and peers; or nothing.
 Observe: TypeAlias = Literal["all", "counts", "none"]
 
-#: Answers within a second; further questions are refused, and counted. Too small: several who look at a network at once hinder
-#: each other. Too large: whoever asks without end costs a node more than 1 % of a core, at half a millisecond each.
+#: Answers within a second; further questions are refused, and counted. Too small: several operators hinder each other. Too
+#: large: an endless asker costs a node more than 1 % of a core, at half a millisecond each.
 ANSWERS_PER_S_MAX: Final = 20
-#: How long a snapshot is good for (seconds). Too small: each asker costs one, of some 0.4 ms; too large: rates that are
-#: reckoned from two answers are of another time than they say.
+#: The life of a snapshot (seconds). Too small: each asker costs a snapshot, some 0.4 ms; too large: rates between two answers
+#: are of different times than stated.
 SNAPSHOT_S: Final = 0.25
 
-#: Why a question is refused.
+#: Reasons for refusals.
 BUSY: Final = "busy"
 CLOSED: Final = "closed"
 
@@ -367,17 +368,17 @@ class Desk:
     """Answers questions about one node.
 
     Args:
-        observe: What may be told.
-        take_statistics: Takes the numbers of the node.
-        journal: Has its events.
-        hide: Returns what to call a cluster: its name, or what stands for it if that is not to be told.
+        observe: The setting of the node.
+        take_statistics: Takes the statistics of the node.
+        journal: The events of the node.
+        hide: Returns a cluster's name for answers, or a replacement for a secret name.
         version: The version of Iris.
-        link_versions: The oldest and the newest version of links that the node speaks.
-        name: What the node calls itself; empty to tell nobody.
+        link_versions: The oldest and the newest link version of the node.
+        name: The label of the node; empty for none.
 
     Attributes:
-        answered: Questions that were answered.
-        refused: Questions that were not, by reason.
+        answered: The number of answered questions.
+        refused: The number of refused questions, by reason.
     """
 
     def __init__(
@@ -405,11 +406,11 @@ class Desk:
         self._answered_then = 0
 
     def statistics(self) -> QuestionStatistics:
-        """Return how many questions there were."""
+        """Return the numbers of questions."""
         return QuestionStatistics(answered=self.answered, refused=dict(self.refused))
 
     def answer(self, data: bytes, now: float, unix_s: float) -> bytes | None:
-        """Answer a question; None if it is none.
+        """Answer a question; None if malformed.
 
         Args:
             data: The question.

@@ -1,12 +1,11 @@
-"""The answers of other nodes, as a program gets them: reports, the way to a root, and a trace of a request (docs/observe.md).
+"""The answers of other nodes for a program: reports, the path to a root, and a trace of a request (docs/observe.md).
 
-All of it is msgspec structs, so ``msgspec.json.encode`` writes each as JSON.
+All are msgspec structs, which ``msgspec.json.encode`` writes as JSON. From the answers of a sample follow estimates for a whole
+network: its size, and sums over all nodes.
 
-Estimates of a whole network from a part of its nodes: how many there are, and the sums of what they tell.
-
-A sample is fair if each node is as likely in it as any other. The root of a random key is not: the more room a node has on the
-ring, the more keys are its. So of the root and its neighbours, 17 nodes, one is drawn: how much room 17 nodes have together
-differs by a quarter or so, and has nothing to do with what one of them does.
+A sample is uniform if all nodes have the same probability. The root of a random key is not: a node with a larger section of the
+ring has more keys. So the sample draws a node from the root and all neighbours, 17 nodes: the section of 17 nodes varies by a
+quarter or so, and is independent of the load of any node.
 """
 
 from __future__ import annotations
@@ -29,42 +28,42 @@ if TYPE_CHECKING:
 
     from iris_overlay.messages import NodeInfo
 
-#: Of a normal distribution so many deviations to either side hold 95 % of it; of the mean of 64 numbers, hardly more.
+#: In a normal distribution, 95 % lie within this many deviations; for the mean of 64 numbers, hardly more.
 _DEVIATIONS: Final = 2.0
-#: Where a few nodes have most of something, the mean of 64 is not normal: so many times the skewness over the root of their
-#: number is added. Found by trial, for lognormal and exponential numbers, and for those of which one in 20 is not 0.
+#: If a few nodes have most of a sum, the mean of 64 is not normal: the interval grows by this factor times the skewness over
+#: the root of their number. Found by trial, for lognormal and exponential numbers, and for numbers of which one in 20 is not 0.
 _SKEWED: Final = 2.0
-#: The error of a sum that a single node tells is not known.
+#: The least number of values: a single one gives no error.
 _VALUES_MIN: Final = 2
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A sum over all nodes, as far as it is known."""
+    """A sum over all nodes, exact or estimated."""
 
     total: float
-    """The sum, or what it probably is."""
+    """The sum, or its estimate."""
     error: float = 0.0
-    """How far off it may be in 19 of 20 cases, to either side; 0 if it is exact."""
+    """The bound of its error to either side in 19 of 20 cases; 0 if exact."""
 
 
 class Size(msgspec.Struct, frozen=True):
-    """The number of nodes of a network, as far as it is known."""
+    """The number of nodes of a network, exact or estimated."""
 
     nodes: float
-    """How many, or how many there probably are."""
+    """The number, or its estimate."""
     deviation: float = 0.0
-    """The standard deviation of that, as a share of it; 0 if it is exact."""
+    """Its relative standard deviation; 0 if exact."""
 
 
 def size_of(neighbourhoods: Sequence[tuple[NodeInfo, Sequence[NodeInfo]]], leaves_max: int = 16) -> Size:
-    """Return how many nodes a network has, from how densely some of them lie.
+    """Estimate the number of nodes of a network from their density at some roots.
 
-    The room on either side of a root is left out: a random key falls into large gaps more often than into small ones. The
-    median of all counts, so whoever lies about its neighbours changes little unless most of them do.
+    The gaps on either side of a root are left out: a random key falls into large gaps more often than into small ones. The
+    median counts, so nodes that lie about their neighbours change little unless they are the majority.
 
     Args:
-        neighbourhoods: Roots of random keys, each with its neighbours; at least one.
-        leaves_max: How many neighbours a node has in a large network. One with fewer knows all nodes.
+        neighbourhoods: Roots of random keys with their neighbours; at least one root.
+        leaves_max: The number of neighbours of a node in a large network. A node with fewer knows all nodes.
     """
     known = [{root.id: root, **{leaf.id: leaf for leaf in leaves}} for root, leaves in neighbourhoods]
     small = sorted(len(each) for each in known if len(each) <= leaves_max)
@@ -79,19 +78,19 @@ def size_of(neighbourhoods: Sequence[tuple[NodeInfo, Sequence[NodeInfo]]], leave
         right, left = ways[: len(ways) // 2], ways[len(ways) // 2 :]
         gaps = len(ways) - 2
         rooms.append(right[-1] - right[0] + left[-1] - left[0])
-    from statistics import median  # 5 ms of imports, which a program pays that asks nobody
+    from statistics import median  # 5 ms of imports, only for programs that ask
 
-    # The median of a sum of so many gaps, each of the same mean, is a third of a gap below the mean of the sum.
+    # The median of a sum of gaps with equal means is a third of a gap below its mean.
     nodes = (gaps - 1 / 3) * RING / max(1.0, median(rooms))
     return Size(max(1.0, nodes), math.sqrt(math.pi / 2 / (gaps * len(rooms))))
 
 
 def sum_of(values: Sequence[float], size: Size) -> Estimate:
-    """Return the sum over all nodes of a network of something that some of them told.
+    """Return the sum of a value over all nodes of a network.
 
     Args:
-        values: What each of them told: all nodes if there are no more, or else a fair sample.
-        size: How many nodes there are.
+        values: The values of all nodes, or of a uniform sample.
+        size: The number of nodes.
     """
     count = len(values)
     finite = [value for value in values if math.isfinite(value)]
@@ -121,26 +120,28 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     about: About
     """Its version, clock and sizes."""
     statistics: Statistics
-    """The parts that were asked for; all others have their defaults."""
+    """The requested parts; all others have their defaults."""
     round_trip_s: float
-    """How long its first answer took, in seconds."""
+    """The round trip of its first answer, in seconds."""
     received_unix_s: float = 0.0
-    """When its last answer came, by the clock of the node that asked: seconds since 1970."""
+    """The arrival of its last answer, by the clock of the asking node: seconds since 1970."""
     events: tuple[EventRecord, ...] | None = None
-    """Its events after the number that was asked for, the oldest first; None if nobody asked for them, and of a node that keeps
-    them to itself (``observe``) or is of an older version."""
+    """Its events after the requested number, the oldest first; None if not requested, hidden by the node's setting ``observe``,
+    or unknown to its version.
+    """
     departures: tuple[Departure, ...] | None = None
-    """The nodes that it has seen leave or die since it was started, the oldest first, at most 256; None if nobody asked for
-    them, and of a node that keeps them to itself (``observe``) or is of an older version."""
+    """The nodes it has seen leave or die since its start, the oldest first, at most 256; None if not requested, hidden by the
+    node's setting ``observe``, or unknown to its version.
+    """
     left_out: int = 0
-    """Things that it had to leave out: too large for a page, or too many."""
+    """Elements left out of the answer: too large for a page, or too many."""
     pages: int = 1
-    """How many pages its answer took, each of which counts as a question: it answers some 20 in a second."""
+    """The pages of its answer. Each counts as a question, of which a node answers some 20 in a second."""
 
     def unix_s_of(self, event: EventRecord | Departure) -> float:
-        """Return when an event of the node, or a departure that it saw, happened, by the clock of the node that asked.
+        """Return the time of an event or departure of the node, by the clock of the asking node.
 
-        The clock of the other node may show anything. The time is as exact as the answer was quick.
+        The node's own clock is not used. The error is at most the round trip of the answer.
         """
         ago_s = self.about.now_s - event.at_s
         return self.received_unix_s - (max(0.0, ago_s) if isfinite(ago_s) else 0.0)
@@ -150,94 +151,94 @@ class NodeReports(msgspec.Struct, frozen=True, kw_only=True):
     """The answers of several nodes."""
 
     reports: tuple[NodeReport, ...] = ()
-    """Those of the nodes that answered."""
+    """The reports of the nodes that answered."""
     missing: tuple[NodeName, ...] = ()
-    """The nodes that did not answer in time, or not in a way that this version understands."""
+    """The nodes without an answer in time, or with an undecodable answer."""
     refused: tuple[NodeName, ...] = ()
-    """The nodes that would not: their setting ``observe`` is ``none``, or too many ask them."""
+    """The nodes that refused: their setting ``observe`` is ``none``, or too many nodes ask them."""
     size: Size = Size(0.0)
-    """How many other nodes the network has."""
+    """The number of other nodes in the network."""
     is_sample: bool = False
-    """Whether only a fair sample of them was asked."""
+    """Whether only a uniform sample of them was asked."""
     is_whole: bool = True
-    """Whether, otherwise, the ring was walked without a gap: then nobody else was there."""
+    """Without a sample, whether the walk round the ring had no gap, so that no node was missed."""
 
     @property
     def asked(self) -> int:
-        """How many nodes were asked."""
+        """The number of nodes asked."""
         return len(self.reports) + len(self.missing) + len(self.refused)
 
     def total(self, read: Callable[[NodeReport], float]) -> Estimate:
-        """Return the sum of something over all nodes: as it is, or estimated from a sample.
+        """Return the sum of a value over all nodes, exact or estimated from a sample.
 
         Args:
-            read: Takes it from the report of a node.
+            read: Returns the value from the report of a node.
         """
         values = [float(read(report)) for report in self.reports]
         return sum_of(values, self.size if self.is_sample else Size(float(len(values))))
 
 
 class Hop(msgspec.Struct, frozen=True):
-    """A node that a message through the ring passed."""
+    """A node on the path of a message through the ring."""
 
     node: NodeName
-    """The node. Its address and zone are empty unless this node knows them."""
+    """The node. Address and zone are empty if unknown."""
     held_us: int | None = None
-    """How long it kept the message, in microseconds; None if a node on the way did not say so."""
+    """The time it held the message, in microseconds; None if a node on the path did not report its time."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """The way of a question to the root of a key, and what the root says."""
+    """The path of a question to the root of a key, and the root's answer."""
 
     key: str
     """The key: 32 hexadecimal digits."""
     root: NodeName
     """The root, which keeps the directory of the group with that id."""
     hops: tuple[Hop, ...] = ()
-    """The nodes that the question passed, this one first, the root not among them."""
+    """The nodes on the path, this one first, without the root."""
     round_trip_s: float = 0.0
-    """How long it took until the answer was here, in seconds."""
+    """The time until the answer, in seconds."""
     neighbours: tuple[NodeName, ...] = ()
     """The neighbours of the root on the ring, the nearest first."""
     members: int | None = None
-    """How many members the group has; None if there is no directory of it, or the root does not tell."""
+    """The number of members of the group; None if the root has no directory of the group, or does not disclose the number."""
     watchers: int | None = None
-    """How many nodes watch it; likewise."""
+    """The number of watchers; likewise."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a cluster, as the node that asks sees it."""
+    """A member of a cluster, as seen by the asking node."""
 
     node: NodeName
     """The member."""
     distance: int
-    """How many parts of the own zone it does not share: 0 is the nearest."""
+    """The number of parts of the own zone that it does not share: 0 is the nearest."""
     in_flight: int
-    """Requests of this node that it has and has not answered."""
+    """Unanswered requests of this node at the member."""
     expected_s: float | None
-    """How long a reply is expected to take, in seconds; None where no reply has been measured."""
+    """The expected time until a reply, in seconds; None if not measured."""
     is_linked: bool
     """Whether a link to it is open."""
     rank: int = 0
-    """0 for an ordinary member; of a stand-in, how many others come before it."""
+    """0 for an ordinary member; 1 to 7 for a stand-in, which follows all members of lower rank."""
     reason: str = ""
     """Why it gets the next request, or does not."""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """The way of a request to a cluster, step by step. Steps that did not happen are None."""
+    """The path of a request to a cluster, step by step. Failed steps are None."""
 
     cluster: str
     """The cluster."""
     route: Route | None = None
-    """The way to its root; None if no answer came."""
+    """The path to its root; None without an answer."""
     candidates: tuple[Candidate, ...] = ()
-    """The members that this node knows, in the order in which they are considered."""
+    """The known members, in the order of their preference."""
     chosen: NodeName | None = None
-    """The member that the balancer took."""
+    """The member chosen by the balancer."""
     way: str = ""
-    """How it is reached: by a ``link`` that was open, by one that was ``dialled`` for this, by the ``ring``, or ``local``."""
+    """The connection to it: an open ``link``, a link ``dialled`` for this trace, the ``ring``, or ``local``."""
     dial_s: float | None = None
-    """How long opening the link took, in seconds."""
+    """The time to open the link, in seconds."""
     answer_s: float | None = None
-    """How long that member took to answer an empty question, its handler untouched, in seconds."""
+    """The member's time to answer an empty question, without its handler, in seconds."""

@@ -26,7 +26,7 @@ LANES: Final = ("overlay", "interactive", "bulk", "tunnels")
 
 
 class RequestStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Requests that this node made to one cluster."""
+    """Requests of this node to a cluster."""
 
     sent: int = 0
     """Requests made."""
@@ -47,7 +47,7 @@ class RequestStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ServiceStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Requests that this node served as a member of one cluster, in all its handlers there."""
+    """Requests served by this node as a member of a cluster, in all handlers."""
 
     handlers: int = 0
     """Registered handlers now."""
@@ -86,8 +86,9 @@ class ServiceStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     newest: int = 0
     """The number of requests and surveys in ``newest_s``: 9, or fewer if handlers have answered fewer."""
     newest_s: float = 0.0
-    """The handlers' time for the newest ones, in seconds: the median, or with fewer than 5 the shortest. The histogram
-    covers all of them since the start of the node, so it does not show a member that has become slow."""
+    """The handlers' time for the newest ones, in seconds: the median, or with fewer than 5 the shortest. The histogram covers
+    all since the start of the node, and so hides a member that has become slow.
+    """
 
 
 class BroadcastStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -106,7 +107,7 @@ class BroadcastStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class SurveyStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Surveys that this node made in one cluster."""
+    """Surveys of this node in a cluster."""
 
     asked: int = 0
     """Surveys made."""
@@ -123,7 +124,7 @@ class SurveyStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ClusterStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One cluster, as this node uses and serves it."""
+    """A cluster with its use and service by this node."""
 
     members: int = 0
     """Members now, as known to this node."""
@@ -136,11 +137,11 @@ class ClusterStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     surveys: SurveyStatistics = SurveyStatistics()
     """The surveys that this node made."""
     unopened: Mapping[str, int] = {}
-    """Tunnels that this node could not open there, by the class of the error, as in ``Overloaded``."""
+    """Tunnels not opened there, by the class of the error, as in ``Overloaded``."""
 
 
 class FarStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Requests of this node to one cluster of another cloud, and tunnels that it could not open there."""
+    """Requests of this node to a cluster of another cloud, and failed openings of tunnels there."""
 
     sent: int = 0
     """Requests made."""
@@ -157,7 +158,7 @@ class FarStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     round_trip: HistogramStatistics = HistogramStatistics()
     """Times from the call until the reply."""
     unopened: Mapping[str, int] = {}
-    """Tunnels that this node could not open there, by the class of the error."""
+    """Tunnels not opened there, by the class of the error."""
 
 
 class TopicStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -168,13 +169,13 @@ class TopicStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     runs: int = 0
     """Batches that this node published: consecutive messages to one topic."""
     published: int = 0
-    """Messages that this node published, in batches or alone."""
+    """Messages published by this node, in batches or alone."""
     received: int = 0
-    """Messages that a subscription of this node received."""
+    """Messages received by a subscription of this node."""
     gaps: int = 0
     """Messages missing in the publishers' numbering."""
     pauses_asked: int = 0
-    """Times that this node paused a publisher, because a subscription was full."""
+    """Pauses of publishers by this node, because a subscription was full."""
     pauses_obeyed: int = 0
     """Times that a subscriber paused this node."""
 
@@ -210,7 +211,7 @@ class TunnelStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The tunnels of this node, at both sides of an opening."""
 
     opened: int = 0
-    """Tunnels that this node opened and that a member accepted."""
+    """Tunnels opened by this node and accepted by a member."""
     unopened: Mapping[str, int] = {}
     """Tunnels that this node could not open, by the class of the error, as in ``NoMembers``."""
     served: int = 0
@@ -228,7 +229,7 @@ class TunnelStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     open: int = 0
     """Open tunnels now."""
     credit_bytes: int = 0
-    """Bytes that this node may send through them now before the other sides read more."""
+    """Bytes of credit of this node for open tunnels now."""
     queued_bytes: int = 0
     """Bytes that wait to be sent through open tunnels now."""
     buffered_bytes: int = 0
@@ -312,7 +313,7 @@ class OverlayStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is_active: bool = False
     """Whether the node is part of a ring now."""
     size_estimate: int = 1
-    """Estimated number of nodes of the network now, including this one."""
+    """Estimated number of nodes of the network now, with this node."""
     roots: int = 0
     """Groups whose directory is on this node now."""
     members_kept: int = 0
@@ -427,7 +428,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     uptime_s: float = 0.0
     """Seconds since the start of the node."""
     clusters: Mapping[str, ClusterStatistics] = {}
-    """Each cluster that this node uses or serves, by name."""
+    """The clusters used or served by this node, by name."""
     far_requests: Mapping[str, FarStatistics] = {}
     """Requests to clusters of other clouds, by name and alias, as in ``db@eu``; beyond 512 names the rest together as
     ``_other``. ``clusters`` counts the same requests at the gateways."""

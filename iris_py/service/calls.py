@@ -48,7 +48,7 @@ class Call:
         input: The parameter for the request or message; None without one.
         is_positional: Whether the input is passed by position.
         is_whole: Whether the input is a ``Request`` or ``Message``, and not its payload.
-        given: The other parameters to pass, each with its type.
+        given: The other parameters to pass, with their types.
         codec: The codec of payloads; None for bytes.
         returns: The annotation of the result.
     """

@@ -1,9 +1,9 @@
 """Hooks of a service: functions at start-up and shut-down, and the resources that start-up hooks return.
 
-Theory of operation. The hooks form one list, in the order of registration. The start goes through the list: it runs each
-start-up hook and notes each shut-down hook. The end runs the noted hooks in reverse order. So a shut-down hook registered right
-after a start-up hook undoes its work, even if a later hook fails. A generator is both kinds: it yields once, and the rest of it
-runs at the end.
+Theory of operation. The hooks form one list, in the order of registration. The start goes through the list: start-up hooks run,
+and shut-down hooks are noted. The end runs the noted hooks in reverse order. So a shut-down hook registered right after a
+start-up hook undoes its work, even if a later hook fails. A generator is both kinds: it yields once, and the rest of it runs at
+the end.
 """
 
 from __future__ import annotations

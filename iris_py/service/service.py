@@ -129,7 +129,7 @@ class Service:
         seal: SealLike | None = None,
         **options: Unpack[JoinOptions],
     ) -> Callable[[_Registered], _Registered]:
-        """Register the handler of a cluster: use it as a decorator, or call its result.
+        """Register the handler of a cluster: use it as a decorator, or call the returned function.
 
         The decorator takes an async function, a plain function, a handler class or object, or :class:`iris_py.Sealed`. An
         object of a class is made at start-up; its ``__init__`` gets the node and resources like a function. The base of a class

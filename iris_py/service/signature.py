@@ -42,7 +42,7 @@ class Parameter:
 
     Attributes:
         name: Its name.
-        annotation: Its type; ``NOTHING`` if it has none, or :class:`Unresolved`.
+        annotation: The type; ``NOTHING`` without annotation, or :class:`Unresolved`.
         is_required: Whether it has no default.
         is_positional_only: Whether it cannot be passed by name.
         is_keyword_only: Whether it cannot be passed by position.
@@ -62,7 +62,7 @@ class Signature:
     Attributes:
         name: The function with its module, for errors.
         parameters: Its parameters, without ``*args`` and ``**kwargs``.
-        returns: The annotation of its result; ``NOTHING`` if it has none, or :class:`Unresolved`.
+        returns: The annotation of the result; ``NOTHING`` without annotation, or :class:`Unresolved`.
         takes_any: Whether it has ``*args``.
     """
 
