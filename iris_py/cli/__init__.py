@@ -1,6 +1,6 @@
 """The `iris` command.
 
-Nothing heavy is imported before it is known which command runs: help and a request from a shell are to be quick.
+Heavy imports wait until the command is known, so that help and requests from a shell are quick.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def main() -> None:
         from iris_py.cli.app import run
 
         code = run(sys.argv[1:])
-    except KeyboardInterrupt:  # while modules were being imported
+    except KeyboardInterrupt:  # during the import of modules
         code = 130
-    gc.freeze()  # else Python looks through all modules for garbage at its end: a tenth of the time of a short command
+    gc.freeze()  # otherwise the garbage collector visits all modules at exit: a tenth of the time of a short command
     sys.exit(code)
 
 
 def _replace_closed_streams() -> None:
-    """Let the command write to nowhere where its output is closed. A closed input stays so: who reads it is told."""
+    """Replace closed output streams by the null device. A closed input stays closed, so that reading it is an error."""
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""``python -m iris_py.cli`` is `iris`."""
+"""Run `iris` by ``python -m iris_py.cli``."""
 
 from __future__ import annotations
 

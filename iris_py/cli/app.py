@@ -1,4 +1,4 @@
-"""The command `iris` itself: it finds its command in `iris_py.cli.commands`, and says what is wrong with a command line."""
+"""The command `iris` itself: dispatch to `iris_py.cli.commands`, and errors in command lines."""
 
 from collections.abc import Collection, Sequence
 from importlib import import_module
@@ -13,7 +13,7 @@ from iris_py.cli.outcome import EXIT_CODES_HELP, ExitCode, complain
 
 __all__ = ["make_app", "run"]
 
-# Click's class for every mistake on a command line. It has no fixed address: recent typers bring a copy of click of their own.
+# Click's class for all mistakes on a command line. Its module varies: recent versions of typer contain a copy of click.
 _UsageError: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
 
 
@@ -21,7 +21,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command line.
 
     Args:
-        arguments: All but the program's name.
+        arguments: The arguments without the program's name.
 
     Returns:
         The exit code.
@@ -45,7 +45,7 @@ def make_app(wanted: Collection[str] | None = None) -> typer.Typer:
     """Make the command line.
 
     Args:
-        wanted: The commands that it is to have. Declaring all takes as long as a request; None does that.
+        wanted: The commands to declare, because declaring all takes as long as a request; None for all.
     """
     app = typer.Typer(
         name="iris",
@@ -74,7 +74,7 @@ def _add(app: typer.Typer, name: str, heading: str) -> None:
 
 
 def _explain_usage(error: BaseException) -> int:
-    """Say in one line what is wrong with the command line, and where to read more."""
+    """Print one line with the mistake on the command line and the help to read."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "iris"
     text = error.format_message() if hasattr(error, "format_message") else str(error)

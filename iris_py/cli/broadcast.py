@@ -1,4 +1,4 @@
-"""The command `iris broadcast`: one message to every member of a cluster, or one for each line of standard input."""
+"""The command `iris broadcast`: a message to every member of a cluster, or one for each line of standard input."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = ["LINES", "broadcast"]
 
 
 class SentLine(Line, tag="sent", kw_only=True):
-    """A broadcast that is on its way."""
+    """A broadcast that has been sent."""
 
     cluster: str
     members: int
-    """How many members it was sent to."""
+    """Number of members it was sent to."""
     number: int | UnsetType = UNSET
-    """With `--lines` or `--count`: which broadcast it is, from 1."""
+    """With `--lines` or `--count`: the number of the broadcast, from 1."""
 
 
 class FailedBroadcastLine(Line, tag="failure"):
-    """A broadcast of several that was sent to nobody."""
+    """One of several broadcasts that was sent to no member."""
 
     cluster: str
     number: int
@@ -50,11 +50,11 @@ class BroadcastsSummary(Line, tag="summary"):
     broadcasts: int
     failed: int
     members: int
-    """How many members the last one was sent to."""
+    """Number of members of the last broadcast."""
     seconds: float
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"broadcast": (SentLine, FailedBroadcastLine, BroadcastsSummary)}
 
 
@@ -68,7 +68,7 @@ async def broadcast(
     count: int | None = None,
     as_json: bool,
 ) -> int:
-    """Send to every member and say how many there were; or send each of several lines, one after the other."""
+    """Send one message, or several one after the other, to every member and print the number of members."""
     check_source(text, has_lines=has_lines)
     config, headers, output = settings.load(), read_headers(header), Output(as_json=as_json)
     lone = read_payload(text, config.max_message_bytes, "Split it") if text is not None and count is None else None
@@ -82,11 +82,11 @@ async def broadcast(
 
 
 async def _send(node: iris_py.Node, cluster: str, payload: bytes, headers: Mapping[str, str]) -> int:
-    """Send to every member.
+    """Send a message to every member.
 
     Raises:
-        NoMembers: There is none.
-        IrisError: It was not sent.
+        NoMembers: The cluster has no members.
+        IrisError: The message was not sent.
     """
     members = await node.broadcast(cluster, payload, headers=headers)
     if members == 0:
@@ -102,7 +102,7 @@ async def _send_all(
     output: Output,
     options: Collection[str],
 ) -> int:
-    """Send one after the other, so that they arrive in their order; return the exit code of the first failure."""
+    """Send messages one after the other, so that they arrive in order; return the exit code of the first failure."""
     started, code = time.perf_counter(), ExitCode.OK
     number = failed = members = 0
     async for payloads in batches:

@@ -1,4 +1,4 @@
-"""Completion in the shell: names that this machine knows by itself. The network is never asked."""
+"""Shell completion from local data, without queries to the network."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LINES", "SHELLS", "complete_cluster", "complete_context", "complete_kind", "print_script"]
 
-#: What makes each shell ask `iris` itself, in words that typer answers to. They are ours and not typer's, which keeps its own
-#: to itself: people have them in files, so they outlive the version that wrote them.
+#: Scripts by which shells call `iris` for completions, in typer's protocol. Users keep them in files, so they outlive the
+#: version that wrote them; typer's own scripts are not public.
 _SCRIPTS: Final = {
     "bash": r"""_iris_completion() {
     local IFS=$'\n'
@@ -37,21 +37,21 @@ SHELLS: Final = tuple(_SCRIPTS)
 
 
 class ScriptLine(Line, tag="script"):
-    """A script that makes a shell complete the command line."""
+    """A completion script for a shell."""
 
     shell: str
     script: str
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"completion": (ScriptLine,)}
 
 
 def print_script(shell: str, *, as_json: bool) -> int:
-    """Print the script for a shell.
+    """Print the completion script of a shell.
 
     Raises:
-        ConfigurationError: There is none for that shell.
+        ConfigurationError: The shell is not supported.
     """
     if shell not in SHELLS:
         raise ConfigurationError(f"there is no completion for {shell!r}. Use one of: {', '.join(SHELLS)}.")
@@ -61,18 +61,18 @@ def print_script(shell: str, *, as_json: bool) -> int:
 
 
 def complete_context(incomplete: str) -> list[str]:
-    """Return the contexts that begin so."""
+    """Return the contexts with a prefix."""
     from iris_py.cli.contexts import context_names
 
     return _beginning(context_names(), incomplete)
 
 
 def complete_cluster(given: dict[str, Any], incomplete: str) -> list[str]:
-    """Return the clusters of the configuration that begin so: those that have a secret of their own.
+    """Return the clusters of the configuration with a prefix: the clusters with their own secret.
 
     Args:
-        given: The options before, by name.
-        incomplete: The beginning of the name.
+        given: The preceding options, by name.
+        incomplete: The prefix of the name.
     """
     from iris_py.cli.contexts import context_file
     from iris_py.config import load_config
@@ -81,12 +81,12 @@ def complete_cluster(given: dict[str, Any], incomplete: str) -> list[str]:
         context = given.get("context")
         clusters = load_config(config=given.get("config") if context is None else context_file(context)).clusters
     except (ConfigurationError, OSError):
-        return []  # whoever runs the command is told; in the middle of a line nobody reads it
+        return []  # running the command reports the error; completion stays silent
     return [] if callable(clusters) else _beginning(clusters, incomplete)
 
 
 def complete_kind(incomplete: str) -> list[str]:
-    """Return the kinds of events that begin so."""
+    """Return the kinds of events with a prefix."""
     from iris_py.observe.journal import KINDS
 
     return _beginning(KINDS, incomplete)

@@ -1,4 +1,4 @@
-"""`iris config`: the settings that a node here would have and where each comes from, a check of a file, and its schema."""
+"""`iris config`: the settings of a node on this machine with their sources, a check of a file, and the schema."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
 
 __all__ = ["LINES", "ConfigurationFile", "SettingLine", "check", "schema", "setting_lines", "show"]
 
-#: In place of every secret.
+#: Replaces every secret.
 SET: Final = "set"
-#: What `iris config show` calls the option of a setting that is no `--setting`.
+#: The options in `iris config show` for settings without a `--setting` of the same name.
 _OPTIONS: Final = {"seeds": "--seed", "discovery": "--no-discovery"}
 
-#: A setting as JSON has it.
+#: A setting in JSON.
 Value: TypeAlias = "str | int | bool | list[str] | None"
 
 
 class SettingLine(Line, tag="setting"):
-    """A setting of a node that would be started here."""
+    """A setting of a node started here."""
 
     name: str
     value: str | int | bool | list[str] | None
-    """Of a secret that there is one; of clusters the names of those with a secret of their own."""
+    """For a secret, only the fact that it is set; for clusters, the names of those with their own secret."""
     source: str
     """`argument`, `variable`, `file` or `default`."""
     place: str | UnsetType = UNSET
-    """The option, variable, or file and line; of a default nothing. If several give secrets of clusters, each of them."""
+    """The option, variable, or file and line; absent for a default. If several sources give cluster secrets, all of them."""
 
 
 class ShowSummary(Line, tag="summary"):
     """The end of the settings."""
 
     file: str | None
-    """The configuration file, or None if there is none."""
+    """The configuration file, or None without a file."""
     settings: int
 
 
@@ -60,7 +60,7 @@ class MistakeLine(Line, tag="mistake"):
     file: str
     line: int
     text: str
-    """The mistake, and what to write instead."""
+    """The mistake and the correction."""
 
 
 class CheckSummary(Line, tag="summary"):
@@ -76,7 +76,7 @@ class SchemaLine(Line, tag="schema"):
     document: dict[str, Any]
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {
     "config show": (SettingLine, ShowSummary),
     "config check": (MistakeLine, CheckSummary),
@@ -125,7 +125,7 @@ class ConfigurationFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
 
 
 async def show(settings: Settings, *, as_json: bool) -> int:
-    """Print each setting that a node would have if it were started with these options, and the source of each."""
+    """Print the settings of a node started with these options, with the source of each."""
     lines, summary = setting_lines(settings)
     columns = (
         Column[SettingLine]("setting", lambda line: line.name),
@@ -139,7 +139,7 @@ async def show(settings: Settings, *, as_json: bool) -> int:
 
 
 def setting_lines(settings: Settings) -> tuple[list[SettingLine], ShowSummary]:
-    """Return each setting that a node would have if it were started with these options, without secrets, and the end.
+    """Return the settings of a node started with these options, without secrets, and the summary.
 
     Raises:
         ConfigurationError: A setting is wrong.
@@ -172,7 +172,7 @@ async def check(settings: Settings, file: Path | None, *, as_json: bool) -> int:
 
 
 async def schema(*, as_json: bool) -> int:
-    """Print the JSON Schema of configuration files, for editors that complete and check."""
+    """Print the JSON Schema of configuration files, for completion and checks in editors."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     document = head | msgspec.json.schema(ConfigurationFile)
     text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

@@ -1,4 +1,4 @@
-"""Contexts: configuration files with names, of which `--context` chooses one, as for each network of an operator."""
+"""Contexts: named configuration files selected by `--context`, for example one for each network of an operator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUFFIX: Final = ".toml"
 
 
 def context_names() -> list[str]:
-    """Return the names of the contexts that there are, in their order."""
+    """Return the names of all contexts, sorted."""
     folder = _folder()
     if folder is None:
         return []
@@ -32,7 +32,7 @@ def context_file(name: str) -> Path:
     """Return the configuration file of a context.
 
     Raises:
-        ConfigurationError: There is no context of that name, or a secret stands in its place.
+        ConfigurationError: The context does not exist, or the name is a secret.
     """
     check_path(name, "--context")
     folder = _folder()
@@ -54,7 +54,7 @@ def _folder() -> Path | None:
 
 
 def _without_config() -> dict[str, str]:
-    """Return the environment without the variable that names another file than the usual one."""
+    """Return the environment without the variable that names another configuration file."""
     import os
 
     return {name: value for name, value in os.environ.items() if name != "IRIS_CONFIG"}

@@ -1,8 +1,8 @@
-"""Folding deaths for `iris monitor`: the events of many nodes about one that has died become one line.
+"""Folding deaths for `iris monitor`: the events of many nodes about a dead node become one line.
 
-When a node dies, each node that had to do with it notes a suspicion, a lost link, a death, and a member that is gone from each
-cluster. What is noted of one node is held for a while, as the failure detectors of others take up to some seconds. If a death
-is among it, all of it becomes one line; otherwise every event is told.
+When a node dies, each of its peers records a suspicion, a lost link, a death, and a lost member of each cluster. Events about a
+node are held for some seconds, because failure detectors differ in speed. If a death is among them, they become one line;
+otherwise each event is shown.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ __all__ = ["FOLDED", "Deaths"]
 
 #: The kinds of events that belong to a death.
 FOLDED: Final = frozenset(("suspected", "link_lost", "link_closed", "left", "died"))
-#: How long events that may belong to a death are held for others (seconds). Too small: a node whose failure detector is slower
-#: adds lines of its own; too large: everything that is noted of a node is told late.
+#: How long possible events of a death are held (seconds). Too small: a node with a slower failure detector adds lines of its
+#: own; too large: all events about a node are shown late.
 HOLD_S: Final = 5.0
-#: How long after a death further events of it are dropped (seconds). Too small: late witnesses add lines; too large: a node
-#: that was taken for dead and dies again is told once.
+#: How long after a death further events about the node are dropped (seconds). Too small: late witnesses add lines; too large: a
+#: node that was falsely reported dead and dies again is shown only once.
 LATE_S: Final = 30.0
-#: Nodes of which events are held at once, and deaths that are remembered. Beyond it the oldest is told at once. Too small: when
-#: half of a large network goes, lines are told by the thousand; too large: memory.
+#: Maximum number of nodes with held events, and of remembered deaths. Beyond it the oldest is shown at once. Too small: the
+#: failure of half of a large network shows thousands of lines; too large: memory.
 NODES_MAX: Final = 4096
 
 
 @dataclass(slots=True)
 class _Held:
-    """Events of one node that are held."""
+    """The held events of one node."""
 
     since_unix_s: float
     lines: list[EventLine] = field(default_factory=list)
 
 
 class Deaths:
-    """Folds the events of each node that has died into one line.
+    """Folds the events of each dead node into one line.
 
     Args:
-        watched: Returns how many nodes are watched now.
-        find: Returns what is known of a node by its id.
+        watched: Returns the number of watched nodes.
+        find: Returns the name of a node by its id.
     """
 
     def __init__(self, watched: Callable[[], int], find: Callable[[str], NodeName]) -> None:
         self._watched = watched
         self._find = find
-        self._held: dict[str, _Held] = {}  # by the node that it is about
-        self._told: dict[str, float] = {}  # when deaths were told, by node
+        self._held: dict[str, _Held] = {}  # by the node concerned
+        self._told: dict[str, float] = {}  # times of shown deaths, by node
 
     def take(self, lines: Iterable[EventLine | GapLine], now_unix_s: float) -> list[EventLine | GapLine | DeathLine]:
-        """Take events in order; returns those that are to be told now, and the deaths that are settled."""
+        """Take events in order; return the events to show now, and the completed deaths."""
         told: list[EventLine | GapLine | DeathLine] = []
         for line in lines:
             if not isinstance(line, EventLine) or not line.node:
                 told.append(line)
             elif line.event not in FOLDED:
-                self._told.pop(line.node, None)  # it is here: whatever is noted from now on is news
+                self._told.pop(line.node, None)  # the node is alive, so later events are new
                 told += self._release(line.node)
                 told.append(line)
             elif line.time.timestamp() - self._told.get(line.node, float("-inf")) > LATE_S:
@@ -73,7 +73,7 @@ class Deaths:
         return told
 
     def end(self) -> list[EventLine | GapLine | DeathLine]:
-        """Return everything that is held."""
+        """Return all held events."""
         told: list[EventLine | GapLine | DeathLine] = []
         for node in list(self._held):
             told += self._release(node)

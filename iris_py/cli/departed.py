@@ -1,4 +1,4 @@
-"""The command `iris nodes --gone`: the nodes that have left or died, by what the other nodes have seen."""
+"""The command `iris nodes --gone`: the nodes that have left or died, as reported by other nodes."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
 
 __all__ = ["GoneLine", "departed", "gone_lines", "known_since"]
 
-#: How far back nodes are looked for (seconds): a day, so that in the morning the night is seen.
+#: Default age of departures (seconds): a day, so that the night is visible in the morning.
 SINCE_S: Final = 86_400.0
 
 
 class GoneLine(Line, tag="gone", kw_only=True):
-    """A node that has left or died, as the nodes that answered have seen it."""
+    """A node that has left or died, as reported by the nodes that answered."""
 
     time: datetime
-    """When the first of them has seen it, by the clock of this machine, in UTC."""
+    """Time of the first report, by the clock of this machine, in UTC."""
     id: str
     """The node id: 32 hexadecimal digits."""
     name: str
-    """Its name, a label for people; empty if nobody has heard it."""
+    """The label of the node; empty if unknown."""
     address: str
-    """The `host:port` where it listened; empty if nobody knows."""
+    """The `host:port` on which the node listened; empty if unknown."""
     zone: str
-    """The zone that it said it was in."""
+    """The zone of the node."""
     how: str
-    """`left` if it has told anybody that it goes; otherwise `died`."""
+    """`left` if the node said goodbye to any node; otherwise `died`."""
     detail: str
-    """The reason, for people, as most of them have it."""
+    """The reason, as text, by most reports."""
     is_gateway: bool
-    """Whether any of the nodes that answered has met it as a gateway to other clouds."""
+    """Whether any report names the node as a gateway to other clouds."""
     said_by: int
-    """How many of the nodes that answered say that it is gone. Others had no link to it, or were started later."""
+    """Number of nodes that report the departure. Other nodes had no link to the node, or started later."""
 
 
-#: What `--json` prints with `--gone`.
+#: The lines of `--json` with `--gone`.
 LINES: Final[Lines] = {"nodes": (GoneLine,)}
 
 _COLUMNS: Final = (
@@ -67,7 +67,7 @@ _COLUMNS: Final = (
 
 
 class _Said(NamedTuple):
-    """The departure of a node, as one other node has seen it."""
+    """The departure of a node as reported by one other node."""
 
     unix_s: float
     departure: Departure
@@ -103,7 +103,7 @@ async def departed(
 
 
 def gone_lines(found: NodeReports) -> list[GoneLine]:
-    """Return the nodes that have left or died by any answer, the earliest first, without those that have answered."""
+    """Return the nodes that have left or died by any report, the earliest first, without nodes that have answered."""
     here = {report.node.id for report in found.reports}
     said: dict[str, list[_Said]] = {}
     for report in found.reports:
@@ -114,10 +114,11 @@ def gone_lines(found: NodeReports) -> list[GoneLine]:
 
 
 def known_since(found: NodeReports) -> float | None:
-    """Return since when the nodes that answered know all departures that they could see (seconds since 1970).
+    """Return the time since which the nodes that answered know all visible departures (seconds since 1970).
 
-    It is the start of the oldest of them or, of a node that has overwritten departures, the oldest one that it has.
-    None if none of them tells departures.
+    This is the start of the oldest node, or, for a node that has overwritten departures, its oldest remaining one. None if no
+    node
+    reports departures.
     """
     moments = []
     for report in found.reports:
@@ -156,7 +157,7 @@ def _line_of(said: Sequence[_Said]) -> GoneLine:
 
 
 def _complain_of_gaps(found: NodeReports, begin: float) -> None:
-    """Say which part of the time no node remembers."""
+    """Report the part of the time that no node remembers."""
     silent = sum(report.departures is None for report in found.reports)
     if silent:
         complain(

@@ -1,4 +1,4 @@
-"""Following the events of many nodes: each is read after the last number that is known of it, and all are told in order."""
+"""Following the events of many nodes: read each node after its last known event number, and merge the events in order."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["DeathLine", "EventLine", "Following", "GapLine", "NodeChangeLine", "event_lines"]
 
-#: Questions in a row without an answer after which a node is not asked any more. Too small: one that is busy for a while seems
-#: to have gone. Too large: each that has gone is asked for long.
+#: Number of consecutive unanswered queries after which a node is given up. Too small: a busy node seems to be gone; too large:
+#: departed nodes are queried for long.
 MISSES_MAX: Final = 3
-#: Nodes that have gone of which it is remembered what was read. Beyond it, one that comes back tells again what it has told.
+#: Number of departed nodes with a remembered event number. A node beyond it that returns repeats its events.
 GONE_MAX: Final = 4096
 
-#: What is said of a node that is watched.
+#: The changes of a watched node.
 Change = Literal["found", "back", "restarted", "silent", "gone", "closed"]
 
 
@@ -33,109 +33,109 @@ class EventLine(Line, tag="event", kw_only=True):
     """An event of a node."""
 
     time: datetime
-    """When it happened, by the clock of this machine, in UTC: as exact as the answer of the node was quick."""
+    """Time of the event, by the clock of this machine, in UTC; its error is at most the round trip of the node's answer."""
     id: str
-    """The node that noted it."""
+    """The id of the reporting node."""
     address: str
-    """Where that node listens."""
+    """The address of the reporting node."""
     zone: str
-    """Where it says it is."""
+    """The zone of the reporting node."""
     id_name: str
-    """The name of that node, a label for people; empty if it tells none."""
+    """The label of the reporting node; empty if it has none."""
     number: int
-    """The number of the event at that node."""
+    """The number of the event at the reporting node."""
     event: str
     """The kind of event: `joined`, `left`, `suspected`, `died`, `link_opened` ..."""
     node: str
-    """The node that it is about; empty for the one that noted it, and where nobody is known."""
+    """The id of the node concerned; empty if that is the reporting node or unknown."""
     node_name: str
-    """The name of the node that it is about; empty if it is not known."""
+    """The label of the node concerned; empty if unknown."""
     node_address: str
-    """The `host:port` where that node listens; empty if it is not known."""
+    """The `host:port` of the node concerned; empty if unknown."""
     node_zone: str
-    """The zone that that node says it is in."""
+    """The zone of the node concerned."""
     name: str
-    """The cluster or topic that it is about; `#` and a group id for a cluster that has a secret of its own."""
+    """The cluster or topic concerned; `#` and a group id for a cluster with its own secret."""
     detail: str
-    """The reason, for people."""
+    """The reason, as text."""
     times: int
-    """How often it happened since it was noted last: what goes on is noted every 10 seconds."""
+    """Number of occurrences since the previous report: continuing events are recorded every 10 seconds."""
 
 
 class DeathLine(Line, tag="death", kw_only=True):
-    """A node that has died, by all that the watched nodes have noted of it; with `--raw` each event is a line of its own."""
+    """A dead node, by all reports of the watched nodes; with `--raw` each event is a line of its own."""
 
     time: datetime
-    """When the first of these events happened, in UTC."""
+    """Time of the first of these events, in UTC."""
     node: str
-    """The node that has died."""
+    """The id of the dead node."""
     node_name: str
-    """Its name, a label for people; empty if it is not known."""
+    """The label of the dead node; empty if unknown."""
     node_address: str
-    """The `host:port` where it listened; empty if it is not known."""
+    """The `host:port` on which the node listened; empty if unknown."""
     node_zone: str
-    """The zone that it said it was in."""
+    """The zone of the node."""
     said_by: int
-    """How many of the watched nodes have found it dead."""
+    """Number of watched nodes that report the death."""
     watched: int
-    """How many nodes were watched. Not every node has to do with every other one."""
+    """Number of watched nodes. Not every node has contact with every other."""
     links_lost: int
-    """How many of them had a link to it that ended."""
+    """Number of watched nodes that lost a link to the dead node."""
     clusters: list[str]
-    """The clusters that it is no member of any more, as far as one of them used them."""
+    """The clusters that lost the node as a member, as far as watched nodes used them."""
     detail: str
-    """The reason, for people."""
+    """The reason, as text."""
 
 
 class GapLine(Line, tag="gap", kw_only=True):
-    """Events of a node that cannot be had any more: others had overwritten them before they were read."""
+    """Events of a node that were overwritten before they were read."""
 
     time: datetime
-    """When the first event after them happened, in UTC."""
+    """Time of the first event after the gap, in UTC."""
     id: str
-    """The node."""
+    """The node id."""
     address: str
-    """Where it listens."""
+    """The address of the node."""
     missed: int | None
-    """How many they are; None if it is not known how many of them are of the time that is of interest."""
+    """Number of lost events; None if their number in the requested time is unknown."""
 
 
 class NodeChangeLine(Line, tag="node", kw_only=True):
-    """A change of a node that is watched: no event of it, but what is seen from here."""
+    """A change of a watched node, as seen from this command; not an event of the node."""
 
     time: datetime
-    """When it was seen, in UTC."""
+    """Time of the change, in UTC."""
     id: str
-    """The node."""
+    """The node id."""
     name: str
-    """Its name, a label for people; empty if it tells none."""
+    """The label of the node; empty if it has none."""
     address: str
-    """Where it listens."""
+    """The address of the node."""
     zone: str
-    """Where it says it is."""
+    """The zone of the node."""
     change: Change
-    """`found` after the beginning; `silent`: it does not answer; `back`: it does again; `gone`: it is not asked any more;
-    `restarted`: its numbers begin anew; `closed`: it tells no events, for it keeps them to itself, too many ask it, or its
-    version knows none."""
+    """`found`: new since the start; `silent`: does not answer; `back`: answers again; `gone`: given up; `restarted`: its event
+    numbers begin anew; `closed`: reports no events, by its settings, under too many queries, or in an older version.
+    """
 
 
-#: When it happened, at which node, its number there, and the line of it.
+#: Time, node, event number there, and line of an event.
 _Entry: TypeAlias = tuple[float, str, int, EventLine | GapLine]
 
 
 @dataclass(slots=True)
 class Watched:
-    """A node, and what was read of it.
+    """A node, and the state of reading its events.
 
     Attributes:
-        node: Its name.
-        last: The number of the last event that was read.
-        last_at: When that happened.
-        now_s: Its age when it answered last.
-        is_unread: Whether nothing was read yet, so that older events may be overwritten without being missed.
-        misses: Questions in a row without an answer.
-        is_resting: Whether it is not read until nodes are looked for again: one that does not answer would hold up all others.
-        is_closed: Whether it has been said that it tells no events.
+        node: The name of the node.
+        last: The number of the last event read.
+        last_at: The time of that event.
+        now_s: The age of the node at its last answer.
+        is_unread: Whether no event was read yet, so that overwritten events are not missed.
+        misses: Number of consecutive unanswered queries.
+        is_resting: Whether the node is not read until the next search for nodes, because a silent node would delay all others.
+        is_closed: Whether the change `closed` was reported.
     """
 
     node: NodeName
@@ -149,17 +149,17 @@ class Watched:
 
 
 class Following:
-    """Makes lines of what nodes answer.
+    """Makes lines from the answers of nodes.
 
     Args:
-        kinds: The kinds of events that are told; none for all.
-        since_unix_s: From when on events are told: seconds since 1970. ``-inf`` for all that nodes keep.
-        begin: The number after which nodes are read; None for from now on, apart from nodes that are found later: nothing of
-            them is missed.
-        sample: How many nodes of a large network are watched at once.
+        kinds: The kinds of events to report; empty for all.
+        since_unix_s: Start of the reported time, in seconds since 1970; ``-inf`` for all events that nodes keep.
+        begin: The event number after which nodes are read; None to begin now. Nodes found later are read from their first
+            event.
+        sample: Maximum number of nodes watched in a large network.
 
     Attributes:
-        watched: The nodes that are watched, by id.
+        watched: The watched nodes, by id.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Following:
         self._held: list[_Entry] = []
 
     def name_of(self, id_: str) -> NodeName:
-        """Return what is known of a node that is or was watched; only its id of any other one."""
+        """Return the name of a present or former watched node; only the id of any other node."""
         known = self.watched.get(id_) or self._gone.get(id_)
         return NodeName(id_) if known is None else known.node
 
@@ -185,14 +185,14 @@ class Following:
         return [each.node for each in self.watched.values() if not each.is_resting]
 
     def numbers(self) -> dict[str, int]:
-        """Return the number of the last event that was read, by node."""
+        """Return the number of the last event read, by node."""
         return {id_: each.last for id_, each in self.watched.items()}
 
     def find(self, found: NodeReports, now_unix_s: float) -> list[NodeChangeLine]:
-        """Take the signs of life of the nodes that were looked for. Those of the first time are no news.
+        """Take the results of a search for nodes; return the changes, except for the first search.
 
         Args:
-            found: The answers, of no parts.
+            found: The answers, without parts.
             now_unix_s: The time.
         """
         changes: list[NodeChangeLine] = []
@@ -224,7 +224,7 @@ class Following:
         return changes
 
     def read(self, found: NodeReports, now_unix_s: float) -> list[NodeChangeLine]:
-        """Take the events of nodes that were due, after their numbers. Returns what is seen of the nodes themselves."""
+        """Take the events of the due nodes; return the changes of the nodes themselves."""
         changes: list[NodeChangeLine] = []
         for report in found.reports:
             each = self.watched.get(report.node.id)
@@ -238,7 +238,7 @@ class Following:
                 each.misses = 0
             about = report.about
             if about.now_s < each.now_s:
-                each.last, each.is_unread = 0, True  # the next answer has all of them
+                each.last, each.is_unread = 0, True  # the next answer has all of its events
                 changes.append(_change(each, "restarted", now_unix_s))
             else:
                 self._read_events(each, report)
@@ -250,9 +250,9 @@ class Following:
         return changes
 
     def take(self, before_unix_s: float = inf) -> list[EventLine | GapLine]:
-        """Return what has happened before a time, in order. Before that of the last questions nothing else can come.
+        """Return the events before a time, in order. No earlier event can follow before the time of the last queries.
 
-        What is later is held until the next call, which returns it in any case: clocks are set back now and then.
+        Later events are held until the next call, which returns them in any case, because clocks may be set back.
         """
         ripe = [*self._held, *(entry for entry in self._read if entry[0] < before_unix_s)]
         self._held = [entry for entry in self._read if entry[0] >= before_unix_s]
@@ -267,10 +267,10 @@ class Following:
 
     def _read_events(self, each: Watched, report: NodeReport) -> None:
         assert report.events is not None
-        for event in report.events[-EVENTS_MAX:]:  # no honest node has more
+        for event in report.events[-EVENTS_MAX:]:  # an honest node has no more
             if event.number <= each.last:
                 continue
-            # The way of each answer takes some other time: those of one node keep their order nevertheless.
+            # The delay of each answer differs: keep the order of one node's events.
             at = max(report.unix_s_of(event), each.last_at)
             missed = event.number - each.last - 1
             if missed:
@@ -282,7 +282,7 @@ class Following:
 
     def _note_gap(self, each: Watched, report: NodeReport, number: int, missed: int, at: float) -> None:
         if at < self._since_unix_s:
-            return  # they are older than what is of interest
+            return  # they are before the requested time
         is_older = each.is_unread and report.received_unix_s - report.about.now_s < self._since_unix_s
         line = GapLine(time=_moment(at), id=each.node.id, address=each.node.address, missed=None if is_older else missed)
         self._read.append((at, each.node.id, number - 1, line))
@@ -294,7 +294,7 @@ class Following:
             changes.append(_change(each, "closed", now_unix_s))
 
     def _miss(self, missing: Iterable[NodeName], now_unix_s: float, changes: list[NodeChangeLine]) -> None:
-        """Count nodes that did not answer, and forget those that have not for long."""
+        """Count nodes that did not answer, and give up those that have not for too long."""
         for node in missing:
             each = self.watched.get(node.id)
             if each is None:
@@ -313,11 +313,11 @@ class Following:
 
 
 def event_lines(found: NodeReports) -> list[EventLine]:
-    """Return all events that nodes have told, in order of time."""
+    """Return all events of the answers, in order of time."""
     lines = [
         _line(report.node, event, report.unix_s_of(event))
         for report in found.reports
-        for event in (report.events or ())[-EVENTS_MAX:]  # no honest node has more
+        for event in (report.events or ())[-EVENTS_MAX:]  # an honest node has no more
     ]
     return sorted(lines, key=lambda line: (line.time, line.id, line.number))
 

@@ -1,4 +1,4 @@
-"""A handler that runs a command for every request or tunnel: what `iris join --exec` serves."""
+"""A handler that runs a command for every request or tunnel, for `iris join --exec`."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _Output = TypeVar("_Output")
 
 __all__ = ["CommandFailed", "CommandHandler", "parse_command"]
 
-ERROR_TAIL_BYTES: Final = 1000  # the end of standard error says what went wrong; it travels to the caller
+ERROR_TAIL_BYTES: Final = 1000  # bytes of the end of standard error, which names the cause and is sent to the caller
 READ_BYTES: Final = 1 << 16
-OVERTIME_S: Final = 1.0  # at the end of its time a caller cancels; a failure of the command must not overtake that
-BROADCAST_TIMEOUT_S: Final = 60.0  # broadcasts have no deadline of their own, and a stuck one would hold up all that follow
+OVERTIME_S: Final = 1.0  # at its timeout a caller cancels; a failure of the command must not come before that
+BROADCAST_TIMEOUT_S: Final = 60.0  # broadcasts have no deadline, and a hung command would block all later ones
 
 
 class CommandFailed(Exception):
-    """The command did not exit with 0; the caller sees this text in a `RemoteError`."""
+    """The command did not exit with 0; the caller receives this text in a `RemoteError`."""
 
 
 def parse_command(text: str, *, use_shell: bool) -> tuple[str, ...]:
-    """Split a command as a shell would, and look whether it exists: better now than at every request.
+    """Split a command as a shell would, and check that the program exists now instead of at every request.
 
     Raises:
-        ConfigurationError: There is no such command.
+        ConfigurationError: The command does not exist.
     """
     if use_shell:
         if not text.strip():
@@ -61,27 +61,28 @@ def parse_command(text: str, *, use_shell: bool) -> tuple[str, ...]:
 class CommandHandler(Handler):
     """Runs a command with each payload as its standard input.
 
-    Every command has a process group of its own, so that whatever it started ends with it, and Ctrl-C at our terminal does not
-    hit it: a graceful leave lets it finish. If what came has headers, the command finds them as JSON in ``IRIS_HEADERS``.
+    Each command has its own process group, so that all its processes end together, and Ctrl-C at the terminal does not reach
+    it: a
+    graceful leave lets it finish. The headers of a message are in ``IRIS_HEADERS`` as JSON.
     """
 
     def __init__(self, command: Sequence[str], output_bytes_max: int) -> None:
-        """Prepare.
+        """Prepare the handler.
 
         Args:
             command: The program and its arguments.
-            output_bytes_max: What it may print: the largest message, for more could not be sent anyway.
+            output_bytes_max: Maximum bytes of output: the largest message, because more could not be sent.
         """
         self._command = command
         self._output_bytes_max = output_bytes_max
 
     async def on_request(self, request: Request) -> bytes:
-        """Reply with what the command prints. A caller who gives up, as at the end of its time, ends the command."""
+        """Reply with the output of the command. If the caller cancels, also by its timeout, the command is killed."""
         async with asyncio.timeout(max(0.0, request.time_left_s) + OVERTIME_S):
             return await run_command(self._command, request.payload, self._output_bytes_max, request.headers)
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:
-        """Send what the command prints while it reads the message that comes: of any size, and as it comes."""
+        """Pass the tunnel's data to the command and send its output back, of any size and as a stream."""
         await _run(
             self._command,
             lambda stdin: _feed_from(stdin, tunnel),
@@ -90,7 +91,7 @@ class CommandHandler(Handler):
         )
 
     async def on_broadcast(self, message: Message) -> None:
-        """Print what the command prints."""
+        """Print the output of the command."""
         try:
             async with asyncio.timeout(BROADCAST_TIMEOUT_S):
                 output = await run_command(self._command, message.payload, self._output_bytes_max, message.headers)
@@ -104,11 +105,11 @@ class CommandHandler(Handler):
 async def run_command(
     command: Sequence[str], payload: bytes, output_bytes_max: int, headers: Mapping[str, HeaderValue] | None = None
 ) -> bytes:
-    """Run a command once; being cancelled kills it.
+    """Run a command once; cancelling kills it.
 
     Raises:
-        CommandFailed: It exited with another status than 0, or printed more than `output_bytes_max`.
-        OSError: It could not be started.
+        CommandFailed: The exit status is not 0, or the output has more than `output_bytes_max` bytes.
+        OSError: The command could not be started.
     """
     return await _run(command, lambda stdin: _feed(stdin, payload), lambda stdout: _read_all(stdout, output_bytes_max), headers)
 
@@ -156,7 +157,7 @@ async def _wait(awaitable: Awaitable[_Output]) -> _Output:
 
 
 async def _feed_from(stream: asyncio.StreamWriter, tunnel: Tunnel) -> None:
-    """Give the command a message as it comes; what it has no use for is not taken, and the caller hears so."""
+    """Pass a message to the command as it arrives. Unread data is not received from the tunnel, and the caller is told."""
     try:
         async for chunk in tunnel.receive_chunks():
             if stream.is_closing():
@@ -176,14 +177,14 @@ async def _read_each(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 async def _feed(stream: asyncio.StreamWriter, payload: bytes) -> None:
     if stream.is_closing():
-        return  # the command has ended already, and uvloop minds what is written to it then
+        return  # the command has ended, and uvloop refuses writes then
     try:
         stream.write(payload)
         await stream.drain()
         stream.close()
         await stream.wait_closed()
     except (BrokenPipeError, ConnectionResetError):
-        pass  # the command has no use for its input
+        pass  # the command does not read its input
 
 
 async def _read_all(stream: asyncio.StreamReader, bytes_max: int) -> bytes:
@@ -203,7 +204,7 @@ async def _read_tail(stream: asyncio.StreamReader) -> bytes:
 
 
 def _kill_group(pid: int) -> None:
-    """End the command and what it has started. One of them still runs or holds a pipe, so the number is still its group's."""
+    """Kill the command and its descendants. One of them still runs or holds a pipe, so the group id is still valid."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

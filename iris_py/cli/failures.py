@@ -1,7 +1,7 @@
-"""Failures as callers meet them: which requests and tunnels ended with which error, by the cluster that was asked.
+"""Failures as callers see them: the errors of requests and tunnels, by cluster.
 
-Members count what they execute and refuse. A cluster without members, a cloud without a gateway and a request without an answer
-are in no count of a member: only the nodes that ask know of them, and tell it with their statistics.
+Members count the requests they execute and refuse. A cluster without members, a cloud without a gateway and an unanswered
+request appear in no member's count: only the calling nodes know them, and report them in their statistics.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FailureLine", "Met", "RecentFailures", "failure_lines", "met_by", "say_met", "say_rates", "unserved_clusters"]
 
-#: How long a failure stays in the head of `iris top` (seconds). Too small: a request that times out every ten seconds flickers;
-#: too large: what is mended long ago looks broken.
+#: How long a failure stays in the head of `iris top` (seconds). Too small: a timeout every ten seconds flickers; too large: a
+#: problem solved long ago still appears.
 RECENT_S: Final = 60.0
-#: Errors that tell of the end of a program, and of no failure of the network.
+#: Errors from the end of a program, which are not failures of the network.
 _NO_FAILURES: Final = frozenset({"NodeClosed"})
-#: How people say an error, by its class. Any other class stands for itself.
+#: Short texts for errors, by class. Other classes are shown by name.
 _WORDS: Final = {
     "CloudUnavailable": "unavailable",
     "MemberLost": "member lost",
@@ -41,24 +41,24 @@ _WORDS: Final = {
 
 
 class FailureLine(Line, tag="failure", kw_only=True):
-    """One error that callers of one cluster got, over all nodes that answered; of a sample, about how often in all nodes."""
+    """One error of the callers of a cluster, over all nodes that answered; in a sample, an estimate over all nodes."""
 
     cluster: str
-    """The cluster, with the alias of its cloud if that is another one."""
+    """The cluster, with the alias of its cloud for another cloud."""
     use: Literal["request", "tunnel"]
-    """The kind of the use that ended with the error."""
+    """The kind of use that failed."""
     error: str
     """The class of the error, as in `NoMembers`."""
     per_s: float
-    """How often per second."""
+    """Occurrences per second."""
     total: float
-    """How often since the callers were started."""
+    """Occurrences since the start of the callers."""
     callers: float
-    """Nodes that got it."""
+    """Number of nodes with this error."""
 
 
 class Met(NamedTuple):
-    """An error that callers of a cluster got."""
+    """An error of the callers of a cluster."""
 
     cluster: str
     use: Literal["request", "tunnel"]
@@ -67,12 +67,12 @@ class Met(NamedTuple):
 
 
 def word_of(error: str) -> str:
-    """Return how people say an error, by the name of its class."""
+    """Return the short text for an error's class."""
     return _WORDS.get(error, one_line(error))
 
 
 def met_by(report: NodeReport) -> dict[Met, int]:
-    """Return how often the requests and tunnels of a node have ended with each error, since it was started."""
+    """Return the number of each error of a node's requests and tunnels since its start."""
     statistics = report.statistics
     found: dict[Met, int] = {}
     clouds: set[str] = set()
@@ -83,7 +83,7 @@ def met_by(report: NodeReport) -> dict[Met, int]:
     for name, cluster in statistics.clusters.items():
         gateways, _, cloud = name.rpartition(".")
         if gateways == GATEWAYS and cloud in clouds:
-            continue  # the way of the requests that are counted above
+            continue  # the route of the requests counted above
         _add(found, name, cluster.requests.errors, cluster.unopened)
     return found
 
@@ -98,12 +98,12 @@ def _add(found: dict[Met, int], cluster: str, errors: Mapping[str, int], unopene
 
 
 def failure_lines(pairs: Sequence[Pair], share: float, wanted: Sequence[str] = ()) -> list[FailureLine]:
-    """Return a line for each error that callers got, the most frequent now first.
+    """Return a line for each error of callers, the most frequent first.
 
     Args:
         pairs: Two answers of each node.
-        share: How many nodes of the network each of those that answered stands for.
-        wanted: The only clusters of interest; none for all.
+        share: Number of nodes represented by each node that answered.
+        wanted: The clusters to include; empty for all.
     """
     per_s: dict[Met, float] = {}
     total: Counter[Met] = Counter()
@@ -132,10 +132,9 @@ def failure_lines(pairs: Sequence[Pair], share: float, wanted: Sequence[str] = (
 
 
 def unserved_clusters(pairs: Iterable[Pair]) -> dict[str, int]:
-    """Return the clusters of this cloud that nodes ask, and of which none of these nodes knows a member, with the number of
-    requests that wait now.
+    """Return the clusters of this cloud that nodes call without knowing a member, with the number of waiting requests.
 
-    A node has asked if it made requests between its two answers, or if some wait.
+    A node calls a cluster if it sent requests between its two answers, or has waiting requests.
     """
     waiting: dict[str, int] = {}
     served: set[str] = set()
@@ -152,7 +151,7 @@ def unserved_clusters(pairs: Iterable[Pair]) -> dict[str, int]:
 
 
 class RecentFailures:
-    """The failures of the last minute, from the answers of nodes that are asked again and again."""
+    """The failures of the last minute, from repeated answers of nodes."""
 
     def __init__(self) -> None:
         self._readings: deque[tuple[float, Counter[Met]]] = deque()
@@ -161,17 +160,17 @@ class RecentFailures:
         """Take an answer.
 
         Args:
-            before: The answer of the same node before; None if this is the first one.
+            before: The previous answer of the same node; None for the first.
             report: The answer.
             now: The time (seconds).
         """
         if before is None:
-            # Of a node that is younger than what is remembered, such as the node of a command, all is recent.
+            # For a node younger than the remembered time, such as the node of a command, all failures are recent.
             known = {} if report.about.uptime_s <= RECENT_S else met_by(report)
         elif report.about.uptime_s > before.about.uptime_s:
             known = met_by(before)
         else:
-            return  # the same numbers once more
+            return  # the same numbers again
         grown = {met: more for met, count in met_by(report).items() if (more := count - known.get(met, 0)) > 0}
         if grown:
             if not self._readings or self._readings[-1][0] < now:
@@ -179,12 +178,12 @@ class RecentFailures:
             self._readings[-1][1].update(grown)
 
     def forget(self, now: float) -> None:
-        """Forget what is too long ago."""
+        """Remove old failures."""
         while self._readings and now - self._readings[0][0] > RECENT_S:
             self._readings.popleft()
 
     def all(self) -> Counter[Met]:
-        """Return how often each error was met in the last minute."""
+        """Return the number of each error in the last minute."""
         sums: Counter[Met] = Counter()
         for _at, met in self._readings:
             sums.update(met)
@@ -192,17 +191,17 @@ class RecentFailures:
 
 
 def say_met(met: Mapping[Met, int], unserved: Mapping[str, int]) -> list[str]:
-    """Return failures for people, the most frequent first: a part for each cluster.
+    """Return failures as text, the most frequent first: a part for each cluster.
 
     Args:
-        met: How often each error was met.
-        unserved: The clusters that are asked and have no member, with the number of requests that wait.
+        met: The number of each error.
+        unserved: The called clusters without a member, with the number of waiting requests.
     """
     return _say({each: format_count(count) for each, count in met.items()}, met, unserved)
 
 
 def say_rates(lines: Sequence[FailureLine], unserved: Mapping[str, int]) -> list[str]:
-    """Return failures for people, as :func:`say_met`, by how often they are met per second."""
+    """Return failures as text, as :func:`say_met`, with rates per second."""
     rates = {Met(line.cluster, line.use, line.error): line.per_s for line in lines if line.per_s}
     return _say({each: f"{format_count(rate)}/s" for each, rate in rates.items()}, rates, unserved)
 

@@ -1,4 +1,4 @@
-"""`iris federation`: the gateways of a cloud, and the clouds that they join it to."""
+"""`iris federation`: the gateways of a cloud, and the clouds they connect to."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["LINES", "ask_gateways", "explain", "status", "survey_gateways"]
 
 
 class GatewayLine(Line, tag="gateway"):
-    """The state of a gateway and its lines (docs/federation.md)."""
+    """The state of a gateway and its cloud links (docs/federation.md)."""
 
     node: str
-    """Its node id."""
+    """The node id."""
     name: str
     """The name of its cloud."""
     listens: str
-    """Where it listens for other clouds; empty if it only dials."""
+    """The address for other clouds; empty if the gateway only dials."""
     identity: str
     """The public key of its cloud."""
     clouds: dict[str, Any]
@@ -41,9 +41,9 @@ class GatewayLine(Line, tag="gateway"):
     stand_ins: Any
     republished: Any
     drops: dict[str, int]
-    """How many messages it has dropped, by reason."""
+    """Number of dropped messages, by reason."""
     metrics: str
-    """Where it answers Prometheus; empty if it does not."""
+    """The address of its metrics for Prometheus; empty if it has none."""
     audit_unwritten: int
 
 
@@ -54,22 +54,22 @@ class StatusSummary(Line, tag="summary"):
 
 
 class ExplanationLine(Line, tag="gateway"):
-    """The fate of a use of a name of another cloud at one gateway (docs/federation.md)."""
+    """The outcome of using a name of another cloud at one gateway (docs/federation.md)."""
 
     node: str
     name: str
     file: str
-    """Its settings."""
+    """The settings file."""
     asked: str
     goes: bool
     reason: str
-    """Why it does not go; empty otherwise."""
+    """The reason against sending; empty otherwise."""
     imports: list[dict[str, Any]]
-    """The rules of its file for that name."""
+    """The file's rules for that name."""
     ways: list[dict[str, Any]]
-    """The gateways of the other cloud, and whether each would carry it."""
+    """The gateways of the other cloud, and whether each would carry the request."""
     dials: list[dict[str, Any]]
-    """The ends of dials that have no connection now."""
+    """The addresses without a connection now."""
 
 
 class ExplanationSummary(Line, tag="summary"):
@@ -77,11 +77,11 @@ class ExplanationSummary(Line, tag="summary"):
 
     asked: str
     goes: bool
-    """Whether any gateway would carry it."""
+    """Whether any gateway would carry the request."""
     gateways: int
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {
     "federation status": (GatewayLine, StatusSummary),
     "federation explain": (ExplanationLine, ExplanationSummary),
@@ -89,7 +89,7 @@ LINES: Final[Lines] = {
 
 
 async def status(settings: Settings, *, as_json: bool) -> int:
-    """Print what each gateway says of itself and its lines."""
+    """Print the state of each gateway and its cloud links."""
     async with visit(settings) as node:
         gateways = await ask_gateways(node, Call(op=Op.STATUS))
     if as_json:
@@ -105,7 +105,7 @@ async def status(settings: Settings, *, as_json: bool) -> int:
 
 
 async def explain(settings: Settings, name: str, *, as_json: bool) -> int:
-    """Print what each gateway would do with a request to a name of another cloud."""
+    """Print the outcome of a request to a name of another cloud at each gateway."""
     try:
         _there, alias = split(name)
     except ValueError as exc:
@@ -129,14 +129,14 @@ async def explain(settings: Settings, name: str, *, as_json: bool) -> int:
 
 
 async def ask_gateways(node: iris_py.Node, call: Call) -> list[dict[str, Any]]:
-    """Ask all gateways of a cloud something, and return their answers; what is malformed is left out."""
+    """Send a call to all gateways of a cloud, and return their answers, without malformed ones."""
     return (await survey_gateways(node, call))[0]
 
 
 async def survey_gateways(
     node: iris_py.Node, call: Call, timeout_s: float = SURVEY_TIMEOUT_S
 ) -> tuple[list[dict[str, Any]], int]:
-    """Do the same, and return how many gateways have not answered as they should, too."""
+    """Send a call to all gateways; return their answers, and the number of gateways without a valid answer."""
     try:
         answers = await node._survey(gateway_cluster(), encode_call(call), timeout_s, None, NO_HEADERS)
     except NoMembers:
@@ -146,7 +146,7 @@ async def survey_gateways(
         content = decode_outcome(reply.payload, "", 0.0)
         try:
             found.append(msgspec.msgpack.decode(b"" if isinstance(content, IrisError) else content, type=dict[str, Any]))
-        except (msgspec.MsgspecError, ValueError, RecursionError):  # the decoder lets through bad UTF-8 and deep nesting
+        except (msgspec.MsgspecError, ValueError, RecursionError):  # the decoder accepts bad UTF-8 and deep nesting
             malformed += 1
     return sorted(found, key=lambda gateway: str(gateway.get("node"))), answers.missing_count + malformed
 
@@ -188,12 +188,12 @@ def _print_cloud(console: Console, alias: str, cloud: dict[str, Any]) -> None:
     for slot in cloud["dials"]:
         if slot["error"] and not slot["is_up"]:
             console.print(f"    dialling {slot['address']}: {slot['error']} ({slot['failures']} times)")
-    for loss in cloud.get("lost", ()):  # which an older gateway does not tell
+    for loss in cloud.get("lost", ()):  # an older gateway does not report losses
         console.print(f"    lost a line from {loss['address']} {loss['s_ago']:.0f} s ago: {loss['reason']}", style="red")
 
 
 def _print_accounts(console: Console, accounts: dict[str, Any]) -> None:
-    """Print what has passed, in all and under each rule."""
+    """Print the traffic, in total and under each rule."""
     console.print(f"    line: {_passed(accounts, 'line_bytes')}{_money(accounts)}")
     for rule in accounts["rules"]:
         outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in rule["requests"].items())

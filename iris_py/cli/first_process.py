@@ -1,9 +1,9 @@
-"""The first process of a container: it passes signals on to the command, and reaps processes that have lost their parent.
+"""The first process of a container: it forwards signals to the command, and reaps orphaned processes.
 
-The kernel treats process 1 of a container unlike all others. Processes whose parent has ended become its children, and stay
-zombies until it reaps them: with ``iris join --exec`` every command that leaves something running makes some. A signal that it
-does not handle does nothing. So the command itself runs in a child, where signals do what they do everywhere, and process 1
-only has these two duties. It is forked before anything is imported, so it costs hardly any memory.
+The kernel treats process 1 of a container specially. Processes whose parent has ended become its children, and stay zombies
+until it reaps them; with ``iris join --exec``, commands that leave processes behind create zombies. Signals without a handler
+are ignored. So the command runs in a child, where signals work normally, and process 1 has only these two duties. The fork
+comes before all other imports, so process 1 uses little memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 __all__ = ["run_in_child"]
 
-#: The signals that are passed on: those that people, supervisors and terminals send.
+#: The forwarded signals: those that users, supervisors and terminals send.
 PASSED_ON: Final = frozenset(
     {
         signal.SIGHUP,
@@ -31,11 +31,12 @@ PASSED_ON: Final = frozenset(
 
 
 def run_in_child() -> None:
-    """Return in a child of this process; this process itself ends with the exit code of that child.
+    """Return in a child of this process; this process itself ends with the exit code of the child.
 
-    A child that a signal ends has 128 and its number as exit code, as shells have it: process 1 cannot be ended so itself.
+    For a child killed by a signal, the exit code is 128 plus the signal's number, as in shells, because process 1 cannot be
+    killed that way itself.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it was ignored, the kernel would reap the child itself
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, the kernel would reap the child itself
     before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON | {signal.SIGCHLD})
     child = os.fork()
     if child:
@@ -45,23 +46,23 @@ def run_in_child() -> None:
 
 
 def _take_terminal() -> None:
-    """Let Ctrl-C at the terminal come to the child alone: it is passed on to it already."""
+    """Give the terminal to the child, so that Ctrl-C reaches only the child, and not a second time by forwarding."""
     os.setpgid(0, 0)
     for stream in range(3):
         if os.isatty(stream):
-            before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # it stops a process of the background that does this
-            with suppress(OSError):  # it is the terminal of another session
+            before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # the signal stops a background process that does this
+            with suppress(OSError):  # the terminal of another session
                 os.tcsetpgrp(stream, os.getpgrp())
             signal.signal(signal.SIGTTOU, before)
             return
 
 
 def _look_after(child: int) -> int:
-    """Pass signals on and reap processes until the child has ended; return its exit code."""
+    """Forward signals and reap processes until the child has ended; return its exit code."""
     while True:
         number = signal.sigwait(PASSED_ON | {signal.SIGCHLD})
         if number != signal.SIGCHLD:
-            os.kill(child, number)  # at most a zombie: it is reaped here alone
+            os.kill(child, number)  # at worst a zombie, because it is reaped only here
             continue
         status = _reap(child)
         if status is not None:
@@ -70,7 +71,7 @@ def _look_after(child: int) -> int:
 
 
 def _reap(child: int) -> int | None:
-    """Reap each process that has ended; return the status of the child if it is among them."""
+    """Reap all processes that have ended; return the status of the child if it is among them."""
     found = None
     while True:
         try:

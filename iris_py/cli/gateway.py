@@ -1,4 +1,4 @@
-"""`iris gateway`: join this cloud to others until a signal comes, or only check the file that says how."""
+"""`iris gateway`: connect this cloud to others until stopped, or only check the settings file."""
 
 from __future__ import annotations
 
@@ -33,48 +33,48 @@ __all__ = ["LINES", "check", "serve"]
 
 
 class GatewayReadyLine(Line, tag="ready"):
-    """A gateway that runs."""
+    """A running gateway."""
 
     id: str
-    """Its node."""
+    """The node id."""
     address: str
     network: str
     gateway: str | None
-    """The address where it listens for other clouds; None if it only dials."""
+    """The address for other clouds; None if the gateway only dials."""
     identity: str
     """The public key of its cloud."""
     clouds: list[str]
-    """Its neighbours."""
+    """The aliases of the neighbours."""
 
 
 class NeighbourLine(Line, tag="neighbour"):
-    """A neighbour in the file of a gateway, and the rules that are in effect for it."""
+    """A neighbour in the file of a gateway, with the effective rules."""
 
     alias: str
     keys: tuple[str, ...]
     links: str
-    """The connections, in words."""
+    """The connections, as text."""
     exports: tuple[RuleRow, ...]
     imports: tuple[RuleRow, ...]
 
 
 class CheckSummary(Line, tag="summary"):
-    """The end of the check of a file without a mistake."""
+    """The end of the check of a file without mistakes."""
 
     identity: str
     """The public key of the cloud."""
     neighbours: int
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"gateway": (GatewayReadyLine, NeighbourLine, CheckSummary)}
 
 
 async def check(settings: Settings, file: Path, *, as_json: bool) -> int:
-    """Load the file of a gateway as it would, print the rules that are in effect, and start nothing.
+    """Load the file of a gateway, print the effective rules, and start nothing.
 
     Returns:
-        The exit code. Each mistake has been printed on standard error.
+        The exit code. Mistakes have been printed on standard error.
     """
     federation, key = _load_or_complain(settings, file)
     if federation is None or key is None:
@@ -91,7 +91,7 @@ async def check(settings: Settings, file: Path, *, as_json: bool) -> int:
 
 
 async def serve(settings: Settings, file: Path, *, http: str | None = None, as_json: bool) -> int:
-    """Run a gateway until a signal comes, then leave without failing what is under way."""
+    """Run a gateway until a signal arrives, then leave without failing running requests."""
     federation, key = _load_or_complain(settings, file)
     if federation is None or key is None:
         return ExitCode.USAGE
@@ -111,7 +111,7 @@ async def serve(settings: Settings, file: Path, *, http: str | None = None, as_j
 
 
 async def _reload(gateway: Gateway, file: Path) -> None:
-    """Read secrets and settings again; what is wrong stays as it was, and is said."""
+    """Read secrets and settings again; on a mistake keep the old ones and report it."""
     try:
         await reload_gateway(gateway, file)
     except IrisError as exc:
@@ -141,7 +141,7 @@ def _announce(gateway: Gateway, *, as_json: bool) -> None:
 
 
 def _load_or_complain(settings: Settings, file: Path) -> tuple[FederationSettings | None, CloudKey | None]:
-    """Load the file of a gateway; of a wrong one, print each mistake."""
+    """Load the file of a gateway; print its mistakes."""
     try:
         return load(file, _own_secrets(settings))
     except ConfigurationError as exc:
@@ -151,7 +151,7 @@ def _load_or_complain(settings: Settings, file: Path) -> tuple[FederationSetting
 
 
 def _own_secrets(settings: Settings) -> Collection[str]:
-    """Return the names of the clusters that have a secret of their own in the settings of the node."""
+    """Return the names of the clusters with their own secret in the node's settings."""
     clusters = settings.load().clusters
     return () if callable(clusters) else tuple(clusters)
 
@@ -180,6 +180,6 @@ def _print_rules(console: Console, title: str, rows: Sequence[RuleRow]) -> None:
         return
     table = Table("kind", "on the line", "here", "uses", "limits", "line", title=title, title_justify="left")
     for row in rows:
-        # As texts: a pattern in brackets is no markup.
+        # As texts, because a pattern in brackets is not markup.
         table.add_row(*map(Text, (row.kind, row.outside, row.local, row.uses, row.limits, str(row.line))))
     console.print(table)

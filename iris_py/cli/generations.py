@@ -1,4 +1,4 @@
-"""The generations of the network's secret that nodes hold: whether all have taken the same steps of a rotation."""
+"""The generations of the network's secret held by nodes, and whether all nodes have taken the same steps of a rotation."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ if TYPE_CHECKING:
 
 __all__ = ["Holder", "Holding", "describe_generations", "describe_holdings", "holdings_of", "is_split", "short_generations"]
 
-#: Digits of the id of a generation in a text for people. Two generations of one network differ in them.
+#: Digits of a generation's id in texts. They are enough to distinguish the generations of a network.
 DIGITS: Final = 8
-#: Nodes that are named in a text.
+#: Maximum number of nodes named in a text.
 NAMED_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A node, and the ids of the generations that it holds."""
+    """A node, and the ids of its generations."""
 
     name: str
-    """Its address or id, for people."""
+    """The address or id of the node."""
     seals: str
-    """The generation that it seals with; empty if it does not say."""
+    """The generation used to encrypt; empty if the node does not report it."""
     accepts: tuple[str, ...] = ()
-    """The others."""
+    """The other, accepted generations."""
 
     @classmethod
     def of(cls, name: str, security: SecurityStatistics) -> Holder:
-        """Return a node by its statistics."""
+        """Return a node's generations from its statistics."""
         return cls(name, security.primary, tuple(security.accepted))
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Generations, and the nodes that hold just these."""
+    """Generations, and the nodes with exactly these."""
 
     seals: str
     accepts: tuple[str, ...]
     nodes: tuple[str, ...]
-    """Their names."""
+    """The names of the nodes."""
 
 
 def holdings_of(holders: Iterable[Holder]) -> list[Holding]:
-    """Return what nodes hold, what most of them hold first; without the nodes that do not say."""
+    """Return the generations held by nodes, the most common first, without nodes that do not report them."""
     found: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for holder in holders:
         if holder.seals:
@@ -57,24 +57,24 @@ def holdings_of(holders: Iterable[Holder]) -> list[Holding]:
 
 
 def is_split(holdings: Sequence[Holding]) -> bool:
-    """Return whether some node cannot open what another one seals."""
+    """Return whether some node cannot decrypt messages of another."""
     sealing = {each.seals for each in holdings}
     return any(sealing - {each.seals, *each.accepts} for each in holdings)
 
 
 def describe_holdings(holdings: Sequence[Holding]) -> str:
-    """Return one sentence; the nodes are named of all but the largest group."""
+    """Return a sentence that names the nodes of all but the largest group."""
     parts = [_describe(each, has_names=place > 0) for place, each in enumerate(holdings)]
     return "; ".join(parts)
 
 
 def short_generations(seals: str, accepts: Sequence[str]) -> str:
-    """Return a cell of a table: the id of the generation that seals, and how many more are accepted."""
+    """Return a table cell: the id of the encrypting generation, and the number of accepted ones."""
     return seals[:DIGITS] + (f"+{len(accepts)}" if accepts else "")
 
 
 def describe_generations(seals: str, accepts: Sequence[str], *, is_plural: bool) -> str:
-    """Return what nodes do with their generations: ``seals with 6fa01dec and accepts 5ee837c9``."""
+    """Return the use of a node's generations: ``seals with 6fa01dec and accepts 5ee837c9``."""
     ending = "" if is_plural else "s"
     others = " and ".join(each[:DIGITS] for each in accepts)
     rest = f" and accept{ending} {others}" if others else " alone"

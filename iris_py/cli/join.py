@@ -1,4 +1,4 @@
-"""The commands that stay: `iris node` and `iris join`."""
+"""The long-running commands: `iris node` and `iris join`."""
 
 from __future__ import annotations
 
@@ -35,34 +35,34 @@ if TYPE_CHECKING:
 
 
 class ReadyLine(Line, tag="ready", kw_only=True):
-    """A node that runs, and what it does."""
+    """A running node, and its purpose."""
 
     id: str
     name: str
-    """Its name, a label for people; empty if it tells none."""
+    """The label of the node; empty if it has none."""
     address: str
     network: str
     zone: str
     cluster: str | UnsetType = UNSET
-    """The cluster that it serves."""
+    """The cluster it serves."""
     pattern: str | UnsetType = UNSET
-    """The topics that it subscribes to."""
+    """The topics it subscribes to."""
     clusters: list[str] | UnsetType = UNSET
-    """The clusters that it serves, if it is a service of `iris serve`."""
+    """The clusters it serves, for a service of `iris serve`."""
     patterns: list[str] | UnsetType = UNSET
-    """The topics that it consumes, likewise."""
+    """The topics it consumes, for a service of `iris serve`."""
     http: str | UnsetType = UNSET
-    """Where it serves metrics and health."""
+    """The address of metrics and health."""
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"node": (ReadyLine,), "join": (ReadyLine,)}
 
-#: How often `iris node` looks whether the port of the settings is free, if another program of the machine had it (seconds). Too
-#: small: work for nothing; too large: nobody answers at the address of a seed for so long.
+#: Interval at which `iris node` checks whether its configured port is free, after another program used it (seconds). Too small:
+#: useless work; too large: no node answers at the address of a seed for this time.
 PORT_LOOK_S: Final = 2.0
 
-#: Reloads that run: an event loop does not keep its tasks.
+#: Running reloads, because an event loop does not keep references to its tasks.
 _reloads: set[asyncio.Task[None]] = set()
 
 __all__ = [
@@ -82,10 +82,10 @@ __all__ = [
 
 
 async def node(settings: Settings, *, http: str | None = None, as_json: bool) -> int:
-    """Stay in the network until a signal comes.
+    """Run a node until a signal arrives.
 
-    Others find the network through this node, at the port of the settings. If another program of the machine had that when the
-    node started, the node starts again as soon as the port is free.
+    Other nodes find the network through this node, at the configured port. If another program had the port when the node
+    started, the node restarts as soon as the port is free.
     """
     async with ending_by_signal() as ended, serving_status(http) as status:
         while not ended.done():
@@ -102,7 +102,7 @@ async def node(settings: Settings, *, http: str | None = None, as_json: bool) ->
 
 
 async def _wait_for_port(running: iris_py.Node, listen: str) -> None:
-    """Wait until nobody has the port of the settings; for ever if the node has it itself, or is to take any."""
+    """Wait until the configured port is free; forever if the node has it, or may use any port."""
     host, port = parse_address(listen)
     if port in (0, running.port):
         await asyncio.Event().wait()
@@ -127,7 +127,7 @@ async def join(
     http: str | None = None,
     as_json: bool,
 ) -> int:
-    """Serve a cluster with a command until a signal comes, then leave without failing a request."""
+    """Serve a cluster with a command until a signal arrives, then leave without failing a request."""
     words = parse_command(command, use_shell=use_shell)
     async with (
         ending_by_signal() as ended,
@@ -135,7 +135,7 @@ async def join(
         iris_py.connect(**settings.connect_arguments()) as running,
     ):
         if status is not None:
-            status.show(running)  # from here on it says that the cluster is being joined
+            status.show(running)  # from now on it reports that the cluster is being joined
         handler = read_sealed(CommandHandler(words, running.max_message_bytes), seal_file, seal_name)
         async with running.join(cluster, handler, concurrency=concurrency or os.cpu_count() or 1, weight=weight):
             reload_on_hangup(running)
@@ -145,13 +145,13 @@ async def join(
 
 @asynccontextmanager
 async def serving_status(http: str | None) -> AsyncIterator[StatusServer | None]:
-    """Serve metrics and health where the option ``--http`` says, from before there is a node until it has left.
+    """Serve metrics and health at the address of ``--http``, from before the node starts until it has left.
 
     Args:
         http: The value of the option; None to serve nothing.
 
     Raises:
-        ConfigurationError: It is no address, it cannot be listened there, or a package is missing.
+        ConfigurationError: The address is invalid or cannot be used, or a package is missing.
     """
     if http is None:
         yield None
@@ -167,16 +167,16 @@ async def serving_status(http: str | None) -> AsyncIterator[StatusServer | None]
 
 
 def address_of(status: StatusServer | None) -> str:
-    """Return where metrics and health are served; empty for nowhere."""
+    """Return the address of metrics and health; empty without a server."""
     return "" if status is None else status.address
 
 
 @asynccontextmanager
 async def ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
-    """Turn the first SIGINT or SIGTERM into an exit code, so that leaving comes first; a later one ends the process.
+    """Turn the first SIGINT or SIGTERM into an exit code, so that the node can leave; a second one ends the process.
 
-    SIGHUP does the same where the command has a terminal, which is gone then. A service has none: see :func:`reload_on_hangup`.
-    Such a command runs for long, so from here on each line of its log begins with the time.
+    SIGHUP does the same if the command has a terminal, which is then gone; for a service see :func:`reload_on_hangup`. These
+    commands run for long, so from now on each line of their log begins with the time.
     """
     begin_timed_log()
     loop = asyncio.get_running_loop()
@@ -189,11 +189,11 @@ async def ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
             ended.set_result(ExitCode.INTERRUPTED if done.result() is signal.SIGINT else ExitCode.OK)
 
     if _is_service():
-        loop.add_signal_handler(signal.SIGHUP, _ignore)  # until there is a node
+        loop.add_signal_handler(signal.SIGHUP, _ignore)  # until the node runs
     signals = SIGNALS if _is_service() else (*SIGNALS, signal.SIGHUP)
-    stopped = asyncio.create_task(stopping_of(loop).wait(signals))  # not until_stopped(), which says that the service is ready
+    stopped = asyncio.create_task(stopping_of(loop).wait(signals))  # not until_stopped(), which reports the service as ready
     stopped.add_done_callback(end)
-    await asyncio.sleep(0)  # it listens from here on
+    await asyncio.sleep(0)  # the signal handlers are active from here on
     try:
         yield ended
     finally:
@@ -201,7 +201,7 @@ async def ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
 
 
 def end_with(ended: asyncio.Future[int], printing: asyncio.Task[None]) -> None:
-    """End because enough was printed, or because nothing can be printed any more: whoever reads our output has gone."""
+    """End because enough was printed, or because the reader of our output is gone."""
     if ended.done() or printing.cancelled():
         return
     error = printing.exception()
@@ -212,12 +212,12 @@ def end_with(ended: asyncio.Future[int], printing: asyncio.Task[None]) -> None:
 
 
 def reload_on_hangup(running: iris_py.Node) -> None:
-    """Let SIGHUP make a command that has no terminal read its secrets again, as services do."""
+    """Make SIGHUP reload the secrets of a command without a terminal, as services do."""
     run_on_hangup(lambda: _reload_keys(running))
 
 
 def run_on_hangup(reload: Callable[[], Coroutine[object, object, None]]) -> None:
-    """Let SIGHUP run something in a command that has no terminal."""
+    """Make SIGHUP run a function in a command without a terminal."""
 
     def begin() -> None:
         service_manager().reloading()
@@ -240,13 +240,13 @@ async def _reload_keys(running: iris_py.Node) -> None:
 
 
 def _is_service() -> bool:
-    """Tell whether SIGHUP comes from somebody who means it, and not from a terminal that goes; one that is ignored stays so."""
+    """Tell whether SIGHUP is a request rather than the end of a terminal. An ignored signal stays ignored."""
     has_terminal = any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.__stderr__))
     return not has_terminal and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
 
 def describe_service(running: iris_py.Node, doing_text: str) -> str:
-    """Return what a service does, in a line for ``systemctl status``."""
+    """Return the state of a service in one line for ``systemctl status``."""
     others = len(running.nodes()) - 1
     text = f"{doing_text or 'runs'} in the network {running.network!r} at {running.address}; {others} other nodes known"
     return f"{text}; not ready: {'; '.join(running.health().reasons)}" if not running.health().is_ready else text
@@ -267,19 +267,17 @@ def announce(
     http: str = "",
     as_json: bool,
 ) -> None:
-    """Say on standard error what runs; standard output belongs to what broadcasts print, or to JSON.
-
-    The service manager is told that it runs, too.
+    """Report a running node to the service manager and on standard error. Standard output is for broadcasts or JSON.
 
     Args:
         running: The node.
-        doing: What it does, in words.
-        cluster: The cluster that it serves.
-        pattern: The topics that it subscribes to.
-        clusters: The clusters that it serves as a service.
-        patterns: The topics that it consumes as a service.
-        http: Where metrics and health are served; empty for nowhere.
-        as_json: Whether to say it on standard output, in JSON.
+        doing: The purpose of the node, as text.
+        cluster: The cluster it serves.
+        pattern: The topics it subscribes to.
+        clusters: The clusters it serves as a service.
+        patterns: The topics it consumes as a service.
+        http: The address of metrics and health; empty for none.
+        as_json: Whether to report on standard output, in JSON.
     """
     service_manager().ready(partial(describe_service, running, doing))
     if as_json:

@@ -1,8 +1,8 @@
-"""The option ``--log-json``: an object of JSON in each line of standard error, whatever writes there.
+"""The option ``--log-json``: every line of standard error becomes a JSON object, whatever its source.
 
-Iris's own lines and those of Python's `logging` become objects with a level, an event and facts. Warnings and uncaught errors
-are one object each. Any other line, as of ``print``, becomes the message of an object; a line that is an object already stays
-as it is. Text that C code or another process writes to the descriptor itself is out of reach, except that of workers: their
+Iris's own lines and the records of Python's `logging` become objects with a level, an event and facts. Warnings and uncaught
+errors are one object each. Any other line, as of ``print``, becomes the message of an object; a line with a JSON object stays
+unchanged. Text written to the descriptor by C code or another process is not converted, except that of workers: their
 supervisor reads it (`iris_py.cli.serve.process`).
 """
 
@@ -29,20 +29,20 @@ __all__ = ["JsonFormatter", "JsonStream", "LineSplitter", "json_lines", "put", "
 
 _emit: Final = logging.StreamHandler.emit
 
-#: The longest line without an end that is held (characters). Too small: a line that is written in parts is cut into several
-#: objects; too large: whatever writes no line end takes that much memory in each thread.
+#: The longest unfinished line held in memory (characters). Too small: a line written in parts becomes several objects; too
+#: large: a program without line ends uses that much memory in each thread.
 LINE_CHARACTERS_MAX: Final = 64 * 1024
 
 
 def make_object(at: float, level: str, logger: str, message: str, facts: dict[str, object]) -> str:
-    """Return a line.
+    """Return a line with a JSON object.
 
     Args:
-        at: When it was (seconds since 1970).
-        level: How grave it is.
-        logger: What reports it.
-        message: The text for people.
-        facts: What programs read, with the event; they may come from strangers, and take no field of their own.
+        at: The time (seconds since 1970).
+        level: The severity.
+        logger: The name of the logger.
+        message: The text.
+        facts: Further fields, with the event. They may come from other users, and override no standard field.
     """
     facts = dict(facts)
     event = facts.pop("event", "other")
@@ -52,11 +52,11 @@ def make_object(at: float, level: str, logger: str, message: str, facts: dict[st
 
 
 def _as_object(line: str, **facts: object) -> str:
-    """Return a line of a program as an object: itself if it is one.
+    """Return a program's line as an object; a line with an object unchanged.
 
     Args:
         line: The line, without its end.
-        facts: More of it, if it is none.
+        facts: Further fields of a new object.
     """
     if line.startswith("{"):
         try:
@@ -68,7 +68,7 @@ def _as_object(line: str, **facts: object) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One object of JSON for each record: what it says, the event with its facts, and the traceback of an error."""
+    """One JSON object for each record: the message, the event with its facts, and the traceback of an error."""
 
     def format(self, record: logging.LogRecord) -> str:
         facts = dict(getattr(record, "iris", {}))
@@ -80,10 +80,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class LineSplitter:
-    """Makes objects of text that comes in parts.
+    """Makes objects from text that arrives in parts.
 
     Args:
-        facts: More of each object that is made of a line.
+        facts: Further fields of each object.
     """
 
     def __init__(self, **facts: object) -> None:
@@ -91,7 +91,7 @@ class LineSplitter:
         self._rest = ""
 
     def feed(self, text: str) -> list[str]:
-        """Return an object for each line that has ended."""
+        """Return an object for each finished line."""
         *lines, rest = (self._rest + text).split("\n")
         while len(rest) >= LINE_CHARACTERS_MAX:
             lines.append(rest[:LINE_CHARACTERS_MAX])
@@ -100,39 +100,39 @@ class LineSplitter:
         return [_as_object(line.rstrip("\r"), **self._facts) for line in lines if line.strip()]
 
     def finish(self) -> list[str]:
-        """Return an object for a last line without an end."""
+        """Return an object for an unfinished last line."""
         return self.feed("\n")
 
 
 class JsonStream(io.TextIOBase):
-    """Takes the place of standard error, and makes an object of each line.
+    """Replaces standard error, and makes an object of each line.
 
     Attributes:
-        below: The stream that it writes to.
-        buffer: Takes bytes in place of text.
+        below: The underlying stream.
+        buffer: Accepts bytes instead of text.
     """
 
     def __init__(self, below: TextIO) -> None:
         self.below: Final = below
         self.buffer: Final = _JsonBytes(self)
-        self._splitters: dict[int, LineSplitter] = {}  # of each thread: lines of two are not mixed
+        self._splitters: dict[int, LineSplitter] = {}  # one per thread, so that lines of two threads are not mixed
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the stream below."""
+        """The encoding of the underlying stream."""
         return self.below.encoding
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
-        """The treatment of characters that it cannot encode."""
+        """The error handling of the underlying stream's encoding."""
         return self.below.errors
 
     def fileno(self) -> int:
-        """Return the descriptor below, as for a child that is to write there."""
+        """Return the underlying descriptor, for child processes."""
         return self.below.fileno()
 
     def isatty(self) -> bool:
-        """Return False: nothing that steers a terminal belongs here."""
+        """Return False, because terminal control sequences do not belong here."""
         return False
 
     def writable(self) -> bool:
@@ -140,7 +140,7 @@ class JsonStream(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Write text; it appears when its line ends."""
+        """Write text; it appears at the end of its line."""
         thread = threading.get_ident()
         splitter = self._splitters.get(thread) or self._splitters.setdefault(thread, LineSplitter())
         self.put(splitter.feed(text))
@@ -153,17 +153,17 @@ class JsonStream(io.TextIOBase):
             self.below.flush()
 
     def flush(self) -> None:
-        """Do nothing: every line is written when it ends, and no sooner."""
+        """Do nothing: lines are written exactly when they end."""
 
     def finish(self) -> None:
-        """Write what stands in lines without an end."""
+        """Write unfinished lines."""
         for splitter in list(self._splitters.values()):
             self.put(splitter.finish())
         self._splitters.clear()
 
 
 class _JsonBytes(io.RawIOBase):
-    """The side of a `JsonStream` that takes bytes."""
+    """The side of a `JsonStream` that accepts bytes."""
 
     def __init__(self, stream: JsonStream) -> None:
         self._stream = stream
@@ -178,7 +178,7 @@ class _JsonBytes(io.RawIOBase):
 
 @contextmanager
 def json_lines() -> Iterator[None]:
-    """Make an object of every line of standard error in the block; in a block inside another one it does nothing."""
+    """Make an object of every line of standard error in the block; a nested block does nothing."""
     below = sys.stderr
     if isinstance(below, JsonStream):
         yield
@@ -213,17 +213,17 @@ def put_objects(objects: Iterable[str]) -> None:
             for each in objects:
                 print(each, file=sys.stderr, flush=True)
     except OSError:
-        pass  # nobody reads it
+        pass  # the reader is gone
 
 
 def put_error(event: str, error: BaseException, level: str = "error", **facts: object) -> None:
     """Write an error with its traceback as one object.
 
     Args:
-        event: What it reports.
+        event: The event.
         error: The error.
-        level: How grave it is.
-        facts: More of it.
+        level: The severity.
+        facts: Further fields.
     """
     text = str(error)
     kind = type(error).__name__
@@ -234,15 +234,15 @@ def put_error(event: str, error: BaseException, level: str = "error", **facts: o
 def _message_of(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except (TypeError, ValueError):  # too many arguments, or too few
+    except (TypeError, ValueError):  # the number of arguments is wrong
         return f"{record.msg} {record.args}"
 
 
 def _emit_object(handler: logging.StreamHandler[TextIO], record: logging.LogRecord) -> None:
-    """Write a whole record as one object, in place of text that would become one for each line.
+    """Write a record as one object, instead of text that would become one object per line.
 
-    A program may set up `logging` whenever it likes, also by the first ``logging.warning()``. Handlers for other streams, and
-    those with a formatter class of their own, write as they did.
+    A program may set up `logging` at any time, also by the first ``logging.warning()``. Handlers for other streams, and
+    handlers with their own formatter class, are not changed.
     """
     is_plain = type(handler.formatter) in (type(None), logging.Formatter)
     if is_plain and isinstance(cast("object", handler.stream), JsonStream):

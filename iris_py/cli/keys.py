@@ -1,4 +1,4 @@
-"""`iris keys`: make secrets and keys, rotate secrets in their file or in a running network, and find the per-user one."""
+"""`iris keys`: make secrets and keys, rotate secrets in their file or in a running network, and find the per-user secret."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ __all__ = [
 
 
 class SecretLine(Line, tag="secret", kw_only=True):
-    """A new network secret, or the file that it is in."""
+    """A new network secret, or its file."""
 
     secret: str | UnsetType = UNSET
     path: str | UnsetType = UNSET
@@ -65,7 +65,7 @@ class PathLine(Line, tag="path"):
 
 
 class AdministratorLine(Line, tag="administrator", kw_only=True):
-    """A new administration key, or the file that it is in, and its public half."""
+    """A new administrator key, or its file, and the public half."""
 
     administrator: str
     """The public half, for every node."""
@@ -74,7 +74,7 @@ class AdministratorLine(Line, tag="administrator", kw_only=True):
 
 
 class IdentityLine(Line, tag="identity", kw_only=True):
-    """A new key of a cloud, or the file that it is in, and its public half."""
+    """A new key of a cloud, or its file, and the public half."""
 
     public: str
     """The public half, for neighbours."""
@@ -91,13 +91,13 @@ class PublicLine(Line, tag="public"):
 
 
 class GenerationsLine(Line, tag="generations"):
-    """The key id of each generation of the secrets, of each the primary one first."""
+    """The key id of each generation of the secrets, the primary one first."""
 
     network: str
     generations: list[str]
-    """Those of the network."""
+    """The generations of the network's secret."""
     clusters: dict[str, list[str]]
-    """Those of clusters with a secret of their own, by name."""
+    """The generations of clusters with their own secret, by name."""
 
 
 class StepLine(Line, tag="step"):
@@ -114,16 +114,16 @@ class RotationLine(Line, tag="rotation"):
 
     network: str
     number: int
-    """The number of the last step of the administrator."""
+    """The number of the administrator's last step."""
     generations: list[str]
     """The key id of each generation, the primary one first."""
     neighbours: dict[str, int | None]
-    """The number of the last step that each neighbour has taken, by node id; None if it does not say."""
+    """The number of the last step of each neighbour, by node id; None if the neighbour does not report it."""
     nodes: dict[str, list[str]] = field(default_factory=dict)
-    """With `--running` the generations that each node holds, by its id: the one that seals first."""
+    """With `--running`, the generations of each node, by id: the encrypting one first."""
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {
     "keys new": (SecretLine,),
     "keys path": (PathLine,),
@@ -135,12 +135,12 @@ LINES: Final[Lines] = {
 }
 
 _NEXT = "Bring the file to every node, and let each read it: send SIGHUP to `iris` commands, call reload_keys() in programs."
-#: The step that follows a step.
+#: The next step after each step.
 _AFTER: Final[Mapping[RotationStep, RotationStep | None]] = {"add": "rotate", "rotate": "retire", "retire": None}
 
 
 async def new(output: Path | None, *, as_json: bool) -> int:
-    """Print a new secret, or write it to a private file and print nothing but where."""
+    """Print a new secret, or write it to a private file and print only the path."""
     secret = Secret.generate(os.urandom)
     if output is not None:
         write_secret_file(output, secret)
@@ -151,7 +151,7 @@ async def new(output: Path | None, *, as_json: bool) -> int:
 
 
 async def path(*, as_json: bool) -> int:
-    """Print where the per-user secret is."""
+    """Print the path of the per-user secret."""
     directory = load_config().config_directory
     if directory is None:
         raise ConfigurationError("this user has no home directory, and so no secret there. Set HOME, or set IRIS_SECRET_FILE.")
@@ -161,7 +161,7 @@ async def path(*, as_json: bool) -> int:
 
 
 async def list_generations(settings: Settings, file: Path | None, *, as_json: bool) -> int:
-    """Print the key id of each generation in a file, or of all secrets that a node here would use; never a secret."""
+    """Print the key id of each generation in a file, or of all secrets of a node on this machine, but no secret."""
     config = settings.load()
     own = None if config.config_directory is None else config.config_directory / "secret"
     if file is None and config.is_zero_configuration and (own is None or not is_present(own)):
@@ -200,7 +200,7 @@ async def take_step(step: RotationStep, file: Path, *, abandon: bool, as_json: b
 
 
 async def administrator(output: Path | None, *, as_json: bool) -> int:
-    """Make an administration key, and show its public half, which nodes are to know."""
+    """Make an administrator key, and print its public half for nodes."""
     key = AdministrationKey.generate(os.urandom)
     public = key.administrator_text
     if output is not None:
@@ -212,7 +212,7 @@ async def administrator(output: Path | None, *, as_json: bool) -> int:
 
 
 async def identity(output: Path | None, *, as_json: bool) -> int:
-    """Make the key of a cloud, and show its public half, which neighbours are to know."""
+    """Make the key of a cloud, and print its public half for neighbours."""
     key = CloudKey.generate(os.urandom)
     public_text = key.public_text
     if output is not None:
@@ -221,7 +221,7 @@ async def identity(output: Path | None, *, as_json: bool) -> int:
         return 0
     Output(as_json=as_json).line(IdentityLine(public=public_text, identity=key.text), key.text)
     if not as_json:
-        print(public_text, file=sys.stderr)  # the other one most often goes to a file
+        print(public_text, file=sys.stderr)  # standard output usually goes to a file
     return 0
 
 
@@ -233,7 +233,7 @@ async def public(file: Path, *, as_json: bool) -> int:
 
 
 async def list_running(settings: Settings, *, as_json: bool) -> int:
-    """Print the key id of each generation in the running network, and which generations its nodes hold."""
+    """Print the key id of each generation in the running network, and the generations of its nodes."""
     config = settings.load()
     async with visit(settings, config) as node:
         status = await node.rotation()

@@ -1,4 +1,4 @@
-"""Lines on standard error: of the log, and of what a command says itself; for people, or each as an object of JSON."""
+"""Lines on standard error, of the log and of commands, as text or as JSON objects."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ __all__ = [
     "writing_json",
 ]
 
-LINE_CHARACTERS_MAX: Final = 2000  # of an error: it may carry text from another process
+LINE_CHARACTERS_MAX: Final = 2000  # of an error, which may contain text from another process
 
-#: The logger whose lines at INFO a gateway prints by default: they say which clouds and lines it has.
+#: The logger whose lines at INFO a gateway prints by default: the state of its clouds and cloud links.
 GATEWAY_LOGGER: Final = "iris_py.federation"
 
 _is_json = False
-_has_time = False  # each line for people begins with its time, level and event
+_has_time = False  # each text line begins with its time, level and event
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Return whether a command line has ``--log-json``. It is looked for before the rest is parsed: mistakes are lines, too."""
+    """Return whether a command line has ``--log-json``. This comes before parsing, because mistakes are lines, too."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--log-json" in options
 
 
 @contextmanager
 def writing_json(is_wanted: bool) -> Iterator[None]:
-    """Let every line of standard error in the block be an object of JSON, if that is wanted."""
+    """Make every line of standard error in the block a JSON object, if wanted."""
     global _is_json
     if not is_wanted:
         yield
@@ -61,26 +61,26 @@ def writing_json(is_wanted: bool) -> Iterator[None]:
 
 
 def keep_writing_json() -> None:
-    """Let every line of standard error be an object of JSON until this process ends."""
+    """Make every line of standard error a JSON object until this process ends."""
     kept = ExitStack()
     kept.enter_context(writing_json(True))
     atexit.register(kept.close)
 
 
 def is_json() -> bool:
-    """Return whether every line of standard error is an object of JSON."""
+    """Return whether every line of standard error is a JSON object."""
     return _is_json
 
 
 def tell(text: str, *, level: str = "info", event: str = "told") -> None:
-    """Print one line about what happens, whatever the level of the log.
+    """Print one line about an event, at any log level.
 
     Args:
         text: The line, without its end.
-        level: How grave it is, for programs.
-        event: What it reports, likewise.
+        level: The severity, for programs.
+        event: The event, for programs.
     """
-    text = hide_secrets(text)  # a mistake on the command line may be one that stands in place of a name
+    text = hide_secrets(text)  # a mistake on the command line may contain a secret in place of a name
     if _is_json:
         from iris_py.cli.json_lines import put
 
@@ -90,15 +90,15 @@ def tell(text: str, *, level: str = "info", event: str = "told") -> None:
     try:
         print(line, file=sys.stderr, flush=True)
     except OSError:
-        pass  # nobody reads it
+        pass  # the reader is gone
 
 
 def show_traceback(error: BaseException, *, event: str) -> None:
-    """Print the traceback of an error of the program's code: as Python does, or as one object.
+    """Print the traceback of an error in the program's code, as Python does, or as one object.
 
     Args:
         error: The error.
-        event: What it reports, for programs.
+        event: The event, for programs.
     """
     if _is_json:
         from iris_py.cli.json_lines import put_error
@@ -111,28 +111,28 @@ def show_traceback(error: BaseException, *, event: str) -> None:
 
 
 def complain(text: str, *, event: str = "complaint") -> None:
-    """Print one line about what went wrong.
+    """Print one line about a problem.
 
     Args:
         text: The line, without its end.
-        event: What it reports, for programs.
+        event: The event, for programs.
     """
     tell(text, level="error", event=event)
 
 
 def one_line(text: str) -> str:
-    """Make one harmless line of a text that may come from another process: no line ends, and nothing that steers a terminal."""
+    """Make one harmless line of text from another process: without line ends and terminal control sequences."""
     words = " ".join(text.split())
     shown = escape(words[: LINE_CHARACTERS_MAX + 1])
     return shown if len(words) <= LINE_CHARACTERS_MAX else shown[:LINE_CHARACTERS_MAX] + "..."
 
 
 def log_to_stderr(level: int, *, is_gateway: bool = False) -> None:
-    """Print what Iris logs, from a level on.
+    """Print Iris's log records from a level on.
 
     Args:
         level: The level.
-        is_gateway: Whether this process is a gateway. Its log says which clouds it reaches and why not, also at INFO.
+        is_gateway: Whether this process is a gateway, whose log reports reached and lost clouds also at INFO.
     """
     global _has_time
     _has_time = False
@@ -147,29 +147,29 @@ def log_to_stderr(level: int, *, is_gateway: bool = False) -> None:
     logger.handlers[:] = [handler]
     logger.propagate = False
     logger.setLevel(level)
-    # A setting that is not what was meant is no repetition of the error that follows from it.
+    # A warning about a setting does not repeat the error that follows from it.
     logging.getLogger("iris_py.config").setLevel(min(level, logging.WARNING))
-    # That a service listens on another port than the settings name is said once, when it starts.
+    # A service that listens on another port than configured reports this once, at its start.
     logging.getLogger("iris_py.net.listening").setLevel(min(level, logging.INFO))
     logging.getLogger(GATEWAY_LOGGER).setLevel(min(level, logging.INFO) if is_gateway else logging.NOTSET)
-    logging.getLogger(f"{GATEWAY_LOGGER}.audit").setLevel(level)  # it repeats all of that, for programs
+    logging.getLogger(f"{GATEWAY_LOGGER}.audit").setLevel(level)  # the audit log repeats all of these for programs
 
 
 def begin_timed_log() -> None:
-    """Begin each line with its time, level and event from now on: the command runs until it is stopped."""
+    """Begin each line with its time, level and event from now on, for a command that runs until it is stopped."""
     global _has_time
     _has_time = True
 
 
 def _timed_line(at_unix_s: float, level: str, event: str, text: str) -> str:
-    """Return a line of a log: the time in UTC (ISO 8601), the level, the event, and what it says."""
+    """Return a line of a log: the time in UTC (ISO 8601), the level, the event, and the text."""
     seconds, milliseconds = divmod(int(at_unix_s * 1000), 1000)
     at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{at}.{milliseconds:03}Z {level.upper()} {event}: {one_line(text)}"
 
 
 class _LineFormatter(logging.Formatter):
-    """One line for each record, apart from tracebacks, which are only there on demand."""
+    """One line for each record; tracebacks only on demand."""
 
     def format(self, record: logging.LogRecord) -> str:
         if _has_time:

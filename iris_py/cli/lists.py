@@ -1,4 +1,4 @@
-"""The commands that list what a network has: `iris nodes`, `iris clusters`, `iris topics`, `iris members --stats`."""
+"""The commands that list parts of a network: `iris nodes`, `iris clusters`, `iris topics`, `iris members --stats`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ __all__ = [
 _NOTHING: Final = ServiceStatistics()
 _NO_CLUSTER: Final = ClusterStatistics()
 _NOTHING_FAR: Final = FarStatistics()
-#: What is asked of nodes for the lines of clusters.
+#: The statistics requested from nodes for the lines of clusters.
 CLUSTER_PARTS: Final = ("clusters", "far_requests")
 
 
@@ -68,117 +68,119 @@ class NodeLine(Line, tag="node", kw_only=True):
     id: str
     """The node id: 32 hexadecimal digits."""
     name: str
-    """Its name, a label for people; empty if it tells none."""
+    """The label of the node; empty if it has none."""
     address: str
-    """Where it listens."""
+    """The address of the node."""
     zone: str
-    """Where it says it is."""
+    """The zone of the node."""
     version: str
-    """The version of Iris that it runs."""
+    """The version of Iris."""
     uptime_s: float
-    """How long ago it was started, in seconds."""
+    """Age of the node, in seconds."""
     unix_s: float
-    """Its clock when it answered: seconds since 1970."""
+    """Clock of the node at its answer: seconds since 1970."""
     links: int
-    """Links that are open there."""
+    """Number of open links."""
     clusters: int
-    """Clusters that it serves."""
+    """Number of clusters served."""
     subscriptions: int
-    """Subscriptions that are open there."""
+    """Number of open subscriptions."""
     seals: str
-    """The id of the generation of the network's secret that it seals with: 16 hexadecimal digits; empty if it does not say."""
+    """The id of the secret's generation used to encrypt: 16 hexadecimal digits; empty if the node does not report it."""
     accepts: list[str]
-    """The ids of the other generations that it holds."""
+    """The ids of the accepted generations."""
     round_trip_s: float
-    """How long its answer took, in seconds."""
+    """Round-trip time of the query, in seconds."""
 
 
 class ClusterLine(Line, tag="cluster", kw_only=True):
-    """A cluster, over all nodes that answered; of a sample, what it probably is over all nodes."""
+    """A cluster, over all nodes that answered; in a sample, an estimate over all nodes."""
 
     name: str
-    """Its name, with the alias of its cloud if that is another one; `#` and a group id if it has a secret of its own, which
-    this command does not hold."""
+    """The name, with the alias of its cloud for another cloud; `#` and a group id for a cluster with a secret that this command
+    does not hold.
+    """
     members: float
-    """Nodes that serve it; 0 of a cluster of another cloud, whose members nobody here counts."""
+    """Number of members; 0 for a cluster of another cloud, whose members are not counted here."""
     requests_per_s: float
-    """Requests that its members were given, per second; of a cluster of another cloud, requests that it replied to."""
+    """Requests executed by members, per second; for a cluster of another cloud, replies to its callers."""
     failed_per_s: float
-    """Those of them that ended because a handler raised, per second."""
+    """Requests failed by an exception of the handler, per second."""
     errors_per_s: float
     """Requests and tunnels of all callers that ended with an error, per second."""
     error: str
-    """The class of the most frequent of these errors; empty if there were none."""
+    """The class of the most frequent of these errors; empty without errors."""
     waiting: float
-    """Requests that wait at their callers now: for a member, for a link, or for a place at a member."""
+    """Requests waiting at their callers now: for a member, for a link, or for room at a member."""
     is_unserved: bool
-    """Whether nodes ask it, and none of these nodes knows a member."""
+    """Whether nodes call the cluster and none of them knows a member."""
     running: float
-    """Requests that handlers execute now."""
+    """Requests running in handlers now."""
     queued: float
-    """Requests that wait for a handler now."""
+    """Requests waiting for a handler now."""
     rejected: float
-    """Requests that members have refused since they were started."""
+    """Requests refused by members since their start."""
     p99_s: float | None
-    """How long handlers took for 99 of 100 requests at most, in seconds; None if there were none. Of a cluster of another
-    cloud, how long its callers waited."""
+    """99th percentile of the handlers' time, in seconds; None without requests. For a cluster of another cloud, the waiting
+    time of callers.
+    """
     tunnels_open: float
-    """Tunnels that its members serve now."""
+    """Tunnels open at members now."""
     tunnels_max: float
-    """How many they may serve at once."""
+    """Maximum number of open tunnels."""
     tunnel_holders: dict[str, int]
-    """The nodes that have opened these tunnels, by id, with how many each has; of each member the 8 that have the most."""
+    """The nodes that opened these tunnels, by id, with their numbers; the 8 largest of each member."""
 
 
 class TopicLine(Line, tag="topic", kw_only=True):
-    """A pattern that somebody subscribes to, over all nodes that answered; of a sample, what it probably is over all nodes."""
+    """A subscribed pattern, over all nodes that answered; in a sample, an estimate over all nodes."""
 
     pattern: str
-    """The pattern, as it was written."""
+    """The pattern, as it was given."""
     subscriptions: float
-    """Subscriptions to it."""
+    """Number of subscriptions."""
     delivered_per_s: float
-    """Messages that they were given, per second, all together."""
+    """Messages delivered per second, over all subscriptions."""
     dropped: float
-    """Messages that they have dropped since they began."""
+    """Messages dropped since the subscriptions began."""
     queued: float
-    """Messages that wait in them now."""
+    """Messages in the queues now."""
     oldest_s: float
-    """How long the oldest of these has waited, in seconds."""
+    """Waiting time of the oldest queued message, in seconds."""
 
 
 class MemberStatsLine(Line, tag="member-stats", kw_only=True):
-    """A member of a cluster, with what it does there."""
+    """A member of a cluster, with its load."""
 
     id: str
     """The node id."""
     name: str
-    """Its name, a label for people; empty if it tells none."""
+    """The label of the node; empty if it has none."""
     address: str
-    """Where it listens."""
+    """The address of the node."""
     zone: str
-    """Where it says it is."""
+    """The zone of the node."""
     queued: int
-    """Requests that wait for a handler now."""
+    """Requests waiting for a handler now."""
     running: int
-    """Requests that handlers execute now."""
+    """Requests running in handlers now."""
     concurrency: int
-    """How many may run at once."""
+    """Maximum number of running requests."""
     requests_per_s: float
-    """Requests that it was given, per second."""
+    """Requests executed per second."""
     p99_s: float | None
-    """How long handlers took for 99 of 100 requests at most, in seconds; None if there were none."""
+    """99th percentile of the handlers' time, in seconds; None without requests."""
     failed: int
-    """Requests that ended because a handler raised."""
+    """Requests failed by an exception of the handler."""
     rejected: int
-    """Requests that it has refused."""
+    """Requests refused."""
     weight: float
-    """How much of the load it is to get beside others."""
+    """Share of the load, relative to other members."""
     round_trip_s: float
-    """How long its answer took, in seconds."""
+    """Round-trip time of the query, in seconds."""
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {
     "nodes": (NodeLine, AskedSummary),
     "clusters": (ClusterLine, AskedSummary),
@@ -233,7 +235,7 @@ _MEMBER_COLUMNS: Final = (
 async def nodes(
     settings: Settings, *, zone: str | None, is_every: bool, sample: int, limit: int, timeout_s: float, as_json: bool
 ) -> int:
-    """List the nodes of the network, each by its own answer."""
+    """List the nodes of the network by their own answers."""
     async with visit(settings) as node:
         network = node.network
         found = await node.ask_nodes("security", every=is_every, sample=sample, timeout=timeout_s)
@@ -256,7 +258,7 @@ async def clusters(
     timeout_s: float,
     as_json: bool,
 ) -> int:
-    """List the clusters of the network, with what they do."""
+    """List the clusters of the network with their load."""
     async with visit(settings) as node:
         network = node.network
         pairs, found = await measure(
@@ -277,7 +279,7 @@ async def topics(
     timeout_s: float,
     as_json: bool,
 ) -> int:
-    """List the patterns that are subscribed to, with what their subscriptions get and drop."""
+    """List the subscribed patterns, with deliveries and drops."""
     async with visit(settings) as node:
         network = node.network
         pairs, found = await measure(
@@ -288,7 +290,7 @@ async def topics(
 
 
 async def member_stats(settings: Settings, cluster: str, *, interval_s: float, timeout_s: float, as_json: bool) -> int:
-    """List the members of a cluster with what each does there, as it says itself."""
+    """List the members of a cluster with their own reports of their load."""
     async with visit(settings) as node:
         view, network = node.members(cluster), node.network
         members = [iris_py.NodeName(member.id, member.address, member.zone, member.name) for member in await view]
@@ -311,7 +313,7 @@ async def member_stats(settings: Settings, cluster: str, *, interval_s: float, t
 
 
 def generations_differ(lines: Sequence[NodeLine]) -> str:
-    """Return the generations of the secret that nodes hold, for people, if not all hold the same; else an empty string."""
+    """Return the differing generations of the secret as text; empty if all nodes hold the same."""
     holdings = holdings_of(Holder(line.address or short_id(line.id), line.seals, tuple(line.accepts)) for line in lines)
     return f"nodes hold different generations of the secret: {describe_holdings(holdings)}" if len(holdings) > 1 else ""
 
@@ -337,19 +339,19 @@ def node_line(report: NodeReport) -> NodeLine:
 
 
 def members_text(line: ClusterLine) -> str:
-    """Return the members of a cluster for people: empty if it is of another cloud, whose members nobody here counts."""
+    """Return the number of members as text; empty for a cluster of another cloud."""
     return "" if CLOUD_MARK in line.name else format_count(line.members)
 
 
 def cluster_lines(pairs: list[Pair], found: NodeReports, sort: str) -> list[ClusterLine]:
-    """Return a line for each cluster that some node serves or uses, in the order of ``sort``: the name of a field."""
+    """Return a line for each cluster served or used by a node, sorted by the field ``sort``."""
     held: dict[str, list[Pair]] = {}
     far: dict[str, list[Pair]] = {}
     for pair in pairs:
         for name in pair.last.statistics.clusters:
             held.setdefault(name, []).append(pair)
         for name in pair.last.statistics.far_requests:
-            if CLOUD_MARK in name:  # the sum of those beyond the bound has no name
+            if CLOUD_MARK in name:  # the sum beyond the bound has no name
                 far.setdefault(name, []).append(pair)
     share = share_of(pairs, found)
     errors: dict[str, list[FailureLine]] = {}
@@ -398,7 +400,7 @@ def _cluster_line(
 
 
 def _far_line(name: str, pairs: list[Pair], share: float, errors: Sequence[FailureLine]) -> ClusterLine:
-    """Return the line of a cluster of another cloud, from the nodes that ask it."""
+    """Return the line of a cluster of another cloud, from the nodes that call it."""
 
     def far(report: NodeReport) -> FarStatistics:
         return report.statistics.far_requests.get(name, _NOTHING_FAR)
@@ -426,7 +428,7 @@ def _far_line(name: str, pairs: list[Pair], share: float, errors: Sequence[Failu
 
 
 def topic_lines(pairs: list[Pair], found: NodeReports, wanted: str | None, sort: str) -> list[TopicLine]:
-    """Return a line for each pattern that is subscribed to and may get what ``wanted`` matches."""
+    """Return a line for each subscribed pattern that overlaps with ``wanted``."""
     held: dict[str, list[Pair]] = {}
     for pair in pairs:
         for pattern in {each.pattern for each in pair.last.statistics.subscriptions}:
@@ -437,7 +439,7 @@ def topic_lines(pairs: list[Pair], found: NodeReports, wanted: str | None, sort:
 
 
 def _topic_line(pattern: str, pairs: list[Pair], share: float) -> TopicLine:
-    """Return the line of a pattern, from the nodes that subscribe to it."""
+    """Return the line of a pattern, from its subscribers."""
 
     def mine(report: NodeReport) -> list[SubscriptionStatistics]:
         return [each for each in report.statistics.subscriptions if each.pattern == pattern]
@@ -454,7 +456,7 @@ def _topic_line(pattern: str, pairs: list[Pair], share: float) -> TopicLine:
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Tell whether some topic matches both of two patterns."""
+    """Tell whether some topic matches both patterns."""
     left, right = one.split("."), other.split(".")
     for here, there in zip(left, right, strict=False):
         if ">" in (here, there):
@@ -465,7 +467,7 @@ def overlaps(one: str, other: str) -> bool:
 
 
 def share_of(pairs: list[Pair], found: NodeReports) -> float:
-    """Return how many nodes of the network each of those that answered stands for."""
+    """Return the number of nodes represented by each node that answered."""
     return found.size.nodes / len(pairs) if found.is_sample and pairs else 1.0
 
 
@@ -483,8 +485,8 @@ def member_line(pair: Pair, cluster: str = "") -> MemberStatsLine:
     """Return the line of a member.
 
     Args:
-        pair: Two answers of it.
-        cluster: The cluster, as answers name it; empty for the only one that it was asked for.
+        pair: Two answers of the member.
+        cluster: The name of the cluster in the answers; empty for the only one requested.
     """
 
     def service_of(report: NodeReport) -> ServiceStatistics:

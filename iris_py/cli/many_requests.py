@@ -1,4 +1,4 @@
-"""Many calls of one command: some under way at once, their outcomes in the order of what was given."""
+"""Many calls of one command: several in flight, with outcomes in the order of the payloads."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Outcome(Generic[Reply]):
 async def ask_all(
     ask: Callable[[bytes], Awaitable[Reply]], batches: AsyncIterator[list[bytes]], concurrency: int
 ) -> AsyncIterator[Outcome[Reply]]:
-    """Yield the outcome of each call in their order, each as soon as those before it are there.
+    """Yield the outcomes of calls in order, each as soon as all earlier ones are available.
 
     Args:
         ask: Makes a call.
-        batches: The payloads, as they come.
-        concurrency: How many are under way, or have an outcome that waits for one before it.
+        batches: The payloads, as they arrive.
+        concurrency: Maximum number of calls that are in flight, or have an outcome waiting for an earlier one.
     """
     asked: asyncio.Queue[asyncio.Task[Outcome[Reply]] | None] = asyncio.Queue()
     room = asyncio.Semaphore(concurrency)
@@ -58,7 +58,7 @@ async def ask_all(
             under_way.discard(task)
             room.release()
             yield outcome
-        await beginning  # which raises what was wrong with the input
+        await beginning  # which raises an error of the input
     finally:
         for each in (beginning, *under_way):
             each.cancel()

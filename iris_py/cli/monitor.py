@@ -1,4 +1,4 @@
-"""The command `iris monitor`: the events of a network, as they are read from its nodes."""
+"""The command `iris monitor`: the events of a network, as read from its nodes."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 __all__ = ["LINES", "WatchLine", "describe", "monitor", "read_duration", "read_kinds", "read_since"]
 
-#: How often nodes are looked for (seconds). Too small: a large network is asked for all its roots again and again; too large:
-#: newcomers are seen late, though nothing of them is missed.
+#: Interval of searches for nodes (seconds). Too small: the roots of a large network are queried constantly; too large: new
+#: nodes appear late, though without losing events.
 FIND_S: Final = 10.0
-#: Likewise while there is none.
+#: The same interval before the first node is found.
 FIND_FIRST_S: Final = 1.0
-#: How long looking for every node of a large network may take (seconds).
+#: Timeout for finding every node of a large network (seconds).
 FIND_EVERY_TIMEOUT_S: Final = 120.0
-#: Nodes that can surely be read in a second; more of them may take longer.
+#: Number of nodes that can be read within a second; more may take longer.
 READ_PER_S: Final = 200
 
 _KIND_WIDTH: Final = max(map(len, KINDS))
 _NUMBER: Final = re.compile(r"\d{1,18}")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h|d)")
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-#: What is said of a change, for people.
+#: Texts for changes.
 _CHANGES: Final = {
     "found": "is here now",
     "back": "answers again",
@@ -58,34 +58,34 @@ _CHANGES: Final = {
 
 
 class WatchLine(Line, tag="watching", kw_only=True):
-    """The nodes that are watched now; at the beginning, and when their number has changed."""
+    """The watched nodes, at the start and when their number has changed."""
 
     watched: int
-    """How many they are."""
+    """Number of watched nodes."""
     nodes: float
-    """How many other nodes the network has, exactly or about."""
+    """Number of other nodes in the network, exact or estimated."""
     is_sample: bool
-    """Whether they are a fair sample of a larger network."""
+    """Whether the watched nodes are a fair sample of a larger network."""
     is_whole: bool
-    """Whether, otherwise, the ring was walked without a gap, so that no node was overlooked."""
+    """Otherwise, whether the ring was walked without a gap, so that no node was missed."""
 
 
 class MonitorSummary(Line, tag="summary", kw_only=True):
-    """The end."""
+    """The end of the events."""
 
     events: int
-    """Events that were printed."""
+    """Number of printed events."""
     missed: int
-    """Events that could not be had any more, as far as it is known how many they were."""
+    """Number of lost events, as far as known."""
     watched: int
-    """Nodes that are watched at the end."""
+    """Number of watched nodes at the end."""
     nodes: float
-    """How many other nodes the network has, exactly or about."""
+    """Number of other nodes in the network, exact or estimated."""
     is_sample: bool
-    """Whether a fair sample was watched: other nodes may have had other events."""
+    """Whether a fair sample was watched, so that events of other nodes may be missing."""
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"monitor": (WatchLine, EventLine, DeathLine, GapLine, NodeChangeLine, MonitorSummary)}
 
 
@@ -103,7 +103,7 @@ async def monitor(
     is_raw: bool,
     as_json: bool,
 ) -> int:
-    """Print the events of nodes as they are read, until a signal comes, or enough has come, or the time is over."""
+    """Print the events of nodes until a signal arrives, enough have been printed, or the timeout has passed."""
     wanted, (number, ago_s) = read_kinds(kinds), read_since(since)
     output = Output(as_json=as_json)
     async with ending_by_signal() as ended, visit(settings) as node:
@@ -141,7 +141,7 @@ async def monitor(
 
 
 class _Watch:
-    """Looks for nodes, reads their events, and prints them."""
+    """Searches for nodes, reads their events, and prints them."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class _Watch:
         self._watching: WatchLine | None = None
 
     async def run(self, interval_s: float) -> None:
-        """Read nodes every so many seconds, until enough is printed."""
+        """Read nodes at an interval until enough is printed."""
         loop = asyncio.get_running_loop()
         finding: asyncio.Task[NodeReports] | None = None
         self._found(await self._find())
@@ -189,7 +189,7 @@ class _Watch:
                 finding.cancel()
 
     def end(self) -> None:
-        """Print what was read and had to wait for others, and the summary."""
+        """Print the held events, and the summary."""
         self._print(self._following.take(), time.time())
         if self._deaths is not None:
             self._show(self._deaths.end())
@@ -254,10 +254,10 @@ class _Watch:
 
 
 def read_kinds(given: Sequence[str]) -> frozenset[str]:
-    """Return the kinds of events that options name, each by itself or by how several begin; none for all.
+    """Return the kinds of events given by name or prefix; empty for all.
 
     Raises:
-        ConfigurationError: There is no such kind.
+        ConfigurationError: A kind does not exist.
     """
     wanted: set[str] = set()
     for word in (word.strip() for each in given for word in each.split(",")):
@@ -273,10 +273,10 @@ def read_kinds(given: Sequence[str]) -> frozenset[str]:
 
 
 def read_since(given: str | None) -> tuple[int | None, float]:
-    """Return the number of an event or None, and else how long ago events may have happened, in seconds.
+    """Return an event number or None, and otherwise the age of the oldest wanted event, in seconds.
 
     Raises:
-        ConfigurationError: It is neither a number nor a duration.
+        ConfigurationError: The text is neither a number nor a duration.
     """
     if given is None:
         return None, 0.0
@@ -294,7 +294,7 @@ def read_duration(given: str) -> float:
     """Return a duration in seconds.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: The text is not a duration.
     """
     match = _DURATION.fullmatch(given.strip())
     if match is None:
@@ -303,7 +303,7 @@ def read_duration(given: str) -> float:
 
 
 def describe(line: WatchLine, network: str) -> str:
-    """Return what is watched, for people: all, or which part."""
+    """Return the watched part of the network as text."""
     if not line.watched:
         return f"no other node found in the network {network!r}: waiting for one; Ctrl-C ends it"
     of = f"{line.watched} node{'s' * (line.watched != 1)}"
@@ -314,9 +314,9 @@ def describe(line: WatchLine, network: str) -> str:
 
 
 def _text_of(line: EventLine | GapLine | DeathLine) -> str:
-    """Return a line for people. Each has the same columns: time, node, event, node that it is about, times, name, detail.
+    """Return a line with the columns time, reporting node, event, node concerned, count, name, detail.
 
-    Of a death the first node is the number of those that say so, and the times are that number, too.
+    A death has the number of reporting nodes in the columns of the reporting node and of the count.
     """
     moment = line.time.astimezone()
     if isinstance(line, DeathLine):
@@ -346,7 +346,7 @@ def _text_of(line: EventLine | GapLine | DeathLine) -> str:
 
 
 def _death_of(line: DeathLine) -> str:
-    """Describe a death for people."""
+    """Describe a death as text."""
     count = f"{line.said_by} of {line.watched} watched nodes say{'s' * (line.said_by == 1)} so"
     facts = [
         line.node_address,

@@ -1,4 +1,4 @@
-"""Asking the network from a shell: the common part of `iris nodes`, `clusters`, `topics`, `members --stats` and `top`."""
+"""Querying the network from a shell: the common part of `iris nodes`, `clusters`, `topics`, `members --stats` and `top`."""
 
 from __future__ import annotations
 
@@ -35,42 +35,42 @@ __all__ = [
     "summary_of",
 ]
 
-#: How many of the nodes that did not answer are named.
+#: Maximum number of silent nodes that are named.
 NAMED_MAX: Final = 5
 
 
 class AskedSummary(Line, tag="summary", kw_only=True):
-    """The end of what was asked of several nodes: who answered, and whether that is all there is."""
+    """The end of a query to several nodes: the nodes that answered, and whether the result is complete."""
 
     shown: int
-    """How many lines were printed before this one."""
+    """Number of lines printed before this one."""
     total: int
-    """How many there are: `--limit` leaves out the rest."""
+    """Number of all lines; `--limit` omits the rest."""
     asked: int
-    """How many nodes were asked."""
+    """Number of nodes queried."""
     answered: int
-    """How many of them answered."""
+    """Number of nodes that answered."""
     missing: list[str]
-    """The ids of those that did not."""
+    """The ids of nodes that did not answer."""
     refused: list[str]
-    """The ids of those that would not."""
+    """The ids of nodes that refused."""
     nodes: float
-    """How many other nodes the network has, exactly or about."""
+    """Number of other nodes in the network, exact or estimated."""
     is_sample: bool
-    """Whether a fair sample was asked: numbers are estimates then."""
+    """Whether a fair sample was queried, so that numbers are estimates."""
     is_whole: bool
-    """Whether the ring was walked without a gap, so that no node was overlooked."""
+    """Whether the ring was walked without a gap, so that no node was missed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two reports of one node, some time apart."""
+    """Two reports of one node at different times."""
 
     first: NodeReport
     last: NodeReport
 
     def per_s(self, read: Callable[[NodeReport], float]) -> float:
-        """Return how fast a counter grew between the two, per second by the clock of the node."""
+        """Return the growth of a counter between the reports, per second by the clock of the node."""
         elapsed_s = self.last.about.uptime_s - self.first.about.uptime_s
         return max(0.0, read(self.last) - read(self.first)) / elapsed_s if elapsed_s > 0.0 else 0.0
 
@@ -85,20 +85,20 @@ async def measure(
     every: bool = False,
     sample: int = NODES_SAMPLED,
 ) -> tuple[list[Pair], NodeReports]:
-    """Ask nodes twice.
+    """Query nodes twice.
 
     Args:
-        node: The node that asks.
-        parts: As of :meth:`iris_py.Node.ask_nodes`.
-        interval_s: Seconds between both times; with 0 nodes are asked once, and nothing has a rate.
-        timeout_s: Seconds after which nobody is waited for, each time.
-        cluster: The only cluster of interest.
-        nodes: The nodes to ask; None for all, or a sample.
-        every: Whether to ask every node of a large network, too.
-        sample: How many nodes a sample has.
+        node: The querying node.
+        parts: As for :meth:`iris_py.Node.ask_nodes`.
+        interval_s: Seconds between the queries; with 0 nodes are queried once, without rates.
+        timeout_s: Timeout of each query, in seconds.
+        cluster: The only cluster to include.
+        nodes: The nodes to query; None for all, or a sample.
+        every: Whether to query every node of a large network, too.
+        sample: Number of nodes in a sample.
 
     Returns:
-        The two reports of each node that answered the second time, and what became of the others.
+        The two reports of each node that answered the second query, and the outcomes of all nodes.
     """
     first = await node.ask_nodes(*parts, cluster=cluster, nodes=nodes, every=every, sample=sample, timeout=timeout_s)
     if interval_s <= 0.0 or not first.reports:
@@ -116,7 +116,7 @@ async def measure(
 
 
 def summary_of(found: NodeReports, *, shown: int, total: int) -> AskedSummary:
-    """Return the last line of a command that asked several nodes."""
+    """Return the summary of a query to several nodes."""
     return AskedSummary(
         shown=shown,
         total=total,
@@ -131,7 +131,7 @@ def summary_of(found: NodeReports, *, shown: int, total: int) -> AskedSummary:
 
 
 def complain_of(found: NodeReports, *, shown: int = 0, total: int = 0) -> None:
-    """Say on standard error what is missing in what is shown: nodes, and lines."""
+    """Report on standard error which nodes and lines are missing."""
     if total > shown:
         complain(f"these are {shown} of {total}: --limit shows more.")
     if found.is_sample:
@@ -148,7 +148,7 @@ def complain_of(found: NodeReports, *, shown: int = 0, total: int = 0) -> None:
 
 
 def exit_code_of(found: NodeReports, network: str) -> ExitCode:
-    """Return the exit code of a command that asked several nodes, and say so if there is nobody to ask."""
+    """Return the exit code of a query to several nodes; report a network without other nodes."""
     if found.reports:
         return ExitCode.OK
     if found.asked:
@@ -158,7 +158,7 @@ def exit_code_of(found: NodeReports, network: str) -> ExitCode:
 
 
 def format_seconds(duration_s: float | None) -> str:
-    """Return a duration for people: three digits and a unit."""
+    """Return a duration as text: three digits and a unit."""
     if duration_s is None:
         return ""
     if duration_s == float("inf"):
@@ -167,25 +167,25 @@ def format_seconds(duration_s: float | None) -> str:
         if duration_s >= size:
             return f"{duration_s / size:.1f} {unit}"
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if duration_s >= size * 0.9995:  # which three digits show as a whole one
+        if duration_s >= size * 0.9995:  # shown as a whole unit with three digits
             return f"{duration_s / size:.3g} {unit}"
     return f"{duration_s * 1e6:.3g} us"
 
 
 def rounded(duration_s: float | None) -> float | None:
-    """Return a duration as ``--json`` shows it: in whole microseconds."""
+    """Return a duration as in ``--json``: in whole microseconds."""
     return None if duration_s is None else round(duration_s, 6)
 
 
 def format_count(count: float) -> str:
-    """Return a number for people; ``?`` for what is none, as a node may say it."""
+    """Return a number as text; ``?`` for an infinite or invalid number from a node."""
     if not isfinite(count):
         return "?"
     return f"{count:,.0f}" if count >= 100 or count == int(count) else f"{count:.1f}"
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes for people."""
+    """Return a number of bytes as text."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
             return f"{count / size:.1f} {unit}"
@@ -193,7 +193,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_estimate(estimate: Estimate, unit: str = "") -> str:
-    """Return a sum for people, with how far off it may be if it is not exact."""
+    """Return a sum as text, with its error if it is an estimate."""
     text = f"{format_count(estimate.total)}{unit}"
     if not estimate.error:
         return text
@@ -202,7 +202,7 @@ def format_estimate(estimate: Estimate, unit: str = "") -> str:
 
 
 def quantile_between(first: HistogramStatistics, last: HistogramStatistics, share: float) -> float | None:
-    """Return how long so large a share of what was counted between two moments took at most (seconds); None if nothing was."""
+    """Return a quantile of the times counted between two reports (seconds); of all times if none were, and None without any."""
     before = (*first.counts, *([0] * (len(last.counts) - len(first.counts))))
     counts = tuple(max(0, late - early) for early, late in zip(before, last.counts, strict=False))
     grown = type(last)(counts, max(0.0, last.sum_s - first.sum_s))

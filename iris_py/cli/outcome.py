@@ -1,4 +1,4 @@
-"""The end of a command: its exit code, and one clear line about what went wrong."""
+"""The end of a command: its exit code, and one clear line about an error."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["EXIT_CODES_HELP", "ExitCode", "complain", "end_of_help", "execute", 
 
 
 class ExitCode(enum.IntEnum):
-    """Exit codes that scripts can rely on."""
+    """Exit codes for scripts."""
 
     OK = 0
     FAILED = 1
@@ -48,7 +48,7 @@ class ExitCode(enum.IntEnum):
     HANDSHAKE = 6
     NOT_CONNECTED = 7
     FAULT = 8
-    INTERRUPTED = 130  # 128 + SIGINT, as shells say it
+    INTERRUPTED = 130  # 128 + SIGINT, as in shells
     BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
@@ -60,18 +60,18 @@ EXIT_CODES_HELP: Final = (
 
 
 def end_of_help(*examples: str, exit_codes: str = EXIT_CODES_HELP) -> str:
-    """Return what stands at the end of the help of a command: examples, and its exit codes.
+    """Return the end of a command's help: examples and exit codes.
 
     Args:
         examples: Command lines that begin with ``iris``. Tests parse each.
-        exit_codes: What is said of them.
+        exit_codes: The text about exit codes.
     """
-    # Brackets are markup there, and only an empty line ends a line.
+    # Brackets are markup in help, and only an empty line ends a line.
     shown = [f"Example: {example}".replace("[", "\\[") for example in examples]
     return "\n\n".join([*shown, exit_codes])
 
 
-# The first class that fits counts.
+# The first matching class counts.
 _CODES: Final = (
     (ConfigurationError, ExitCode.USAGE),
     (NoMembers, ExitCode.NO_MEMBERS),
@@ -98,14 +98,14 @@ def execute(
     options: Collection[str] = (),
     is_gateway: bool = False,
 ) -> int:
-    """Run a command to its end, whatever that is.
+    """Run a command to its end and handle its errors.
 
     Args:
         command: Makes the coroutine that returns the exit code.
-        verbosity: 1 shows what the node does, 2 also every detail, and tracebacks.
-        is_short: The command ends by itself, so its error says it all and warnings before it would only repeat it.
-        options: What the command has, for the advice in an error.
-        is_gateway: The command is a gateway, whose log says by default what happens and when.
+        verbosity: 1 shows the node's activity, 2 also every detail, and tracebacks.
+        is_short: The command ends by itself, so that warnings would only repeat its error.
+        options: The options of the command, for the advice in an error.
+        is_gateway: The command is a gateway, whose log shows events with times by default.
 
     Returns:
         The exit code.
@@ -115,13 +115,13 @@ def execute(
     try:
         from iris_py.api.run import run
 
-        code = run(command(), leave_on_sigterm=False)  # what is to leave says so itself: see serving
-        sys.stdout.flush()  # what is buffered may still meet a closed pipe, and must do so in here
+        code = run(command(), leave_on_sigterm=False)  # commands that must leave handle SIGTERM themselves
+        sys.stdout.flush()  # buffered output may still meet a closed pipe, and must do so here
         return code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough. The interpreter flushes at exit, which is not to fail again.
+        # The reader of our output is gone. The flush at the interpreter's exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.BROKEN_PIPE
     except Exception as exc:
@@ -132,11 +132,11 @@ def execute(
 
 
 def explain(error: Exception, options: Collection[str] = ()) -> str:
-    """Say what went wrong and what to do on a command line, where the advice to programs is of no use.
+    """Return an error with advice for the command line instead of the advice for programs.
 
     Args:
-        error: What the command ended with.
-        options: Those of the command: no other is advised.
+        error: The error of the command.
+        options: The options of the command, the only ones in the advice.
     """
     if isinstance(error, TunnelBroken):
         cause = f" ({error.type}: {error.text})" if error.type else ""
@@ -204,7 +204,7 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
 
 
 def _would_go_on(error: IrisError, options: Collection[str]) -> bool:
-    """Return whether the command could have been given ``--idempotent``, was not, and would have gone on with it."""
+    """Return whether ``--idempotent`` was possible, missing, and would have continued after this error."""
     return error.of_plain_request and "--idempotent" in options
 
 
@@ -226,12 +226,12 @@ def _explain_no_members(error: NoMembers, options: Collection[str]) -> str:
 
 
 def _is_refused_seal(error: BaseException) -> TypeGuard[RemoteError]:
-    """Tell whether a member has refused what was not sealed for it."""
+    """Tell whether a member has refused an unsealed or wrongly sealed request."""
     return isinstance(error, RemoteError) and error.type == SealError.__name__
 
 
 def readable(headers: Mapping[str, HeaderValue]) -> dict[str, str | int | float]:
-    """Return headers as JSON has them: bytes as text, with what is none of it escaped."""
+    """Return headers for JSON: bytes as text, with invalid bytes escaped."""
     return {
         name: value.decode(errors="backslashreplace") if isinstance(value, bytes) else value for name, value in headers.items()
     }

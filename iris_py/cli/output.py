@@ -1,16 +1,16 @@
-"""One rule for the output of every command: JSON Lines with `--json`, else text that is for people and for `grep`.
+"""The rule for the output of every command: JSON Lines with `--json`, otherwise text for people and for `grep`.
 
-With `--json` a command prints one object per line, each of them with its `kind`, and flushes each line. A command that
-gathers ends with a line of the kind `summary`, whose counts are of everything, also of what is not shown. Bytes are `payload`
-where they are text in UTF-8, else `payload_base64`. Errors stay on standard error; the exit code tells them apart.
+With `--json` a command prints one object per line, with a `kind`, and flushes each line. A command that gathers results ends
+with a line of the kind `summary`, whose counts include results not shown. Bytes are `payload` if they are text in UTF-8, else
+`payload_base64`. Errors stay on standard error; the exit code distinguishes them.
 
-Without `--json` rows are a table on a terminal (as wide as it, coloured unless NO_COLOR is set), and plain aligned columns
-without a head elsewhere. On a terminal that is too narrow the least important columns are left out, and a remark names them.
-Ids are shown by their first digits, which commands take for the whole id; `--json` has all of them. Remarks go to standard
-error with :func:`iris_py.cli.outcome.complain`. The end of a pipe that nobody reads any more raises BrokenPipeError, which
-:func:`iris_py.cli.outcome.execute` turns into the exit code 141.
+Without `--json`, rows are a table on a terminal (of its width, coloured unless NO_COLOR is set), and plain aligned columns
+without a head elsewhere. On a narrow terminal the least important columns are left out, and a remark names them. Ids are shown
+by their first digits, which commands accept in place of the whole id; `--json` has the whole ids. Remarks go to standard error
+with :func:`iris_py.cli.outcome.complain`. A closed pipe raises BrokenPipeError, which :func:`iris_py.cli.outcome.execute` turns
+into the exit code 141.
 
-How a command uses it, in the module that does its work:
+Usage, in the module that does the work of a command:
 
     class NodeLine(Line, tag="node"):
         \"\"\"A node of the network.\"\"\"
@@ -33,8 +33,8 @@ How a command uses it, in the module that does its work:
     output.table(found, _COLUMNS)                 # a line of JSON each, or a table
     output.line(NodesSummary(shown=1, total=2))   # with text="...": what to print without --json; nothing by default
 
-A Struct from elsewhere is as good as a `Line` if it has `tag_field="kind"`. `make reference` writes docs/cli.md and
-docs/schemas anew, and tests/unit/iris_py/cli/test_reference.py fails where they are not those of the code.
+A Struct from elsewhere can replace a `Line` if it has `tag_field="kind"`. `make reference` writes docs/cli.md and docs/schemas,
+and tests/unit/iris_py/cli/test_reference.py fails if they do not match the code.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ __all__ = [
     "short_id",
 ]
 
-#: Between plain columns.
+#: Separates plain columns.
 GAP: Final = "  "
-#: Digits of an id in a table. Too small: two nodes of a large network look alike; too large: nothing else fits beside it.
+#: Digits of an id in a table. Too small: two nodes of a large network look alike; too large: no room for other columns.
 ID_DIGITS: Final = 8
-#: In place of a cell without text, so that a line always has the same number of columns.
+#: Replaces an empty cell, so that every line has the same number of columns.
 EMPTY: Final = "-"
 
 
@@ -83,7 +83,7 @@ class Line(msgspec.Struct, tag_field="kind"):
 
 
 class PayloadLine(Line, kw_only=True):
-    """One object of `--json` with bytes: one of both fields is there (:func:`payload_fields`)."""
+    """One object of `--json` with bytes in one of two fields (:func:`payload_fields`)."""
 
     payload: str | UnsetType = UNSET
     payload_base64: bytes | UnsetType = UNSET
@@ -97,14 +97,14 @@ class PayloadFields(TypedDict, total=False):
 
 
 def payload_fields(payload: bytes) -> PayloadFields:
-    """Return bytes as the fields of a `PayloadLine`: as text where they are UTF-8, as themselves (base64) otherwise."""
+    """Return bytes as fields of a `PayloadLine`: as text if they are UTF-8, otherwise as base64."""
     try:
         return {"payload": payload.decode()}
     except UnicodeDecodeError:
         return {"payload_base64": payload}
 
 
-#: The kinds of lines that each command prints with `--json`.
+#: The kinds of lines of each command with `--json`.
 Lines: TypeAlias = Mapping[str, tuple[type[msgspec.Struct], ...]]
 
 AnyLine = TypeVar("AnyLine", bound=msgspec.Struct)
@@ -112,30 +112,30 @@ AnyLine = TypeVar("AnyLine", bound=msgspec.Struct)
 
 @dataclass(frozen=True)
 class Column(Generic[AnyLine]):
-    """A column of a table for people."""
+    """A column of a text table."""
 
     title: str
     cell: Callable[[AnyLine], str]
-    """Makes the text of a cell. It may come from others: what could steer a terminal is made harmless."""
+    """Makes the text of a cell. Text from other nodes is escaped."""
     is_number: bool = False
-    """Whether its cells stand at the right."""
+    """Whether cells are right-aligned."""
     rank: int = 0
-    """The order in which columns are left out on a terminal that is too narrow: the highest first, and 0 never."""
+    """The order in which columns are left out on a narrow terminal: the highest first, and 0 never."""
 
 
 class Output:
-    """The place where a command prints its results. It is a context manager for the sake of `--output`.
+    """The output of a command. It is a context manager because of `--output`.
 
     Attributes:
         is_json: Whether it prints JSON Lines.
     """
 
     def __init__(self, *, as_json: bool, path: Path | None = None) -> None:
-        """Begin.
+        """Open the output.
 
         Args:
             as_json: The option `--json`.
-            path: The option `--output`: a file to write in place of standard output. One that exists is overwritten.
+            path: The option `--output`: a file to write instead of standard output. An existing file is overwritten.
 
         Raises:
             ConfigurationError: The file cannot be written.
@@ -155,22 +155,23 @@ class Output:
         """Print one result, and flush.
 
         Args:
-            line: What `--json` prints.
-            text: What is printed otherwise, without the end of its line; nothing by default. What comes from others has to be
+            line: The line of `--json`.
+            text: The text without `--json`, without the end of the line; nothing by default. Text from other nodes must be
                 harmless: :func:`iris_py.cli.outcome.one_line`.
         """
         self.lines([(line, text)])
 
     def lines(self, results: Iterable[tuple[msgspec.Struct, str | None]]) -> None:
-        """Print results that came together, as :meth:`line` does each, with one write and one flush."""
+        """Print several results as :meth:`line` does, with one write and one flush."""
         if self.is_json:
             self.write(b"".join(msgspec.json.encode(line) + b"\n" for line, _ in results))
         else:
             self.write("".join(f"{text}\n" for _, text in results if text is not None).encode(errors="backslashreplace"))
 
     def sentence(self, text: str, style: str = "") -> None:
-        """Print a line for people alone; on a terminal in a style of rich, such as ``red``. What comes from others has to be
-        harmless, as for :meth:`line`."""
+        """Print a line only as text; on a terminal in a style of rich, such as ``red``. Text from other nodes must be harmless,
+        as for :meth:`line`.
+        """
         if self.is_json:
             return
         if style and self._stream.isatty():
@@ -179,7 +180,7 @@ class Output:
             self.write(f"{text}\n".encode(errors="backslashreplace"))
 
     def table(self, lines: Sequence[AnyLine], columns: Sequence[Column[AnyLine]]) -> None:
-        """Print rows: an object each, a table on a terminal, aligned columns elsewhere. No rows are no output."""
+        """Print rows: JSON objects, a table on a terminal, or aligned columns elsewhere. Without rows, print nothing."""
         if self.is_json:
             self.lines((line, None) for line in lines)
             return
@@ -195,14 +196,14 @@ class Output:
         self.write(text.encode(errors="backslashreplace"))
 
     def write(self, content: bytes) -> None:
-        """Print bytes as they are, and flush."""
+        """Print bytes unchanged, and flush."""
         self._stream.flush()
         self._binary.write(content)
         self._binary.flush()
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person sees it as it is printed."""
+        """Whether the output goes to a terminal."""
         return self._stream.isatty()
 
     @property
@@ -223,17 +224,17 @@ class Output:
         for column in columns:
             table.add_column(Text(column.title), justify="right" if column.is_number else "left", overflow="fold")
         for row in rows:
-            table.add_row(*map(Text, row))  # as texts: brackets are no markup
+            table.add_row(*map(Text, row))  # as texts, because brackets are not markup
         console.print(table)
         if left_out:
             tell(f"left out for want of room: {', '.join(left_out)}. A wider terminal shows them, and --json.")
 
 
 def make_console(*, is_error: bool = False) -> Console:
-    """Return a console of rich for sentences: without markup, so that brackets stay, and without breaking lines.
+    """Return a console of rich for sentences, without markup and line breaks.
 
     Args:
-        is_error: Whether it is for standard error.
+        is_error: Whether it writes to standard error.
     """
     from rich.console import Console
 
@@ -241,7 +242,7 @@ def make_console(*, is_error: bool = False) -> Console:
 
 
 def short_id(node_id: str) -> str:
-    """Return the digits of the id of a node that a table shows."""
+    """Return the digits of a node's id that a table shows."""
     return node_id[:ID_DIGITS]
 
 
@@ -252,13 +253,13 @@ def _widths(rows: Iterable[Sequence[str]]) -> list[int]:
 def _fit(
     rows: Sequence[Sequence[str]], columns: Sequence[Column[AnyLine]], width: int
 ) -> tuple[Sequence[Sequence[str]], Sequence[Column[AnyLine]], list[str]]:
-    """Return the cells and columns that fit, and the titles of the columns that were left out, in their order."""
+    """Return the cells and columns that fit, and the titles of the columns left out, in order."""
     kept = list(range(len(columns)))
     widths = _widths([[column.title for column in columns], *rows])
     while sum(widths[place] for place in kept) + len(GAP) * (len(kept) - 1) > width:
         least = max(kept, key=lambda place: columns[place].rank)
         if not columns[least].rank:
-            break  # what is left is broken into several lines
+            break  # the remaining cells are broken into several lines
         kept.remove(least)
     left_out = [column.title for place, column in enumerate(columns) if place not in kept]
     return [[row[place] for place in kept] for row in rows], [columns[place] for place in kept], left_out

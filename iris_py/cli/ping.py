@@ -1,4 +1,4 @@
-"""The command `iris ping`: how long nodes take to answer, question by question."""
+"""The command `iris ping`: the round-trip times of nodes, ping by ping."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ if TYPE_CHECKING:
 
 __all__ = ["LINES", "find_targets", "ping"]
 
-#: Digits of a node id that are enough to name it, if no other one begins so.
+#: Digits of a node id that may name the node, if the prefix is unique.
 _ID_DIGITS_MIN: Final = 4
 _ID_DIGITS: Final = 32
-#: The ways, in the order in which they are shown.
+#: The ways, in the order of the output.
 _WAYS: Final = ("link", "udp", "ring")
 
 
 class PingLine(Line, tag="ping", kw_only=True):
-    """One question to a node."""
+    """One ping of a node."""
 
     number: int
-    """Counts up from 1."""
+    """The number of the ping, from 1."""
     id: str
-    """The node that was asked."""
+    """The node id."""
     name: str
-    """Its name, a label for people; empty if it tells none."""
+    """The label of the node; empty if it has none."""
     address: str
-    """Where it listens."""
+    """The address of the node."""
     way: str
-    """`link` if one to it was open, else `ring`."""
+    """`link` if a link to the node was open, otherwise `ring`."""
     round_trip_s: float | None
-    """How long its answer took, in seconds; None if none came."""
+    """Round-trip time, in seconds; None without an answer."""
     udp_s: float | UnsetType | None = UNSET
-    """With `--udp`: how long a datagram took that it sent back; None if none came, or if it has no numeric address."""
+    """With `--udp`: round-trip time of a datagram; None without an answer, or if the node has no numeric address."""
     ring_s: float | UnsetType | None = UNSET
-    """With `--udp`: how long a question took that went from node to node, as its answer did; None if none came."""
+    """With `--udp`: round-trip time through the ring; None without an answer."""
 
 
 class WayFigures(msgspec.Struct, kw_only=True):
-    """The answers that came one way, and how long they took, in seconds; None if none came."""
+    """The answers on one way, and their times in seconds; None without answers."""
 
     way: str
     """`link`, `udp` or `ring`."""
@@ -68,7 +68,7 @@ class WayFigures(msgspec.Struct, kw_only=True):
 
 
 class PingSummary(Line, tag="summary", kw_only=True):
-    """The end: how many answers came, and how long they took, in seconds; None if none came."""
+    """The end: the number of answers, and their times in seconds; None without answers."""
 
     sent: int
     lost: int
@@ -80,7 +80,7 @@ class PingSummary(Line, tag="summary", kw_only=True):
     """With `--udp`: the same for each way."""
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"ping": (PingLine, PingSummary)}
 
 
@@ -94,7 +94,7 @@ async def ping(
     has_udp: bool = False,
     as_json: bool,
 ) -> int:
-    """Ask nodes for a sign of life, one after the other, and say how long each took. The core of a node answers."""
+    """Ping nodes one after the other, and print the times. The core of a node answers."""
     output = Output(as_json=as_json)
     taken: list[float | None] = []
     ways: dict[str, list[float | None]] = {}
@@ -131,21 +131,21 @@ async def ping(
 
 
 async def _compare(node: Node, asked: NodeName, timeout_s: float) -> dict[str, float | None]:
-    """Ask in the ways that no request takes while there is a link: one after the other, so that none holds up another."""
+    """Ping on the ways unused while a link is open, one after the other, so that they do not delay each other."""
     took: dict[str, float | None] = {"ring": None}
-    # The root of its id is the node itself: question and answer go from node to node.
+    # The root of its id is the node itself: query and answer pass through the ring.
     route = await node._find_route(bytes.fromhex(asked.id), asyncio.get_running_loop().time() + timeout_s)
     if route is not None and route.root.id == asked.id:
         took["ring"] = route.round_trip_s
-        asked = route.root  # with its address, which whoever gave an id did not say
+        asked = route.root  # with the address, which an id on the command line lacks
     if asked.address:
-        with suppress(ConfigurationError):  # a node that tells names alone is sent no datagrams
+        with suppress(ConfigurationError):  # a node with only host names is sent no datagrams
             took["udp"] = await node._echo(asked, timeout_s)
     return took
 
 
 async def find_targets(node: Node, target: str, timeout_s: float) -> list[NodeName]:
-    """Return the nodes that a word on the command line means: the members of a cluster, or one node by its id or address."""
+    """Return the nodes for a word on the command line: the members of a cluster, or one node by id or address."""
     is_id = _ID_DIGITS_MIN <= len(target) <= _ID_DIGITS and all(digit in "0123456789abcdef" for digit in target.lower())
     if len(target) == _ID_DIGITS and is_id:
         return [iris_py.NodeName(target.lower())]
@@ -169,7 +169,7 @@ async def find_targets(node: Node, target: str, timeout_s: float) -> list[NodeNa
 
 
 def _figures(taken: Sequence[float | None]) -> dict[str, Any]:
-    """Return the fields that summaries have."""
+    """Return the common fields of summaries."""
     seconds = [each for each in taken if each is not None]
     hundredths = quantiles(seconds, n=100, method="inclusive") if len(seconds) > 1 else seconds * 99
     return {

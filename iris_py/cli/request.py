@@ -1,4 +1,4 @@
-"""The commands `iris request` and `iris members`, and how commands read what they are to send."""
+"""The commands `iris request` and `iris members`, and reading the payloads of commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from iris_py.cli.many_requests import Outcome
     from iris_py.cli.settings import Settings
 
-#: Repetitions of a message that are handed over together.
+#: Repetitions of a message passed on together.
 TOGETHER: Final = 256
 
 __all__ = ["LINES", "check_source", "members", "payloads_of", "read_headers", "read_payload", "request"]
@@ -39,13 +39,13 @@ class ReplyLine(PayloadLine, tag="reply", kw_only=True):
 
     cluster: str
     seconds: float
-    """How long it took, from the sending of the request."""
+    """Time from sending the request, in seconds."""
     number: int | UnsetType = UNSET
-    """With `--lines` or `--count`: of which request it is, from 1."""
+    """With `--lines` or `--count`: the number of the request, from 1."""
 
 
 class FailedRequestLine(Line, tag="failure"):
-    """A request of several that has no reply."""
+    """One of several requests that has no reply."""
 
     cluster: str
     number: int
@@ -70,11 +70,11 @@ class MemberLine(Line, tag="member"):
 
     id: str
     name: str
-    """Its name, a label for people; empty if it tells none."""
+    """The label of the node; empty if it has none."""
     address: str
     zone: str
     is_stand_in: bool
-    """Whether it is a gateway that stands for members of another cloud."""
+    """Whether this is a gateway that represents members of another cloud."""
 
 
 class MembersSummary(Line, tag="summary"):
@@ -85,12 +85,12 @@ class MembersSummary(Line, tag="summary"):
     """None for the nodes of the network."""
     shown: int
     total: int
-    """How many there are; of a large network an estimate."""
+    """Number of all members or nodes; in a large network an estimate."""
     unreached_seeds: dict[str, str]
-    """The reason by the address of each seed where nobody of this network answers."""
+    """The seeds where no node of this network answers, with the reason, by address."""
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {
     "request": (ReplyLine, FailedRequestLine, RequestsSummary),
     "members": (MemberLine, MembersSummary),
@@ -119,7 +119,7 @@ async def request(
     seal_name: str | None = None,
     as_json: bool,
 ) -> int:
-    """Ask one member and print its reply as it came: not a byte more into a file or pipe. Or ask for each of several lines."""
+    """Send one request and print its reply unchanged, without an added byte in a file or pipe; or a request for each line."""
     check_source(text, has_lines=has_lines)
     config, seal, headers = settings.load(), read_seal(seal_file, seal_name), read_headers(header)
     advice = f"Pipe it through `iris tunnel {shlex.quote(cluster)}`"
@@ -182,12 +182,12 @@ async def _print_all(output: Output, cluster: str, outcomes: AsyncIterator[Outco
 async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> int:
     """List the members of a cluster or the nodes of the network; an empty list has the exit code of `NoMembers`.
 
-    Of a large cluster or network a node sees a part only. Where that is so, standard error says of how many.
+    A node knows only a part of a large cluster or network. Standard error then reports the total.
     """
     async with visit(settings) as node:
         network, found, total = node.network, list[iris_py.Member](), 0
         if cluster is None:
-            # The node of this very command is about to go: it is of no interest to anybody.
+            # This command's own node is about to leave, and is not listed.
             found = [member for member in node.nodes() if member.id != node.id]
             total = node.network_size - 1
         else:
@@ -219,7 +219,7 @@ async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> 
     return ExitCode.NO_MEMBERS
 
 
-#: Of a table of members; the last one where somebody stands in for others.
+#: Columns of a table of members; the last only with stand-ins.
 _COLUMNS: Final = (
     Column[MemberLine]("id", lambda line: short_id(line.id)),
     Column[MemberLine]("name", lambda line: line.name),
@@ -233,12 +233,12 @@ def read_payload(text: str, bytes_max: int, advice: str) -> bytes:
     """Return the bytes of an argument, exactly as the shell gave them, or of standard input.
 
     Args:
-        text: The argument; ``-`` stands for standard input.
-        bytes_max: The largest payload that this node sends. Not a byte more is read than shows that there are more.
-        advice: What to do with more, beside raising the limit.
+        text: The argument; ``-`` for standard input.
+        bytes_max: The largest payload of this node. Reading stops one byte after it.
+        advice: Advice for larger payloads, besides raising the limit.
 
     Raises:
-        ConfigurationError: Standard input is closed, or has more.
+        ConfigurationError: Standard input is closed, or larger.
     """
     if text != "-":
         return os.fsencode(text)
@@ -254,10 +254,10 @@ def read_payload(text: str, bytes_max: int, advice: str) -> bytes:
 
 
 def check_source(text: str | None, *, has_lines: bool) -> None:
-    """Look whether it is clear what is sent: the text of the command line, or with `--lines` those of standard input.
+    """Check that exactly one source is given: the text of the command line, or standard input with `--lines`.
 
     Raises:
-        ConfigurationError: It is both, or neither.
+        ConfigurationError: Both are given, or neither.
     """
     if has_lines and text is not None:
         raise ConfigurationError("TEXT and --lines are both given. Leave TEXT out: with --lines each line is a message.")
@@ -266,15 +266,15 @@ def check_source(text: str | None, *, has_lines: bool) -> None:
 
 
 async def payloads_of(text: str | None, bytes_max: int, count: int | None) -> AsyncIterator[list[bytes]]:
-    """Yield what is to be sent, as it comes.
+    """Yield the payloads as they arrive.
 
     Args:
-        text: The argument, which is sent again and again; None for the lines of standard input.
+        text: The argument, sent repeatedly; None for the lines of standard input.
         bytes_max: The largest payload.
-        count: How many messages there are at most; None for one, and for all lines.
+        count: Maximum number of messages; None for a single text, or for all lines.
 
     Raises:
-        ConfigurationError: Something is too large, or standard input cannot be read.
+        ConfigurationError: A payload is too large, or standard input cannot be read.
     """
     left = count if count is not None else 1 if text is not None else None
     if text is not None:
@@ -293,10 +293,10 @@ async def payloads_of(text: str | None, bytes_max: int, count: int | None) -> As
 
 
 def read_headers(given: Sequence[str] | None) -> dict[str, str]:
-    """Return the headers that were given as `NAME=VALUE`; of one that was given twice the last.
+    """Return the headers given as `NAME=VALUE`; of a repeated name, the last.
 
     Raises:
-        ConfigurationError: One has no `=`.
+        ConfigurationError: A header has no `=`.
     """
     headers = {}
     for each in given or ():

@@ -1,7 +1,7 @@
-"""A picture of a network as SVG: the nodes on a circle, each at the angle of its id, as on the ring; their links as chords.
+"""A picture of a network as SVG: the nodes on a circle at the angles of their ids, as on the ring, with links as chords.
 
-Colours are those of groups, which are zones or clusters, on light pages and on dark ones. A network with more nodes than can be
-told apart is drawn by its groups: a circle for each, and a chord for all links between two of them.
+Colours show groups, which are zones or clusters, on light and on dark pages. A network with too many nodes to distinguish is
+drawn by groups: a circle for each, and a chord for all links between two groups.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ HEIGHT: Final = 850
 CENTRE: Final = (390.0, 455.0)
 RADIUS: Final = 290.0
 LEGEND_LEFT: Final = 765.0
-#: Up to how many nodes have dots of which radius, in pixels.
+#: Maximum number of nodes for each radius of dots, in pixels.
 DOTS: Final = ((100, 6.0), (250, 4.5), (math.inf, 2.8))
-#: Room for rows of dots outwards, where ids are nearer to each other than dots are large (pixels). Those beyond hide others.
+#: Room for outer rows of dots, where ids are too near to each other for the size of dots (pixels). Dots beyond it hide others.
 ROWS_ROOM: Final = 40.0
-#: Of the circle on which groups are, of the largest group, and from which room for a group on it has its name beside it.
+#: Radius of the circle of groups, radius of the largest group, and the minimum room of a group with its name beside it.
 GROUPS_RADIUS: Final = 225.0
 GROUP_MAX: Final = 56.0
 GROUP_NAMED_MIN: Final = 24.0
-#: Up to how many links are drawn how strongly: of many a few must not be hidden, and of few each is to be seen.
+#: Maximum number of links for each opacity: many links must not hide a few, and a few must be visible.
 STRENGTHS: Final = ((100, 0.7), (600, 0.45), (2000, 0.28), (math.inf, 0.15))
-#: Room for the id of a node beside the next one, in pixels: where nodes are nearer to each other, one of them has none.
+#: Room for the id of a node beside the next, in pixels: where nodes are nearer to each other, one of them has no id.
 LABEL_HEIGHT: Final = 10.0
-#: Of the name of a group in the legend.
+#: Maximum length of a group's name in the legend.
 NAME_MAX: Final = 26
-#: Digits of an id that are shown: as elsewhere on the command line.
+#: Digits of an id, as elsewhere on the command line.
 ID_DIGITS: Final = 8
 _RING: Final = 1 << 128
 
-#: The colours of groups on light pages and on dark ones, the largest group first. More than ten cannot be told apart.
+#: The colours of groups on light and on dark pages, the largest group first. More than ten cannot be distinguished.
 COLOURS: Final = (
     ("#1f6fb2", "#6cb6ff"),
     ("#d9730d", "#f0a35e"),
@@ -58,7 +58,7 @@ COLOURS: Final = (
     ("#4b5bd1", "#94a0ff"),
 )
 _OTHER: Final = ("#57606a", "#a3abb5")
-#: Looks that differ between light and dark pages: what is styled, how, and both colours.
+#: Styles that differ between light and dark pages: selector, property, and both colours.
 _LOOKS: Final = (
     ("text", "fill", "#22272e", "#dfe3e8"),
     (".small, .id", "fill", "#57606a", "#a3abb5"),
@@ -67,7 +67,7 @@ _LOOKS: Final = (
     (".node circle", "stroke", "#ffffff", "#15181c"),
     (".node:hover circle", "stroke", "#22272e", "#dfe3e8"),
 )
-#: Looks that do not. Variables of CSS would be shorter, and are unknown to most programs that are no browsers.
+#: Common styles. CSS variables would be shorter, but most programs other than browsers do not know them.
 _SHAPES: Final = """
   text { font: 13px sans-serif }
   .title { font-weight: bold; font-size: 16px }
@@ -85,11 +85,11 @@ class Place:
     """A node in the picture.
 
     Attributes:
-        id: Its id, 32 hexadecimal digits.
-        group: The group that gives it its colour; empty if it is in none.
-        words: What is said of it, a line each.
-        links: The ids of the nodes that it has links to.
-        is_known: Whether it says so itself; what others say of it is drawn in any case.
+        id: The node id, 32 hexadecimal digits.
+        group: The group that determines the colour; empty without a group.
+        words: The description of the node, by line.
+        links: The ids of the nodes it has links to.
+        is_known: Whether the node itself has answered; reports of other nodes are drawn in any case.
     """
 
     id: str
@@ -100,7 +100,7 @@ class Place:
 
 
 def links_of(places: Sequence[Place]) -> set[tuple[str, str]]:
-    """Return the links between nodes that are there, each once, whichever end tells of it."""
+    """Return the links between present nodes, each once, even if only one end reports it."""
     there = {place.id for place in places}
     return {(min(place.id, link), max(place.id, link)) for place in places for link in place.links & there if link != place.id}
 
@@ -110,8 +110,8 @@ def draw_nodes(places: Sequence[Place], title: str, notes: Sequence[str] = ()) -
 
     Args:
         places: The nodes.
-        title: What it shows.
-        notes: What is to be known of it, a line each; that something is missing, for example.
+        title: The title.
+        notes: Remarks, by line, for example about missing nodes.
     """
     sizes = Counter(place.group for place in places)
     colours = _colours_of(sizes)
@@ -130,7 +130,7 @@ def draw_nodes(places: Sequence[Place], title: str, notes: Sequence[str] = ()) -
 
 
 def draw_groups(places: Sequence[Place], title: str, notes: Sequence[str] = ()) -> str:
-    """Return a picture of groups of nodes, with the links between them. The arguments are those of :func:`draw_nodes`."""
+    """Return a picture of groups of nodes and the links between them. The arguments are those of :func:`draw_nodes`."""
     sizes = Counter(place.group for place in places)
     colours = _colours_of(sizes)
     picture = _begin(title, notes, colours, 0)
@@ -160,7 +160,7 @@ def draw_groups(places: Sequence[Place], title: str, notes: Sequence[str] = ()) 
 
 
 def _colours_of(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the number of the colour of each group; what is beyond all colours, and in no group, shares the last one."""
+    """Return the number of each group's colour. Groups beyond the last colour, and nodes without a group, share the last."""
     order = sorted((name for name in sizes if name), key=lambda name: (-sizes[name], name))
     return {name: min(number, len(COLOURS)) for number, name in enumerate(order)} | {"": len(COLOURS)}
 
@@ -186,7 +186,7 @@ def _begin(title: str, notes: Sequence[str], colours: Mapping[str, int], links: 
 
 
 def _style_of(used: Sequence[int], links: int) -> str:
-    """Return the looks of everything, with those colours of groups that are used."""
+    """Return the styles, with the used colours of groups."""
     strength = next(strength for most, strength in STRENGTHS if links <= most)
     looks = list(_LOOKS)
     for number in used:
@@ -200,10 +200,10 @@ def _style_of(used: Sequence[int], links: int) -> str:
 
 
 def _spots_of(places: Sequence[Place], radius: float) -> dict[str, tuple[float, float]]:
-    """Return the angle of each node and its distance from the middle: no dot hides another one, as far as there are rows."""
+    """Return each node's angle and distance from the centre, so that no dot hides another while rows are left."""
     spots: dict[str, tuple[float, float]] = {}
     size = 2 * radius + 1
-    ends = [-math.inf] * (1 + int(ROWS_ROOM / size))  # the last angle that is taken, by row
+    ends = [-math.inf] * (1 + int(ROWS_ROOM / size))  # the last angle in use, by row
     for place in sorted(places, key=lambda each: each.id):
         angle = _angle(place.id)
         free = (row for row in range(len(ends)) if (angle - ends[row]) * RADIUS >= size)
@@ -220,7 +220,7 @@ def _draw_links(
     spots: Mapping[str, tuple[float, float]],
     colours: Mapping[str, int],
 ) -> None:
-    """Draw links: all of one colour are one shape, for there may be thousands."""
+    """Draw the links. All links of one colour are one shape, because they may number thousands."""
     shapes: dict[str, list[str]] = {"link between": []}
     for one, other in sorted(links):
         kind = f"link c{colours[group_of[one]]}" if group_of[one] == group_of[other] else "link between"
@@ -231,7 +231,7 @@ def _draw_links(
 
 
 def _draw_ids(picture: Element, spots: Mapping[str, tuple[float, float]], radius: float) -> None:
-    """Write the beginnings of ids round the circle, those of outer rows first, where there is room."""
+    """Write the first digits of ids around the circle where there is room, starting with the outer rows."""
     taken: list[float] = []
     for id_, (angle, distance) in sorted(spots.items(), key=lambda spot: (-spot[1][1], spot[0])):
         apart = (abs(angle - other) for other in taken)
@@ -277,7 +277,7 @@ def _name_of(group: str) -> str:
 
 
 def _angle(id_: str) -> float:
-    """Return where an id is on the ring: 0 at the top, clockwise."""
+    """Return the angle of an id on the ring: 0 at the top, clockwise."""
     return int(id_, 16) / _RING * 2 * math.pi
 
 
@@ -286,7 +286,7 @@ def _on_ring(angle: float, radius: float) -> tuple[float, float]:
 
 
 def _chord(start: tuple[float, float], end: tuple[float, float]) -> str:
-    """Return the way between two spots: bent towards the middle, so that short ones lie within the circle, too."""
+    """Return the path between two spots, bent towards the centre so that short paths also lie within the circle."""
     half = abs(start[0] - end[0]) / 2
     middle = (start[0] + end[0]) / 2
     if half > math.pi / 2:

@@ -1,4 +1,4 @@
-"""The options `--seal-file` and `--seal-name`: payloads that nobody between a caller and a member reads."""
+"""The options `--seal-file` and `--seal-name`: end-to-end encryption of payloads between a caller and a member."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _OPTION = "--seal-file"
 
 
 def read_seal(path: Path | None, name: str | None) -> Seal | None:
-    """Return what seals requests; None if nothing does.
+    """Return the seal for requests; None without one.
 
     Args:
-        path: The file with the secret; of several generations the first seals.
-        name: The name to seal under; None for that of the cluster.
+        path: The file with the secret; the first of several generations encrypts.
+        name: The name for sealing; None for the name of the cluster.
 
     Raises:
-        ConfigurationError: The file cannot be used, or there is a name and no file.
+        ConfigurationError: The file cannot be used, or a name is given without a file.
     """
     return None if _is_absent(path, name) else Seal(_read(path), name=name)
 
 
 def read_sealed(handler: Handler, path: Path | None, name: str | None) -> Handler | Sealed:
-    """Return a handler that takes what is sealed, or the handler itself; as :func:`read_seal`."""
+    """Return a handler of sealed payloads, or the handler itself; see :func:`read_seal`."""
     return handler if _is_absent(path, name) else Sealed(handler, _read(path), name=name)
 
 

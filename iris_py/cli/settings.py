@@ -1,4 +1,4 @@
-"""The options that every command has, in one place."""
+"""The common options of all commands."""
 
 import inspect
 import os
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PANEL", "Settings", "with_settings"]
 
-#: The heading of these options in a help.
+#: The heading of these options in help texts.
 PANEL: Final = "Network"
 
 
@@ -44,7 +44,7 @@ def _complete_context(incomplete: str) -> list[str]:
 class Settings:
     """The settings of the node on the command line. The annotations are the options.
 
-    There is no option for the secret itself: every user of a machine can see the arguments of every process.
+    The secret itself has no option, because every user of a machine can read the arguments of all processes.
     """
 
     network: Annotated[
@@ -66,7 +66,7 @@ class Settings:
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Where to listen; loopback and any free port by default. [IRIS_LISTEN]",
+            help="Address to listen on; by default loopback and any free port. [IRIS_LISTEN]",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -74,30 +74,30 @@ class Settings:
         list[str] | None,
         typer.Option(
             metavar="HOST[:PORT]",
-            help="What others dial instead, behind NAT or in a container; repeatable. [IRIS_ADVERTISE]",
+            help="Address that others dial instead, behind NAT or in a container; repeatable. [IRIS_ADVERTISE]",
             rich_help_panel=PANEL,
         ),
     ] = None
     seed: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="HOST:PORT", help="A node to dial, besides the discovered; repeatable. [IRIS_SEEDS]", rich_help_panel=PANEL
+            metavar="HOST:PORT",
+            help="A node to dial, in addition to discovered nodes; repeatable. [IRIS_SEEDS]",
+            rich_help_panel=PANEL,
         ),
     ] = None
     zone: Annotated[
         str | None,
-        typer.Option(metavar="ZONE", help="Where this node is, such as eu-west/a. [IRIS_ZONE]", rich_help_panel=PANEL),
+        typer.Option(metavar="ZONE", help="Location of this node, such as eu-west/a. [IRIS_ZONE]", rich_help_panel=PANEL),
     ] = None
     name: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="What this node is called; host/program by default. [IRIS_NAME]", rich_help_panel=PANEL
-        ),
+        typer.Option(metavar="NAME", help="Label of this node; by default host/program. [IRIS_NAME]", rich_help_panel=PANEL),
     ] = None
     no_discovery: Annotated[
         bool,
         typer.Option(
-            "--no-discovery", metavar="", help="Look for nobody but the seeds. [IRIS_DISCOVERY]", rich_help_panel=PANEL
+            "--no-discovery", metavar="", help="Find nodes only through the seeds. [IRIS_DISCOVERY]", rich_help_panel=PANEL
         ),
     ] = False
     config: Annotated[
@@ -116,27 +116,27 @@ class Settings:
     verbose: Annotated[
         int,
         typer.Option(
-            "--verbose", "-v", count=True, metavar="", show_default=False, help="Show what the node does; -vv shows all."
+            "--verbose", "-v", count=True, metavar="", show_default=False, help="Show the node's activity; -vv shows all."
         ),
     ] = 0
     log_json: Annotated[
         bool,
-        typer.Option("--log-json", metavar="", help="Write what is said on standard error as JSON, an object in each line."),
+        typer.Option("--log-json", metavar="", help="Write standard error as JSON, one object per line."),
     ] = False
     options: frozenset[str] = frozenset()
-    """Not an option itself: those that only this command has, as ``--timeout``."""
+    """Not an option: the names of the command's own options, as ``--timeout``."""
 
     def connect_arguments(self) -> ConnectArguments:
         """Return the arguments of `iris_py.connect`.
 
         Raises:
-            ConfigurationError: The secret file cannot be read, or the command is none.
+            ConfigurationError: The secret file cannot be read, or the command is invalid.
         """
         from iris_py.files.secret_command import split_command
 
         command = None if self.secret_command is None else split_command(self.secret_command, "--secret-command")
         if self.secret_file is not None:
-            _check_readable(self.secret_file, "--secret-file")  # the node reads it itself, now and when it is told to
+            _check_readable(self.secret_file, "--secret-file")  # the node reads the file, now and at each reload
         return ConnectArguments(
             network=self.network,
             secret_file=self.secret_file,
@@ -151,10 +151,10 @@ class Settings:
         )
 
     def config_file(self) -> Path | None:
-        """Return the configuration file that an option names, if any does.
+        """Return the configuration file given by an option, if any.
 
         Raises:
-            ConfigurationError: There is no context of that name, or both options are given.
+            ConfigurationError: The context does not exist, or both options are given.
         """
         if self.context is None:
             return self.config
@@ -166,7 +166,7 @@ class Settings:
         return context_file(self.context)
 
     def as_options(self) -> list[str]:
-        """Return the options that say the same on the command line of another process."""
+        """Return the equivalent options for the command line of another process."""
         words = []
         for each in fields(self):
             value, name = getattr(self, each.name), f"--{each.name.replace('_', '-')}"
@@ -181,10 +181,10 @@ class Settings:
         return words
 
     def load(self) -> "Config":
-        """Settle all settings, for a command that has to know them before its node starts.
+        """Load all settings, for a command that needs them before its node starts.
 
         Raises:
-            ConfigurationError: One is wrong.
+            ConfigurationError: A setting is wrong.
         """
         from iris_py.config import load_config
 
@@ -195,7 +195,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def with_settings(command: Callable[Concatenate[Settings, Arguments], int]) -> Callable[..., None]:
-    """Give a command the common options: typer sees them beside the command's own, the command gets them as `Settings`."""
+    """Add the common options to a command: typer sees them with the command's own, the command gets them as `Settings`."""
     own = list(inspect.signature(command).parameters.values())[1:]
     common = [
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
@@ -221,7 +221,7 @@ def _is_option(parameter: inspect.Parameter) -> bool:
 
 
 def _check_readable(path: Path, option: str) -> None:
-    """Let the error of a file that cannot be read name the option."""
+    """Raise an error that names the option of an unreadable file."""
     from iris_py.errors import ConfigurationError
     from iris_py.files.secrets import check_path
 

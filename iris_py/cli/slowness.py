@@ -1,7 +1,7 @@
-"""Slow members: which member of a cluster takes much longer than the others, as `iris doctor` and `iris top` judge it.
+"""Slow members: members of a cluster that take much longer than others, for `iris doctor` and `iris top`.
 
-Callers avoid a slow member after a few requests, so sums and percentiles look well again. The last requests of each member
-still show it.
+Callers avoid a slow member after a few requests, so totals and percentiles soon look normal again. The latest requests of each
+member still show the slowness.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SLOW_TIMES", "SlowLine", "SlowMember", "find_slow", "handler_s", "say_slow", "slow_lines"]
 
-#: A member whose handler takes so many times as long as that of the middle one is slow, if it takes SLOW_S at least: below
-#: that nobody notices.
+#: A member is slow if its handler takes this number of times the median, and at least SLOW_S, below which nobody notices.
 SLOW_TIMES: Final = 5.0
 SLOW_S: Final = 0.02
-#: Requests of which the median says something, of a node that does not tell its newest ones.
+#: Minimum number of requests for a meaningful median, for a node that does not report its latest ones.
 TIMED_MIN: Final = 5
 
 Member = TypeVar("Member")
@@ -40,33 +39,33 @@ class SlowMember(Generic[Member]):
 
     member: Member
     takes_s: float
-    """How long its handler takes."""
+    """The time of its handler."""
     others_s: float
     """The median of the others."""
 
 
 class SlowLine(Line, tag="slow", kw_only=True):
-    """A member whose handlers take much longer than those of the other members. Callers avoid it."""
+    """A member whose handlers take much longer than those of other members. Callers avoid it."""
 
     cluster: str
     """The cluster."""
     id: str
     """The node id of the member: 32 hexadecimal digits."""
     name: str
-    """Its name, a label for people; empty if it tells none."""
+    """The label of the node; empty if it has none."""
     address: str
-    """The `host:port` where it listens."""
+    """The `host:port` on which the node listens."""
     handler_s: float | None
-    """How long its handler took of late, in seconds: the median of the last requests, and of fewer than 5 the shortest."""
+    """Recent time of the handler, in seconds: the median of the last requests, or the shortest of fewer than 5."""
     others_s: float | None
-    """The median of the same for the other members, in seconds."""
+    """The median of this time over the other members, in seconds."""
 
 
 def find_slow(times: Mapping[Member, float | None]) -> SlowMember[Member] | None:
-    """Return the slowest member if it is slow beside the others.
+    """Return the slowest member if it is slow compared to the others.
 
     Args:
-        times: How long the handler of each member takes of late (seconds); None if it has answered nothing.
+        times: The recent time of each member's handler (seconds); None without requests.
     """
     known = {member: time for member, time in times.items() if time is not None}
     if len(known) < 2:
@@ -78,17 +77,17 @@ def find_slow(times: Mapping[Member, float | None]) -> SlowMember[Member] | None
 
 
 def handler_s(service: ServiceStatistics) -> float | None:
-    """Return how long the handlers of a member take of late (seconds); None if they have answered too few requests."""
+    """Return the recent time of a member's handlers (seconds); None with too few requests."""
     if service.newest:
         return service.newest_s
-    # A node of an older version does not say how it is of late.
+    # A node of an older version does not report recent times.
     return service.handling.quantile_s(0.5) if service.handling.count >= TIMED_MIN else None
 
 
 def slow_lines(pairs: Iterable[Pair]) -> list[SlowLine]:
     """Return the slow member of each cluster that has one, by the last answers of nodes.
 
-    Gateways do not count: where they stand in for members of another cloud, their times are those of the way there.
+    Gateways are excluded, because the time of a stand-in for members of another cloud includes the way there.
     """
     times: dict[str, dict[NodeName, float | None]] = {}
     for pair in pairs:
@@ -113,7 +112,7 @@ def slow_lines(pairs: Iterable[Pair]) -> list[SlowLine]:
 
 
 def say_slow(lines: Sequence[SlowLine]) -> list[str]:
-    """Return slow members for people, a part for each."""
+    """Return slow members as text, a part for each."""
     return [
         f"{one_line(line.cluster)}: {line.address or line.id[:8]}{f' ({one_line(line.name)})' if line.name else ''} takes "
         f"{format_seconds(line.handler_s)} where others take {format_seconds(line.others_s)}"

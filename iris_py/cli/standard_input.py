@@ -1,4 +1,4 @@
-"""Standard input as it comes: in pieces, or line by line, without holding up the event loop."""
+"""Standard input as a stream of chunks or lines, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 __all__ = ["read_chunks", "read_lines"]
 
 READ_BYTES: Final = 1 << 17
-#: Pieces that are read before anybody takes them.
+#: Maximum number of chunks read ahead.
 AHEAD: Final = 4
-#: The name of the thread that reads.
+#: The name of the reading thread.
 THREAD: Final = "standard input"
 
 
 async def read_chunks() -> AsyncIterator[bytes]:
-    """Yield pieces, read in a thread that may stay behind: a terminal or pipe that says nothing must not hold up our end.
+    """Yield chunks, read in a daemon thread: a silent terminal or pipe must not delay the end of the program.
 
     Raises:
-        ConfigurationError: It is closed, or cannot be read.
+        ConfigurationError: Standard input is closed, or cannot be read.
     """
     if sys.stdin is None:
         raise ConfigurationError("standard input is closed. Give it something to read.")
@@ -47,7 +47,7 @@ async def read_chunks() -> AsyncIterator[bytes]:
             try:
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
             except RuntimeError:
-                return  # the loop is closed: nobody wants it
+                return  # the loop is closed
 
     threading.Thread(target=read, daemon=True, name=THREAD).start()
     while chunk := await chunks.get():
@@ -58,7 +58,7 @@ async def read_chunks() -> AsyncIterator[bytes]:
 
 
 async def read_lines(bytes_max: int) -> AsyncIterator[list[bytes]]:
-    """Yield the lines that came together, without their ends; the last one may lack its end.
+    """Yield the lines that arrived together, without their ends; the last line may lack its end.
 
     Args:
         bytes_max: The largest line.
@@ -77,7 +77,7 @@ async def read_lines(bytes_max: int) -> AsyncIterator[list[bytes]]:
                     "may have. Split it, or raise max_message_bytes with IRIS_MAX_MESSAGE_BYTES "
                     f"(at most {MESSAGE_BYTES_LIMIT})."
                 )
-        number -= 1  # of the last one only the beginning is there
+        number -= 1  # of the last line only the beginning has arrived
         if lines:
             yield lines
     if rest:

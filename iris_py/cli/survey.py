@@ -1,4 +1,4 @@
-"""The command `iris survey`: a question to every member of a cluster, or one for each line of standard input."""
+"""The command `iris survey`: a request to every member of a cluster, or one for each line of standard input."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SurveyReplyLine(PayloadLine, tag="reply", kw_only=True):
     member: str
     """The node id of the member."""
     number: int | UnsetType = UNSET
-    """With `--lines` or `--count`: to which survey it is, from 1."""
+    """With `--lines` or `--count`: the number of the survey, from 1."""
 
 
 class FailureLine(msgspec.Struct):
@@ -45,7 +45,7 @@ class FailureLine(msgspec.Struct):
 
 
 class SurveyResult(Line, kw_only=True):
-    """A survey that has ended: how many members there are, and what became of those that did not reply."""
+    """A finished survey: the number of members, and the outcomes of those without a reply."""
 
     cluster: str
     members: int
@@ -53,16 +53,16 @@ class SurveyResult(Line, kw_only=True):
     complete: bool
     """Whether every member has replied."""
     missing: int
-    """How many have not answered in time."""
+    """Number of members that did not answer in time."""
     missing_members: list[str]
-    """Their node ids, as far as they are known."""
+    """Their node ids, as far as known."""
     failed: list[FailureLine]
     rejected: list[str]
-    """Members that are full."""
+    """The ids of members that were full."""
     declined: list[str]
-    """Members without a handler for surveys."""
+    """The ids of members without a handler for surveys."""
     dropped: int
-    """Replies that came faster than they were read."""
+    """Number of replies that arrived faster than they were read."""
 
 
 class SurveyLine(SurveyResult, tag="survey", kw_only=True):
@@ -70,11 +70,11 @@ class SurveyLine(SurveyResult, tag="survey", kw_only=True):
 
     number: int
     seconds: float
-    """How long it took."""
+    """Duration of the survey, in seconds."""
 
 
 class FailedSurveyLine(Line, tag="failure"):
-    """A survey of several that could not be made."""
+    """One of several surveys that could not be made."""
 
     cluster: str
     number: int
@@ -85,20 +85,20 @@ class FailedSurveyLine(Line, tag="failure"):
 
 
 class SurveySummary(SurveyResult, tag="summary", kw_only=True):
-    """The end; of several surveys numbers are sums, and a member is named once."""
+    """The end. Numbers are sums over several surveys, and a member is named once."""
 
     surveys: int | UnsetType = UNSET
-    """With `--lines` or `--count`: how many there were, with those that could not be made."""
+    """With `--lines` or `--count`: the number of surveys, including those that could not be made."""
 
 
 class Surveyed(NamedTuple):
-    """A survey that has ended."""
+    """A finished survey."""
 
     replies: list[iris_py.SurveyReply]
     answers: iris_py.Answers
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"survey": (SurveyReplyLine, SurveyLine, FailedSurveyLine, SurveySummary)}
 
 
@@ -118,7 +118,7 @@ async def survey(
     path: Path | None = None,
     as_json: bool,
 ) -> int:
-    """Ask every member, print a line for each reply as it comes, and say what became of the others. Or ask each of several."""
+    """Send a survey, print a line for each reply as it arrives, and report the other members; or do so for each of several."""
     check_source(text, has_lines=has_lines)
     config, seal, headers = settings.load(), read_seal(seal_file, seal_name), read_headers(header)
     lone = read_payload(text, config.max_message_bytes, "Split it") if text is not None and count is None else None
@@ -153,7 +153,7 @@ async def _print_all(
     stop_after: int | None,
     options: Collection[str],
 ) -> int:
-    """Print the replies to each survey, and what became of the others; return the exit code of the first that has one."""
+    """Print the replies to each survey and the other outcomes; return the exit code of the first survey that has one."""
     code, number, total, has_failed = ExitCode.OK, 0, _Total(cluster), False
     async for outcome in outcomes:
         number += 1
@@ -204,7 +204,7 @@ class _Result(TypedDict):
 
 
 class _Total:
-    """The sum of several surveys. It names each member once, so it is as large as one survey may be."""
+    """The sum of several surveys. It names each member once, so its size is that of one survey."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
@@ -268,7 +268,7 @@ def _code_of(replies: int, answers: iris_py.Answers, stop_after: int | None) -> 
 
 
 def _complain_of(cluster: str, answers: iris_py.Answers, *, is_stopped: bool, begin: str = "") -> None:
-    """Say who did not reply; who was not waited for is of no interest."""
+    """Report the members that did not reply, except those that were not waited for."""
     for failure in answers.failed:
         shown = short_name(failure.member.id, failure.member.name)
         complain(f"{begin}the handler at member {shown} failed with {failure.type}: {failure.text}")

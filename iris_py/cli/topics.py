@@ -25,11 +25,11 @@ __all__ = ["LINES", "publish", "subscribe"]
 
 
 class PublishedLine(Line, tag="published"):
-    """A message to a topic that is on its way."""
+    """A message to a topic that has been sent."""
 
     topic: str
     nodes: int
-    """How many other nodes it was sent to."""
+    """Number of other nodes it was sent to."""
 
 
 class PublishSummary(Line, tag="summary"):
@@ -38,30 +38,30 @@ class PublishSummary(Line, tag="summary"):
     topic: str
     messages: int
     nodes: int
-    """How many other nodes the last one was sent to."""
+    """Number of other nodes the last message was sent to."""
 
 
 class MessageLine(PayloadLine, tag="message", kw_only=True):
-    """A message that was published."""
+    """A received message."""
 
     time: datetime
-    """The time of its arrival here, in UTC."""
+    """Time of arrival here, in UTC."""
     topic: str
     source: str
     """The node id of the publisher."""
     sequence: int
-    """Its number among the messages of that publisher."""
+    """The number of the message in the flow of its publisher."""
     gap: int
-    """How many messages of that publisher are missing before it."""
+    """Number of messages of the publisher missing before this one."""
     cloud: str | UnsetType = UNSET
-    """The other cloud that it comes from, if any."""
+    """The other cloud that the message comes from, if any."""
     headers: dict[str, str | int | float] | UnsetType = UNSET
 
 
-#: Messages that are printed before the node does something else. Too small: a write for each few lines; too large: a
-#: subscription that is behind keeps its node from answering, which looks to others as if it stood still.
+#: Messages printed before the node does other work. Too small: a write for every few lines; too large: a subscription that is
+#: behind keeps its node from answering, so that it seems to hang.
 PRINTED_AT_ONCE: Final = 1024
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"publish": (PublishedLine, PublishSummary), "subscribe": (ReadyLine, MessageLine)}
 
 
@@ -75,7 +75,7 @@ async def publish(
     count: int | None = None,
     as_json: bool,
 ) -> int:
-    """Publish and say to how many nodes; that there is none is no failure."""
+    """Publish and print the number of receiving nodes; none is not a failure."""
     check_source(text, has_lines=has_lines)
     config, headers, output = settings.load(), read_headers(header), Output(as_json=as_json)
     if text is not None and count is None:
@@ -105,7 +105,7 @@ async def subscribe(
     http: str | None = None,
     as_json: bool,
 ) -> int:
-    """Print what is published, a line each, until a signal comes, or enough has come, or the time is over."""
+    """Print published messages, one per line, until a signal arrives, enough have been printed, or the timeout has passed."""
     with Output(as_json=as_json, path=path) as output:
         async with (
             ending_by_signal() as ended,
@@ -133,7 +133,7 @@ async def subscribe(
 
 
 def _policy_for(pattern: str) -> iris_py.OverflowPolicy:
-    """Return the policy: whoever reads our output decides how fast it goes; but few clouds let others hold up publishers."""
+    """Return the overflow policy: the reader of our output sets the pace. Other clouds, which rarely allow blocking, drop."""
     return "drop_oldest" if "@" in pattern else "block"
 
 
@@ -161,7 +161,7 @@ def _print(messages: Sequence[iris_py.Message], output: Output, *, has_time: boo
 
 
 def _text_of(message: iris_py.Message) -> str:
-    """Return the topic and the text; what could end the line or move the cursor is made harmless."""
+    """Return the topic and the text, without line ends and terminal control sequences."""
     return f"{one_line(message.topic)} {one_line(message.payload.decode(errors='replace'))}"
 
 

@@ -28,7 +28,7 @@ __all__ = ["LINES", "By", "draw", "nodes_of", "show", "topology"]
 
 By = Literal["zone", "cluster"]
 
-#: What nodes are called that have no zone, or serve no cluster.
+#: The groups of nodes without a zone, or without a cluster.
 NO_GROUP: Final[Mapping[By, str]] = {"zone": "(no zone)", "cluster": "(serves no cluster)"}
 
 
@@ -38,32 +38,33 @@ class TopologyNodeLine(Line, tag="node", kw_only=True):
     id: str
     """The node id: 32 hexadecimal digits."""
     name: str
-    """Its name, a label for people; empty if it tells none."""
+    """The label of the node; empty if it has none."""
     address: str
-    """Where it listens."""
+    """The address of the node."""
     zone: str
-    """Where it says it is."""
+    """The zone of the node."""
     version: str
-    """The version of Iris that it runs; empty if it did not answer."""
+    """The version of Iris; empty without an answer."""
     clusters: list[str]
-    """The clusters that it serves; `#` and a group id for one that has a secret of its own."""
+    """The clusters it serves; `#` and a group id for a cluster with its own secret."""
     links: list[str]
-    """The ids of the nodes that it has links to; of more than 256 the busiest."""
+    """The ids of the nodes it has links to; the busiest of more than 256."""
     state: Literal["told", "counts", "missing", "refused"]
-    """`told`: this is what it says; `counts`: it answered and keeps names to itself; `missing`: it did not answer; `refused`:
-    it would not. Links to such nodes are known from others alone."""
+    """`told`: as the node reports; `counts`: the node answered without names; `missing`: the node did not answer; `refused`:
+    the node refused. Links to such nodes are known only from other nodes.
+    """
 
 
 class TopologySummary(AskedSummary, tag="summary", kw_only=True):
-    """The end: who answered, whether that is all there is, and how many links there are."""
+    """The end: the nodes that answered, whether the result is complete, and the number of links."""
 
     links: int
-    """Links between nodes that are shown, each counted once."""
+    """Links between the shown nodes, each counted once."""
     links_beyond: int
-    """Links that are told of and lead to nodes that are not shown."""
+    """Reported links to nodes that are not shown."""
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"topology": (TopologyNodeLine, TopologySummary)}
 
 
@@ -95,7 +96,7 @@ async def topology(
     timeout_s: float,
     as_json: bool,
 ) -> int:
-    """Show the nodes of the network by their zones or clusters, with their links."""
+    """Show the nodes of the network by zone or cluster, with their links."""
     output = Output(as_json=as_json)
     async with visit(settings) as node:
         network, own = node.network, node.id
@@ -116,11 +117,11 @@ async def topology(
 
 
 def nodes_of(found: NodeReports, own: str = "") -> list[TopologyNodeLine]:
-    """Return the nodes that are known of, also those that did not answer, in the order of zone, address and id.
+    """Return all known nodes, including those that did not answer, in the order of zone, address and id.
 
     Args:
         found: The answers, with ``peers`` and ``clusters``.
-        own: The node that asked. It is gone when somebody looks at this, so links to it are left out.
+        own: The querying node. It is gone when the result is read, so its links are left out.
     """
     nodes = [_told(report, own) for report in found.reports]
     nodes += [_untold(node, "missing") for node in found.missing]
@@ -164,12 +165,12 @@ def _summary(nodes: Sequence[TopologyNodeLine], found: NodeReports) -> TopologyS
 
 
 def _groups_of(node: TopologyNodeLine, by: By) -> list[str]:
-    """Return the groups that a node is in: its zone, or each cluster that it serves."""
+    """Return the groups of a node: its zone, or the clusters it serves."""
     return [group for group in ([node.zone] if by == "zone" else node.clusters) if group]
 
 
 def _places(nodes: Sequence[TopologyNodeLine], by: By) -> list[Place]:
-    """Return the nodes as a picture has them: a node with several clusters has the colour of the largest one."""
+    """Return the nodes for a picture: a node with several clusters has the colour of the largest."""
     sizes = Counter(group for node in nodes for group in _groups_of(node, by))
     return [
         Place(
@@ -201,7 +202,7 @@ def _words_of(node: TopologyNodeLine) -> tuple[str, ...]:
 
 
 def show(nodes: Sequence[TopologyNodeLine], output: Output, *, network: str, by: By, nodes_max: int) -> None:
-    """Print nodes by their groups: a tree on a terminal, which has the groups alone if there are many nodes; else rows."""
+    """Print nodes by group: a tree on a terminal, which has only the groups of many nodes; otherwise rows."""
     rows = sorted(
         (_Row(group, node) for node in nodes for group in _groups_of(node, by) or [NO_GROUP[by]]),
         key=lambda row: (row.group in NO_GROUP.values(), row.group),
@@ -261,15 +262,15 @@ def draw(
     """Draw a network.
 
     Args:
-        nodes: Its nodes.
-        found: The answers that they are from.
-        network: Its name.
-        by: What colours stand for.
-        nodes_max: More nodes are drawn by their groups; or some of them, if all are in one.
-        now: When it was looked at; None to leave that out.
+        nodes: The nodes.
+        found: The answers of the nodes.
+        network: The name of the network.
+        by: The groups shown by colours.
+        nodes_max: More nodes are drawn by groups, or a part of them if all are in one group.
+        now: The time of the query; None to leave it out.
 
     Returns:
-        The picture as SVG, and what is in it.
+        The picture as SVG, and a description of its contents.
     """
     places = _places(nodes, by)
     groups = len({place.group for place in places})
@@ -291,7 +292,7 @@ def draw(
 
 
 def _notes_of(nodes: Sequence[TopologyNodeLine], found: NodeReports) -> list[str]:
-    """Return what is missing in a picture, in sentences."""
+    """Return remarks on missing parts of a picture."""
     notes = []
     if found.is_sample:
         notes.append(

@@ -1,4 +1,4 @@
-"""The command `iris trace`: the way of a request to a cluster, step by step."""
+"""The command `iris trace`: the route of a request to a cluster, step by step."""
 
 from __future__ import annotations
 
@@ -25,57 +25,57 @@ if TYPE_CHECKING:
 
 __all__ = ["LINES", "trace"]
 
-#: Members that are shown.
+#: Maximum number of members shown.
 _SHOWN_MAX: Final = 32
-#: Members that are asked for what they count. Too small: the one that has the request is not among them; too large: so many
-#: questions for one request.
+#: Maximum number of members queried for their counts. Too small: the member with the request may not be among them; too large:
+#: many queries for one request.
 _COUNTED_MAX: Final = 64
 
 
 class RouteLine(Line, tag="route", kw_only=True):
-    """The way of a question to the root of the cluster, and what the root says."""
+    """The route of a query to the root of the cluster, and the root's answer."""
 
     route: Route
-    """The hops with the microseconds that each kept the question, the root, and its counts of members and watchers."""
+    """The hops with the microseconds each kept the query, the root, and its counts of members and watchers."""
 
 
 class CandidateLine(Line, tag="candidate", kw_only=True):
-    """A member that this node knows, in the order in which they are considered."""
+    """A member known to this node, in the order of consideration."""
 
     candidate: Candidate
-    """The member, with what decides between it and others, and why it gets the request or does not."""
+    """The member, with the criteria of the choice, and the reason for or against it."""
 
 
 class WayLine(Line, tag="way", kw_only=True):
-    """The way to the member that the request goes to, and how long that took to answer an empty question."""
+    """The way to the chosen member, and its time for answering an empty query."""
 
     member: str
-    """Its node id."""
+    """The node id of the member."""
     way: str
     """`link`, `dialled`, `ring` or `local`."""
     dial_s: float | None
-    """How long opening a link took, in seconds."""
+    """Time for opening a link, in seconds."""
     answer_s: float | None
-    """How long it took to answer, its handler untouched, in seconds; None if no answer came."""
+    """Time until the answer, without running a handler, in seconds; None without an answer."""
 
 
 class ExecutionLine(Line, tag="execution", kw_only=True):
     """The end of a real request (`--execute`)."""
 
     seconds: float
-    """How long it took."""
+    """Duration of the request."""
     error: str
-    """The error that it ended with, if not with a reply."""
+    """The error of the request; empty with a reply."""
     reply_bytes: int
-    """How long the reply is."""
+    """Size of the reply."""
     members: list[str]
-    """The members at which a request to the cluster ended meanwhile, as they say: of a quiet cluster the one that had this."""
+    """The members that finished a request to the cluster meanwhile; in a quiet cluster, the member with this request."""
     ended: int
-    """How many ended there: with 1 both times are those of this request, with more they are means."""
+    """Number of requests finished there: with 1 both times are of this request, otherwise they are means."""
     queue_s: float | None
-    """How long it waited for a handler, in seconds; None if no member says."""
+    """Time the request waited for a handler, in seconds; None if no member reports it."""
     run_s: float | None
-    """How long its handler ran, in seconds; None if no member says."""
+    """Time the handler ran, in seconds; None if no member reports it."""
 
 
 class TraceSummary(Line, tag="summary", kw_only=True):
@@ -86,10 +86,10 @@ class TraceSummary(Line, tag="summary", kw_only=True):
     ends: bool
     """Whether the root and a member answered."""
     fault: str
-    """Where the way ends before; empty if it does not."""
+    """The step at which the route ends early; empty otherwise."""
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"trace": (RouteLine, CandidateLine, WayLine, ExecutionLine, TraceSummary)}
 
 
@@ -104,7 +104,7 @@ async def trace(
     timeout_s: float,
     as_json: bool,
 ) -> int:
-    """Follow a request to a cluster without making it, or with making it: `--execute`."""
+    """Follow the route of a request to a cluster, without sending one, or with `--execute` after sending one."""
     output, config = Output(as_json=as_json), settings.load()
     payload = None if text is None else read_payload(text, config.max_message_bytes, "Send less")
     async with visit(settings, config) as node:
@@ -163,7 +163,7 @@ async def _execute(
     require: str | None,
     timeout_s: float,
 ) -> ExecutionLine:
-    """Make a request, and ask the members for what they count of their handlers, before and after."""
+    """Send a request, and query the members' counts of their handlers before and after."""
     asked = [each.node for each in traced.candidates[:_COUNTED_MAX]]
     before = await _ask_counts(node, asked, cluster, timeout_s)
     started = time.perf_counter()
@@ -192,7 +192,7 @@ async def _execute(
 
 
 class _Spent(NamedTuple):
-    """The requests that the handlers of a member were given, and that they have answered, and the time that took."""
+    """The requests queued and handled at a member, and the time they took."""
 
     queued: int
     queue_s: float
@@ -210,11 +210,11 @@ class _Spent(NamedTuple):
 
 
 async def _ask_counts(node: iris_py.Node, members: Sequence[NodeName], cluster: str, timeout_s: float) -> dict[str, _Spent]:
-    """Return what each member has counted so far, by its id; without those that do not say."""
+    """Return the counts of each member, by id; without members that do not report them."""
     found = await node.ask_nodes("clusters", nodes=members, cluster=cluster, timeout=timeout_s)
     counted = {}
     for report in found.reports:
-        for each in report.statistics.clusters.values():  # of the only one that was asked for
+        for each in report.statistics.clusters.values():  # only the requested cluster
             if (served := each.service) is not None:
                 waits, runs = served.queue_wait, served.handling
                 counted[report.node.id] = _Spent(waits.count, waits.sum_s, runs.count, runs.sum_s)
@@ -262,5 +262,5 @@ def _fault_of(traced: Trace) -> str:
 
 
 def _name(node: iris_py.NodeName) -> str:
-    """Return a node for people; what it says of itself is made harmless."""
+    """Return a node as text, with its own texts escaped."""
     return f"{node.id[:8]}  {node.name or '-'}  {one_line(node.address) or '-'}  {one_line(node.zone) or '-'}"

@@ -1,4 +1,4 @@
-"""`iris tunnel`: a pipe to one member, of any size and as it comes."""
+"""`iris tunnel`: a pipe to one member, of any size."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ __all__ = ["LINES", "tunnel"]
 
 
 class TunnelLine(Line, tag="tunnel"):
-    """A tunnel that has ended well, on standard error: standard output is what came through it."""
+    """A tunnel that has ended well, on standard error: standard output has the data from the tunnel."""
 
     cluster: str
     member: str
-    """The node id of the member at its other end."""
+    """The node id of the member."""
     sent_bytes: int
     received_bytes: int
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"tunnel": (TunnelLine,)}
 
 
 async def tunnel(settings: Settings, cluster: str, *, timeout_s: float, header: Sequence[str] | None, as_json: bool) -> int:
-    """Send standard input as one message, and print what comes back until the member ends it, both as they come."""
+    """Send standard input as one message, and print the data from the member until its end, both as streams."""
     headers = read_headers(header)
     async with (
         visit(settings) as node,
@@ -58,7 +58,7 @@ async def tunnel(settings: Settings, cluster: str, *, timeout_s: float, header: 
                         sys.stdout.buffer.write(chunk)
                         sys.stdout.buffer.flush()
             except iris_py.TunnelClosed:
-                pass  # the member is done, and nothing went wrong there
+                pass  # the member has ended the tunnel normally
             except BaseException:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
@@ -83,7 +83,7 @@ async def _send(opened: iris_py.Tunnel, advance: Callable[[int, int], None]) -> 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """Show how much has passed, if somebody looks and it is not in the way of the output."""
+    """Show the progress, if standard error is a terminal that is not used for the output."""
     if not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda sent, received: None
         return

@@ -1,4 +1,4 @@
-"""The command `iris version`: what runs here, for reports of defects."""
+"""The command `iris version`: the versions in use, for bug reports."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ __all__ = ["LINES", "print_version", "print_versions", "version_line", "version_
 
 
 class VersionLine(Line, tag="version"):
-    """The versions of Iris, of Python and of the packages beneath."""
+    """The versions of Iris, of Python and of the required packages."""
 
     iris: str
     commit: str
-    """The commit that Iris was made from, in hexadecimal digits; empty if it is not known."""
+    """The commit of this Iris, in hexadecimal digits; empty if unknown."""
     python: str
     """The implementation of Python, its version, the system and the machine."""
     packages: dict[str, str]
-    """The packages that Iris needs, by name."""
+    """The packages required by Iris, by name."""
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"version": (VersionLine,)}
 
 
 def print_version() -> None:
-    """Print the version of Iris alone."""
+    """Print only the version of Iris."""
     print(f"iris {build()}")
 
 
 def print_versions(*, as_json: bool) -> None:
-    """Print the versions of Iris, of Python, and of the packages that Iris needs.
+    """Print the versions of Iris, of Python, and of the required packages.
 
     Args:
         as_json: Prints them as a `VersionLine`.
@@ -48,18 +48,18 @@ def print_versions(*, as_json: bool) -> None:
 
 
 def version_line() -> VersionLine:
-    """Return the versions of Iris, of Python, and of the packages that Iris needs."""
+    """Return the versions of Iris, of Python, and of the required packages."""
     try:
         needed = [line for line in requires(DISTRIBUTION) or () if "extra ==" not in line]
     except PackageNotFoundError:
-        needed = []  # Iris is on the path without having been installed
+        needed = []  # Iris is on the path without being installed
     names = sorted(match[0] for match in map(re.compile(r"[\w.-]+").match, needed) if match)
     python = f"{platform.python_implementation()} {platform.python_version()} on {platform.system()} {platform.machine()}"
     return VersionLine(__version__, commit(), python, {name: version_of(name) for name in names})
 
 
 def version_of(distribution: str) -> str:
-    """Return the version of a package that is installed, or words that say that it is not."""
+    """Return the version of an installed package, or a remark that it is missing."""
     try:
         return version(distribution)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""The node of a command that asks and goes: it serves nobody, so it leaves the port of the settings to programs that stay."""
+"""The node of a short-lived command. It serves no cluster, and leaves the configured port to long-running programs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["visit"]
 
 
 def visit(settings: Settings, config: Config | None = None) -> Opening[Node]:
-    """Start the node of a command that passes by. Use with ``async with``.
+    """Start the node of a short-lived command. Use with ``async with``.
 
-    Environment and file often give one port to every program of a machine. A command that took it, while the service that
-    usually has it starts again, would drive that to another one.
+    Environment and file often give one port to every program of a machine. If a command took this port during the restart of a
+    service, the service would have to use another.
 
     Args:
         settings: The options of the command.
-        config: What they amount to, if that is known already.
+        config: The resulting configuration, if loaded already.
 
     Raises:
         ConfigurationError: A setting is wrong.
-        HandshakeError: Somebody answers at every seed, and none of them holds this secret.
+        HandshakeError: Every seed answers, and no seed holds this secret.
     """
     first = (config or settings.load()).without_shared_port()
     return Opening(start_node(first, reload=lambda: settings.load().without_shared_port()))

@@ -1,10 +1,10 @@
-"""The commands of `iris`: `iris NAME` is the module NAME, so that only that one is imported to run it.
+"""The commands of `iris`: `iris NAME` is the module NAME, so running a command imports only its own module.
 
 To add a command, write `iris_py/cli/commands/NAME.py` and enter NAME below. The module has
 
-* `app`: a `typer.Typer()` with the one command NAME, or for `iris NAME ...` a group (`iris_py.cli.options.make_group`);
-* the declaration of its options and the text of its help, and nothing else. The command's work is in a module of
-  `iris_py.cli`, which the command imports when it runs: help is shown without it.
+* `app`: a `typer.Typer()` with the single command NAME, or for `iris NAME ...` a group (`iris_py.cli.options.make_group`);
+* only the options and the help text. The work is in a module of `iris_py.cli`, imported when the command runs and not for its
+  help.
 
     app = typer.Typer()
 
@@ -12,12 +12,12 @@ To add a command, write `iris_py/cli/commands/NAME.py` and enter NAME below. The
     @app.command(epilog=end_of_help("iris request upper hello"))
     @with_settings
     def request(settings: Settings, cluster: Cluster, json: Json = False) -> int:
-        from iris_py.cli import calling
+        from iris_py.cli import request
 
-        return execute(lambda: calling.request(...), verbosity=settings.verbose, options=settings.options, is_short=True)
+        return execute(lambda: request.request(...), verbosity=settings.verbose, options=settings.options, is_short=True)
 
-Output follows the rule of `iris_py.cli.output`. A function that has the name of something else, as `version_`, names its
-command in `@app.command("version")`. These modules do without `from __future__ import annotations`: typer reads the
+Output follows the rules of `iris_py.cli.output`. A function with another name than its command, such as `version_`, names the
+command in `@app.command("version")`. These modules omit `from __future__ import annotations`, because typer reads the
 annotations.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS"]
 
-#: The commands in the order of `iris --help`, below the headings that they have there.
+#: The commands in the order of `iris --help`, under their headings there.
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "Messages": ("request", "broadcast", "survey", "tunnel", "publish", "subscribe"),
     "Services": ("node", "join", "serve", "gateway"),

@@ -9,7 +9,8 @@ from iris_py.cli.options import Json, OutputFile, make_group
 from iris_py.cli.outcome import end_of_help, execute
 from iris_py.cli.settings import Settings, with_settings
 
-#: Bounds of `iris_py.cli.bench.plan`, which says why; help is shown without it, and a test compares.
+#: Bounds of `iris_py.cli.bench.plan`, which has the reasons. Help is shown without importing that module, and a test compares
+#: the values.
 CONCURRENCY_MAX = 65_536
 PROCESSES_MAX = 64
 RATE_MAX = 10_000_000.0
@@ -20,7 +21,7 @@ Against = Annotated[
     typer.Option(
         "--against",
         metavar="NAME",
-        help="Load this cluster in the network of the settings, in place of a private one: who uses it waits meanwhile.",
+        help="Load this cluster of your network instead of a private one. Its other callers are slowed down meanwhile.",
         show_default=False,
     ),
 ]
@@ -29,13 +30,13 @@ AgainstTopic = Annotated[
     typer.Option(
         "--against",
         metavar="TOPIC",
-        help="Publish to this topic in the network of the settings, in place of a private one.",
+        help="Publish to this topic of your network instead of a private one.",
         show_default=False,
     ),
 ]
 Input = Annotated[
     Path | None,
-    typer.Option("--input", metavar="FILE", help="Send what is in a file, in place of --size bytes.", show_default=False),
+    typer.Option("--input", metavar="FILE", help="Send the content of a file instead of --size bytes.", show_default=False),
 ]
 Members = Annotated[
     int | None,
@@ -43,7 +44,7 @@ Members = Annotated[
 ]
 Processes = Annotated[
     int,
-    typer.Option("--processes", min=1, max=PROCESSES_MAX, metavar="N", help="Processes that make the load."),
+    typer.Option("--processes", min=1, max=PROCESSES_MAX, metavar="N", help="Number of processes that generate load."),
 ]
 Rate = Annotated[
     float | None,
@@ -51,18 +52,23 @@ Rate = Annotated[
         min=0.001,
         max=RATE_MAX,
         metavar="N",
-        help="Begin N per second in a fixed rhythm, whoever is slow, and count from when each was to begin; by default each "
-        "begins when an earlier one has ended.",
+        help="Start N per second at fixed times, independent of replies, and measure from these times; by default each "
+        "starts when an earlier one has ended.",
         show_default=False,
     ),
 ]
-Seconds = Annotated[float, typer.Option(min=0.05, max=SECONDS_MAX, metavar="N", help="How long to measure, after the warm-up.")]
-Timeout = Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long each may take.")]
+Seconds = Annotated[
+    float, typer.Option(min=0.05, max=SECONDS_MAX, metavar="N", help="Duration of the measurement, after the warm-up.")
+]
+Timeout = Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="Timeout of each operation.")]
 WarmUp = Annotated[
-    float, typer.Option("--warm-up", min=0.0, max=SECONDS_MAX, metavar="SECONDS", help="How long before anything counts.")
+    float,
+    typer.Option(
+        "--warm-up", min=0.0, max=SECONDS_MAX, metavar="SECONDS", help="Duration of the warm-up, which is not measured."
+    ),
 ]
 
-app = make_group("bench", "Measure how fast requests, topics, tunnels and joins are: here, or in a network that runs.")
+app = make_group("bench", "Measure the speed of requests, topics, tunnels and joins, in a private or a running network.")
 
 
 @app.command(
@@ -83,7 +89,8 @@ def bench_requests(
     ] = None,
     input_: Input = None,
     reply: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Bytes of a reply; by default the request itself.", show_default=False)
+        str | None,
+        typer.Option(metavar="SIZE", help="Bytes of a reply; by default the request is returned.", show_default=False),
     ] = None,
     concurrency: Annotated[
         int | None,
@@ -91,7 +98,7 @@ def bench_requests(
             min=1,
             max=CONCURRENCY_MAX,
             metavar="N",
-            help="Requests under way at once, of all processes: 64 by default, with --rate at most 1024.",
+            help="Requests in flight, over all processes: 64 by default; with --rate at most 1024.",
             show_default=False,
         ),
     ] = None,
@@ -104,9 +111,9 @@ def bench_requests(
     output: OutputFile = None,
     json: Json = False,
 ) -> int:
-    """Measure requests: how many go through, how long each takes, and the processor time of both sides.
+    """Measure requests: throughput, latency, and processor time of both sides.
 
-    By default members run on this machine, in a private network that nobody else reaches, and end with the command.
+    By default members run on this machine, in a private network, and end with the command.
     """
     from iris_py.cli.bench import command
 
@@ -146,7 +153,7 @@ def bench_topics(
         Literal["block", "drop_oldest", "drop_newest"] | None,
         typer.Option(
             metavar="block|drop_oldest|drop_newest",
-            help="What a subscriber does when it is full: let publishers wait, the default, or drop.",
+            help="Overflow policy of the subscribers: block, the default, lets publishers wait.",
             show_default=False,
         ),
     ] = None,
@@ -163,9 +170,9 @@ def bench_topics(
     output: OutputFile = None,
     json: Json = False,
 ) -> int:
-    """Measure topics: how many messages are published and delivered, how late, and how many are dropped or lost.
+    """Measure topics: messages published and delivered, their delay, and messages dropped or lost.
 
-    By default subscribers run on this machine, in a private network that nobody else reaches, and end with the command.
+    By default subscribers run on this machine, in a private network, and end with the command.
     """
     from iris_py.cli.bench import command
 
@@ -200,7 +207,10 @@ def bench_tunnels(
     ] = None,
     input_: Input = None,
     tunnels: Annotated[
-        int, typer.Option("--tunnels", "--concurrency", min=1, max=CONCURRENCY_MAX, metavar="N", help="Tunnels at once.")
+        int,
+        typer.Option(
+            "--tunnels", "--concurrency", min=1, max=CONCURRENCY_MAX, metavar="N", help="Number of concurrent tunnels."
+        ),
     ] = 1,
     processes: Processes = 1,
     members: Members = None,
@@ -211,9 +221,9 @@ def bench_tunnels(
     output: OutputFile = None,
     json: Json = False,
 ) -> int:
-    """Measure tunnels: how many bytes a second go through, and how often a sender has to wait for who receives.
+    """Measure tunnels: bytes per second, and how often senders wait for the receiver.
 
-    By default members run on this machine, in a private network that nobody else reaches, and end with the command.
+    By default members run on this machine, in a private network, and end with the command.
     """
     from iris_py.cli.bench import command
 
@@ -249,7 +259,13 @@ def bench_join(
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option(min=1, max=CONCURRENCY_MAX, metavar="N", help="Nodes at a time; 1 by default.", show_default=False),
+        typer.Option(
+            min=1,
+            max=CONCURRENCY_MAX,
+            metavar="N",
+            help="Number of nodes that join concurrently; 1 by default.",
+            show_default=False,
+        ),
     ] = None,
     processes: Processes = 1,
     members: Members = None,
@@ -260,10 +276,10 @@ def bench_join(
     output: OutputFile = None,
     json: Json = False,
 ) -> int:
-    """Measure how long a node takes from `connect()` until its first request is answered, again and again.
+    """Measure the time of a node from `connect()` until the reply to its first request, repeatedly.
 
-    The start of Python itself is not part of it. By default members run on this machine, in a private network that nobody else
-    reaches, and end with the command.
+    The time excludes the start of Python. By default members run on this machine, in a private network, and end with the
+    command.
     """
     from iris_py.cli.bench import command
 

@@ -22,8 +22,8 @@ def broadcast(
 ) -> int:
     """Send a message to every member of a cluster.
 
-    With --lines or --count there are several, one after the other. One that was sent to nobody is named on standard error, and
-    the exit code is that of the first of these.
+    With --lines or --count, send several messages, one after the other. Messages without a receiver are named on standard
+    error, and the first of them determines the exit code.
     """
     from iris_py.cli import broadcast
 

@@ -18,7 +18,7 @@ def clusters(
     settings: Settings,
     sort: Annotated[
         Literal["name", "members", "requests_per_s", "failed_per_s", "errors_per_s", "running", "queued", "rejected"],
-        typer.Option(metavar="FIELD", help="The order, the largest first."),
+        typer.Option(metavar="FIELD", help="Sort by this field, largest first."),
     ] = "name",
     interval: Interval = 1.0,
     every: Every = False,
@@ -27,10 +27,10 @@ def clusters(
     timeout: AskTimeout = ASK_TIMEOUT_S,
     json: Json = False,
 ) -> int:
-    """List the clusters of the network, with members, rates, queues and how long handlers take.
+    """List the clusters of the network, with members, rates, queues and handler times.
 
-    Nodes are asked twice, and rates are of the time between. Up to 256 nodes are all asked, of more a sample: then numbers are
-    estimates. A cluster with a secret of its own is a # and an id unless this command holds that secret.
+    Nodes are queried twice, and rates refer to the time between. In a network of more than 256 nodes a sample is queried, and
+    the numbers are estimates. A cluster with its own secret appears as # and an id, unless this command holds that secret.
     """
     from iris_py.cli import lists
 

@@ -17,8 +17,8 @@ def completion(
 ) -> None:
     """Print a script that lets a shell complete commands, options, contexts, and the clusters of the configuration.
 
-    The network is never asked. Put the script where your shell looks for such files, or write into its start file:
-    eval "$(iris completion bash)".
+    Completion never queries the network. Put the script where your shell looks for completions, or add this line to its start
+    file: eval "$(iris completion bash)".
     """
 
     async def command() -> int:

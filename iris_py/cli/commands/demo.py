@@ -15,38 +15,36 @@ app = typer.Typer()
 def demo(
     directory: Annotated[
         Path | None,
-        typer.Option(
-            "--input", metavar="DIR", help="Count this directory, in place of Python's own source.", show_default=False
-        ),
+        typer.Option("--input", metavar="DIR", help="Count this directory instead of Python's own source.", show_default=False),
     ] = None,
-    member_count: Annotated[int, typer.Option("--members", min=1, max=64, metavar="N", help="Member processes.")] = 3,
-    no_kill: Annotated[bool, typer.Option("--no-kill", metavar="", help="Kill nobody half-way.")] = False,
+    member_count: Annotated[int, typer.Option("--members", min=1, max=64, metavar="N", help="Number of member processes.")] = 3,
+    no_kill: Annotated[bool, typer.Option("--no-kill", metavar="", help="Do not kill any process.")] = False,
     spark: Annotated[
         bool,
-        typer.Option("--spark", metavar="", help="Let a Spark application dispatch the work, and kill an executor too."),
+        typer.Option("--spark", metavar="", help="Dispatch the work from a Spark application, and kill an executor too."),
     ] = False,
     federation: Annotated[
         bool,
         typer.Option(
-            "--federation", metavar="", help="Let a cluster of another cloud do the work, and kill a gateway of each, too."
+            "--federation",
+            metavar="",
+            help="Let a cluster of another cloud do the work, and kill a gateway of each cloud, too.",
         ),
     ] = False,
     timeout: Annotated[
         float | None,
-        typer.Option(
-            min=1.0, metavar="SECONDS", help="With --spark: how long it may take; 300 by default.", show_default=False
-        ),
+        typer.Option(min=1.0, metavar="SECONDS", help="With --spark: timeout of the demo; 300 by default.", show_default=False),
     ] = None,
     json: Json = False,
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, metavar="", show_default=False, help="Show more.")] = 0,
 ) -> None:
-    """Count a source tree with a cluster of processes, kill one of them half-way, and compare with a plain count.
+    """Count a source tree in a cluster of processes, kill one process half-way, and compare with a plain count.
 
-    The demo has a network of its own and meets nobody else's.
+    The demo runs in a private network.
 
-    With --spark the files are read by tasks of Spark (local-cluster[2,1,1024], which takes 45 s on two processors).
+    With --spark, Spark tasks read the files (local-cluster[2,1,1024]; takes 45 s on two processors).
 
-    With --federation the cluster is in another cloud, which two gateways of each side join to that of the files.
+    With --federation, the cluster is in another cloud than the files; two gateways on each side connect the clouds.
     """
     if spark and federation:
         raise typer.BadParameter("it is one demo or the other", param_hint="'--spark' / '--federation'")

@@ -22,37 +22,39 @@ def doctor(
     settings: Settings,
     cluster: Annotated[
         str | None,
-        typer.Argument(metavar="[CLUSTER]", help="A cluster to look at, too; with @CLOUD the way to it.", show_default=False),
+        typer.Argument(
+            metavar="[CLUSTER]", help="A cluster to check as well; with @CLOUD, the route to it.", show_default=False
+        ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="CHECKS", help="Make these checks alone: udp,mtu; repeatable.", show_default=False),
+        typer.Option(metavar="CHECKS", help="Run only these checks: udp,mtu; repeatable.", show_default=False),
     ] = None,
     skip: Annotated[
-        list[str] | None, typer.Option(metavar="CHECKS", help="Leave these checks out; repeatable.", show_default=False)
+        list[str] | None, typer.Option(metavar="CHECKS", help="Skip these checks; repeatable.", show_default=False)
     ] = None,
     fix_hints: Annotated[
-        bool, typer.Option("--fix-hints", metavar="", help="Print commands that show more, or that mend it.")
+        bool, typer.Option("--fix-hints", metavar="", help="Print commands that show details or fix a fault.")
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", metavar="", help="Let warnings count as faults.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", metavar="", help="Treat warnings as faults.")] = False,
     bundle: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write all that a report of a defect needs into FILE (tar.gz), without secrets.",
+            help="Write the data for a bug report into FILE (tar.gz), without secrets.",
             show_default=False,
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", metavar="", help="Let --bundle replace a file that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", metavar="", help="Let --bundle replace an existing file.")] = False,
     anonymous: Annotated[
-        bool, typer.Option("--anonymous", metavar="", help="Put pseudonyms in place of names and addresses in the bundle.")
+        bool, typer.Option("--anonymous", metavar="", help="Replace names and addresses in the bundle by pseudonyms.")
     ] = False,
     json: Json = False,
 ) -> int:
-    """Look for faults: in the settings, on this machine, in the network and, if one is named, in a cluster.
+    """Check for faults in the settings, on this machine, in the network and optionally in a cluster.
 
-    It starts a node with the settings of this command line, asks other nodes, and changes nothing. Each line says what was
-    looked at, what is wrong and what to do. It needs no root, and takes some seconds. The exit code is 8 if a fault was found.
+    The command starts a node with the given settings, queries other nodes, and changes nothing. Each line gives the check, the
+    fault and the remedy. It needs no root and takes some seconds. The exit code is 8 if a fault was found.
     """
     from iris_py.cli.doctor import command
 

@@ -8,13 +8,13 @@ from iris_py.cli.options import Json, make_group
 from iris_py.cli.outcome import end_of_help, execute
 from iris_py.cli.settings import Settings, with_settings
 
-app = make_group("federation", "Look at the gateways of this cloud, and at the clouds they join it to.")
+app = make_group("federation", "Show the gateways of this cloud and the clouds they connect to.")
 
 
 @app.command(epilog=end_of_help("iris federation status"))
 @with_settings
 def status(settings: Settings, json: Json = False) -> int:
-    """Show the gateways of this cloud, the clouds that each reaches, and what passes."""
+    """Show the gateways of this cloud, the clouds each of them reaches, and the traffic."""
     from iris_py.cli import federation as command
 
     return execute(
@@ -31,7 +31,7 @@ def explain(
     ],
     json: Json = False,
 ) -> int:
-    """Say what would become of a request to another cloud: which rules, gateways and lines it takes, or why it cannot go.
+    """Explain the route of a request to another cloud: its rules, gateways and cloud links, or the reason why it cannot go.
 
     Nothing is sent to the other cloud. The exit code is 0 if a gateway would send a request now, and 3 otherwise.
     """

@@ -16,17 +16,18 @@ app = typer.Typer()
 @with_settings
 def gateway(
     settings: Settings,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Its settings: federation.toml.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Settings of the gateway: federation.toml.", show_default=False)],
     check: Annotated[
-        bool, typer.Option("--check", metavar="", help="Only read the file, and print what may cross between the clouds.")
+        bool,
+        typer.Option("--check", metavar="", help="Only read the file, and print its rules for the traffic between clouds."),
     ] = False,
     http: Http = None,
     json: Json = False,
 ) -> int:
-    """Join this cloud to others: what each may use of the other one is in a file.
+    """Connect this cloud to other clouds. FILE lists the clusters and topics that each cloud may use.
 
-    It runs until it is told to stop. Its log on standard error says when it reaches a cloud, when it does not, and why. SIGHUP
-    makes one that runs as a service read its file again: all of it, or none if anything is wrong.
+    The gateway runs until it is stopped. Its log on standard error reports each cloud reached or lost, with the reason. On
+    SIGHUP, a gateway that runs as a service reads FILE again: all of it, or none if it has a mistake.
     """
     from iris_py.cli import gateway as command
 

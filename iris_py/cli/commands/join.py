@@ -18,25 +18,29 @@ def join(
     cluster: Cluster,
     exec_: Annotated[
         str,
-        typer.Option("--exec", metavar="COMMAND", help="Run for each request: its input is the request, its output the reply."),
+        typer.Option(
+            "--exec", metavar="COMMAND", help="Run for each request, with the request as input and the reply as output."
+        ),
     ],
-    shell: Annotated[bool, typer.Option("--shell", metavar="", help="Give the command to the shell.")] = False,
+    shell: Annotated[bool, typer.Option("--shell", metavar="", help="Run the command in the shell.")] = False,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, max=1024, metavar="N", help="Commands at a time; the number of processors by default.")
+        int | None,
+        typer.Option(min=1, max=1024, metavar="N", help="Commands that run concurrently; by default the number of processors."),
     ] = None,
     weight: Annotated[
-        float, typer.Option(min=0.01, max=100.0, metavar="W", help="How much of the load to get beside other members.")
+        float, typer.Option(min=0.01, max=100.0, metavar="W", help="Share of the load, relative to other members.")
     ] = 1.0,
     seal_file: SealFile = None,
     seal_name: SealName = None,
     http: Http = None,
     json: Json = False,
 ) -> int:
-    """Take part in a cluster: answer its requests with a command.
+    """Join a cluster as a member that answers requests with a command.
 
-    A failing command fails the request; the caller sees its exit status and the end of its standard error.
+    If the command fails, so does the request; the caller sees its exit status and the end of its standard error.
 
-    Broadcasts run the command too, and what it prints appears here. With --seal-file neither broadcasts nor tunnels are served.
+    Broadcasts run the command too, with its output printed here. With --seal-file the member serves neither broadcasts nor
+    tunnels.
     """
     from iris_py.cli import join
 

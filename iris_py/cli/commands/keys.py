@@ -13,7 +13,9 @@ from iris_py.defaults import ROTATION_TIMEOUT_S
 if TYPE_CHECKING:
     from iris_py.api.keys import RotationStep
 
-app = make_group("keys", "Make secrets and keys, rotate secrets in files or in a running network, and find your own.")
+app = make_group(
+    "keys", "Make secrets and keys, rotate secrets in files or in a running network, and find your per-user secret."
+)
 
 
 @app.command("new", epilog=end_of_help("iris keys new --output network.secret"))
@@ -21,7 +23,11 @@ def keys_new(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="PATH", help="Write a new private file in place of printing.", show_default=False
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="Write the secret into a new private file instead of printing it.",
+            show_default=False,
         ),
     ] = None,
     json: Json = False,
@@ -34,7 +40,7 @@ def keys_new(
 
 @app.command("path", epilog=end_of_help("iris keys path"))
 def keys_path(json: Json = False) -> None:
-    """Print where your per-user secret is kept; it is made when first needed."""
+    """Print the path of your per-user secret, which is made when first needed."""
     from iris_py.cli import keys as command
 
     raise typer.Exit(execute(lambda: command.path(as_json=json)))
@@ -48,10 +54,10 @@ def keys_administrator(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make an administration key, with which a secret is exchanged in a running network.
+    """Make an administrator key, which authorizes the rotation of a running network's secret.
 
-    It prints the key, or with -o writes it to a file, and prints the public half, which every node is given as
-    IRIS_ADMINISTRATOR or administrator in its file.
+    This prints the key, or with -o writes it to a file. It also prints the public half for every node's setting
+    IRIS_ADMINISTRATOR, or administrator in its file.
     """
     from iris_py.cli import keys as command
 
@@ -66,10 +72,10 @@ def keys_identity(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make the key of a cloud, for the gateways that join it to other clouds.
+    """Make the key of a cloud, for the gateways that connect it to other clouds.
 
-    It prints the private key, or with -o writes it to a file: identity_file of all gateways of this cloud. It prints the public
-    key, too, to standard error without -o: neighbours write it into their settings, and it may go by mail.
+    This prints the private key, or with -o writes it to a file: identity_file of all gateways of this cloud. It also prints the
+    public key, without -o to standard error. Neighbours write the public key into their settings; it is not secret.
     """
     from iris_py.cli import keys as command
 
@@ -81,7 +87,7 @@ def keys_public(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The private key of a cloud.", show_default=False)],
     json: Json = False,
 ) -> None:
-    """Print the public key that belongs to the private key of a cloud, for its neighbours."""
+    """Print the public key of a cloud's private key, for its neighbours."""
     from iris_py.cli import keys as command
 
     raise typer.Exit(execute(lambda: command.public(file, as_json=json)))
@@ -89,14 +95,22 @@ def keys_public(
 
 SecretFile = Annotated[
     Path | None,
-    typer.Argument(metavar="FILE", help="A secret file, as of IRIS_SECRET_FILE; else the running network.", show_default=False),
+    typer.Argument(
+        metavar="FILE", help="A secret file, as for IRIS_SECRET_FILE; without it, the running network.", show_default=False
+    ),
 ]
 AdministrationKeyFile = Annotated[
     Path | None,
-    typer.Option("--administration-key", metavar="PATH", help="Without FILE: who may do that.", show_default=False),
+    typer.Option(
+        "--administration-key", metavar="PATH", help="Without FILE: file with the administrator key.", show_default=False
+    ),
 ]
-StepTimeout = Annotated[float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long to wait for neighbours.")]
-Force = Annotated[bool, typer.Option("--force", metavar="", help="Go on though neighbours are behind: they may be put out.")]
+StepTimeout = Annotated[
+    float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Timeout for the acknowledgements of neighbours.")
+]
+Force = Annotated[
+    bool, typer.Option("--force", metavar="", help="Continue although neighbours are behind and may be excluded.")
+]
 
 
 @app.command("list", epilog=end_of_help("iris keys list", "iris keys list --running"))
@@ -105,15 +119,19 @@ def keys_list(
     settings: Settings,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="A secret file; else what a node here would use.", show_default=False),
+        typer.Argument(
+            metavar="FILE", help="A secret file; by default the secret of a node on this machine.", show_default=False
+        ),
     ] = None,
     running: Annotated[
         bool,
-        typer.Option("--running", metavar="", help="Ask the running network, and its nodes near this one how far they are."),
+        typer.Option(
+            "--running", metavar="", help="Query the running network, and the progress of the neighbours in a rotation."
+        ),
     ] = False,
     json: Json = False,
 ) -> int:
-    """Print the id of each generation of the secrets, and never a secret: the primary one seals, the others are accepted."""
+    """Print the id of each generation of the secrets, but no secret. The primary one encrypts, the others are accepted."""
     from iris_py.cli import keys as command
 
     if running and file is not None:
@@ -132,7 +150,7 @@ def keys_add(
     timeout: StepTimeout = ROTATION_TIMEOUT_S,
     json: Json = False,
 ) -> int:
-    """Begin a rotation: make a new generation, which is accepted and does not seal yet; in a file or in the running network."""
+    """Begin a rotation in a file or in the running network: make a new generation, accepted but not used to encrypt yet."""
     return _take_step(settings, "add", file, administration_key, timeout, as_json=json)
 
 
@@ -146,7 +164,7 @@ def keys_rotate(
     force: Force = False,
     json: Json = False,
 ) -> int:
-    """Go on with it, when every node has taken that: the newest generation seals, the others are accepted."""
+    """Continue a rotation when every node has the new generation: the newest generation encrypts, the others are accepted."""
     return _take_step(settings, "rotate", file, administration_key, timeout, force=force, as_json=json)
 
 
@@ -159,13 +177,15 @@ def keys_retire(
     timeout: StepTimeout = ROTATION_TIMEOUT_S,
     force: Force = False,
     abandon: Annotated[
-        bool, typer.Option("--abandon", metavar="", help="Discard a generation that was added and does not seal yet.")
+        bool, typer.Option("--abandon", metavar="", help="Discard an added generation that does not encrypt yet.")
     ] = False,
     json: Json = False,
 ) -> int:
-    """End it, when every node has taken that: only the primary generation stays. Who does not have it is put out.
+    """End a rotation when every node encrypts with the new generation: only this primary generation stays. Nodes without it are
+    excluded.
 
-    It is refused while a generation was added and does not seal yet: `rotate` comes first. --abandon discards that one.
+    This is refused while an added generation does not encrypt yet: run `rotate` first, or discard that generation with
+    --abandon.
     """
     return _take_step(settings, "retire", file, administration_key, timeout, force=force, abandon=abandon, as_json=json)
 

@@ -18,17 +18,19 @@ def members(
     settings: Settings,
     cluster: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the cluster.", show_default=False)] = None,
     stats: Annotated[
-        bool, typer.Option("--stats", metavar="", help="With NAME: ask each what it does there, and how fast.")
+        bool, typer.Option("--stats", metavar="", help="With NAME: show the work and speed of each member.")
     ] = False,
     interval: Annotated[
         float | None,
-        typer.Option(min=0.0, metavar="SECONDS", help="With --stats: between both times; 1 by default.", show_default=False),
+        typer.Option(
+            min=0.0, metavar="SECONDS", help="With --stats: time between the two queries; 1 by default.", show_default=False
+        ),
     ] = None,
     json: Json = False,
 ) -> int:
     """List the members of a cluster, or without a name the nodes of the network.
 
-    A node sees up to 32 members of a cluster, and of a large network a part. What is missing is said on standard error.
+    A node knows up to 32 members of a cluster, and a part of a large network. Standard error reports how many are missing.
     """
     if stats:
         if cluster is None:

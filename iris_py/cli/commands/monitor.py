@@ -26,7 +26,7 @@ def monitor(
         list[str] | None,
         typer.Option(
             metavar="KIND",
-            help="Only events of these kinds, as died,link; repeatable, by how they begin.",
+            help="Only events of these kinds or prefixes, as died,link; repeatable.",
             show_default=False,
             autocompletion=_complete_kind,
         ),
@@ -34,42 +34,42 @@ def monitor(
     node: Annotated[
         str | None,
         typer.Option(
-            metavar="TARGET", help="Only a node, by its id or address, or the members of a cluster.", show_default=False
+            metavar="TARGET", help="Only one node, by id or address, or the members of a cluster.", show_default=False
         ),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Begin with what has happened since, as 90s, 10m, 2h; 0 is all that nodes keep. "
-            "With --node: after the event of a number.",
+            help="Begin with past events, as 90s, 10m, 2h; 0 for all that nodes keep. "
+            "With --node: after the event with this number.",
             show_default=False,
         ),
     ] = None,
-    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="End after so many events.", show_default=False)] = None,
+    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N events.", show_default=False)] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
             min=0.001,
             metavar="SECONDS",
-            help="End after so long; with exit code 4 if fewer than --count came.",
+            help="Stop after this time; exit code 4 with fewer than --count events.",
             show_default=False,
         ),
     ] = None,
-    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often each node is asked.")] = 1.0,
+    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Interval of queries to each node.")] = 1.0,
     raw: Annotated[
-        bool, typer.Option("--raw", metavar="", help="Print every event of a death, in place of one line for each death.")
+        bool, typer.Option("--raw", metavar="", help="Print every event of a death instead of one line for each death.")
     ] = False,
     every: Every = False,
     sample: Sample = NODES_SAMPLED,
     json: Json = False,
 ) -> int:
-    """Print the events of all nodes as they are read, in the order of time, until it is told to stop.
+    """Print the events of all nodes in the order of time, until stopped.
 
-    A death is one line: the node with its name, address and zone, how many nodes say so, and what went with it. `--raw` prints
-    what each of them has noted. Any other line has the time, the node that noted the event, its kind, the node that it is
-    about, how often it happened, the cluster or topic, and the reason. Nodes that come are followed, too. A line `gap` says how
-    many events a node had overwritten before they were read. Up to 256 nodes are all watched, of more a sample.
+    A death is one line: the node's name, address and zone, the number of nodes that report it, and its clusters. `--raw` prints
+    every report instead. Other lines have the time, the reporting node, the kind, the node concerned, the count, the cluster or
+    topic, and the reason. New nodes are included. A line `gap` gives the number of events a node overwrote before they were
+    read. In a network of more than 256 nodes a sample is watched.
     """
     from iris_py.cli import monitor
 

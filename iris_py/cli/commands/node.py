@@ -12,7 +12,7 @@ app = typer.Typer()
 @app.command(epilog=end_of_help("iris node --listen 0.0.0.0:7400 --secret-file network.secret"))
 @with_settings
 def node(settings: Settings, http: Http = None, json: Json = False) -> int:
-    """Run a node until it is told to stop: others find the network through it."""
+    """Run a node until stopped, as a seed through which other nodes find the network."""
     from iris_py.cli import join
 
     return execute(lambda: join.node(settings, http=http, as_json=json), verbosity=settings.verbose, options=settings.options)

@@ -17,10 +17,10 @@ app = typer.Typer()
 def nodes(
     settings: Settings,
     inside: Annotated[
-        str | None, typer.Option("--in", metavar="ZONE", help="Only those in this zone.", show_default=False)
+        str | None, typer.Option("--in", metavar="ZONE", help="Only nodes in this zone.", show_default=False)
     ] = None,
     gone: Annotated[
-        bool, typer.Option("--gone", metavar="", help="List the nodes that have left or died, in place of those that are here.")
+        bool, typer.Option("--gone", metavar="", help="List the nodes that have left or died instead of the present nodes.")
     ] = False,
     since: Annotated[
         str | None,
@@ -34,14 +34,14 @@ def nodes(
     timeout: AskTimeout = ASK_TIMEOUT_S,
     json: Json = False,
 ) -> int:
-    """List the nodes of the network, each by its own answer: version, age, links, secret, and the round trip.
+    """List the nodes of the network with their version, age, links, secret and round trip.
 
-    The secret is shown by the public id of the generation that the node seals with, and how many more it accepts.
+    The secret is shown as the public id of the generation used to encrypt, and the number of further accepted generations.
 
-    With `--gone` it lists the nodes that have left or died, with when and why, and how many of the nodes that answered say so.
-    Each node keeps the last 256 departures that it has seen since it was started.
+    With `--gone`, list the nodes that have left or died, with time, reason, and the number of nodes that report it. Each node
+    keeps the last 256 departures since its start.
 
-    Up to 256 nodes are all asked, of more a sample that is drawn by chance. Standard error says who did not answer.
+    In a network of more than 256 nodes a random sample is queried. Standard error names the nodes that did not answer.
     """
     if gone:
         from iris_py.cli import departed

@@ -18,20 +18,20 @@ def ping(
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="A cluster, or the id or address of a node.", show_default=False)
     ],
-    count: Annotated[int, typer.Option("--count", "-c", min=1, metavar="N", help="How often to ask.")] = 4,
+    count: Annotated[int, typer.Option("--count", "-c", min=1, metavar="N", help="Number of pings.")] = 4,
     interval: Annotated[
-        float, typer.Option("--interval", "-i", min=0.0, metavar="SECONDS", help="From one question to the next.")
+        float, typer.Option("--interval", "-i", min=0.0, metavar="SECONDS", help="Time between two pings.")
     ] = 1.0,
     timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long to wait for each answer.")] = 1.0,
     udp: Annotated[
-        bool, typer.Option("--udp", metavar="", help="Ask by datagram and through the ring, too, and show all side by side.")
+        bool, typer.Option("--udp", metavar="", help="Also ping by datagram and through the ring, and show all times.")
     ] = False,
     json: Json = False,
 ) -> int:
-    """Ask nodes for a sign of life, and say how long each took. The node itself answers, and no handler notices.
+    """Ping nodes and show the round-trip times. The node itself answers, without involving a handler.
 
-    Of a cluster its members are asked in turn. A question goes over the link to the node if one is open, else through the ring.
-    With --udp it goes every way. Exit code 8 if an answer is missing.
+    The members of a cluster are pinged in turn. A ping uses the link to the node if one is open, otherwise the ring. With --udp
+    it uses every route. Exit code 8 if an answer is missing.
     """
     from iris_py.cli import ping
 

@@ -15,7 +15,7 @@ app = typer.Typer()
 @with_settings
 def publish(
     settings: Settings,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Tokens with dots between them.", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Tokens separated by dots.", show_default=False)],
     text: TextOrLines = None,
     header: Header = None,
     lines: LinesOption = False,

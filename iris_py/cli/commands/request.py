@@ -29,50 +29,50 @@ def request(
         typer.Option(
             "--idempotent",
             metavar="",
-            help="Executing it twice is harmless: try other members, wait for one.",
+            help="Executing twice is harmless: retry at other members, and wait for a member.",
         ),
     ] = False,
     key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="With --idempotent: a member replies again to a key that it has executed."),
+        typer.Option(metavar="KEY", help="With --idempotent: a member answers a repeated key without executing it again."),
     ] = None,
     prefer: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="Ask members near this zone first; near the own one by default.")
+        str | None, typer.Option(metavar="ZONE", help="Prefer members near this zone; by default near this node's zone.")
     ] = None,
-    require: Annotated[str | None, typer.Option(metavar="ZONE", help="Ask nobody outside this zone.")] = None,
+    require: Annotated[str | None, typer.Option(metavar="ZONE", help="Use only members in this zone.")] = None,
     retry_failed: Annotated[
         bool,
-        typer.Option("--retry-failed", metavar="", help="With --idempotent: try again when a handler fails."),
+        typer.Option("--retry-failed", metavar="", help="With --idempotent: retry after a handler fails."),
     ] = False,
     wait_for_members: Annotated[
         float | None,
         typer.Option(
             min=0.0,
             metavar="SECONDS",
-            help="How long to wait while nobody serves the cluster: by default 0, or with --idempotent all of --timeout.",
+            help="Time to wait for a member if the cluster has none: by default 0, or with --idempotent all of --timeout.",
         ),
     ] = None,
     on_full: Annotated[
         Literal["wait", "raise"],
         typer.Option(
-            metavar="wait|raise", help="When all members are full: wait for a place within the timeout, or fail at once."
+            metavar="wait|raise", help="When all members are full: wait for room within the timeout, or fail at once."
         ),
     ] = "wait",
     header: Header = None,
     lines: LinesOption = False,
     count: Count = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, max=1024, metavar="N", help="With --lines or --count: requests that are under way at once.")
+        int, typer.Option(min=1, max=1024, metavar="N", help="With --lines or --count: requests in flight.")
     ] = 16,
     output: OutputFile = None,
     seal_file: SealFile = None,
     seal_name: SealName = None,
     json: Json = False,
 ) -> int:
-    """Ask one member of a cluster, and print its reply.
+    """Send a request to one member of a cluster, and print the reply.
 
-    With --lines or --count there are several requests, some at once. Each reply is a line, in the order of the requests. A
-    request without a reply is named on standard error, and the exit code is that of the first of these.
+    With --lines or --count, send several requests, some concurrently. Each reply is a line, in the order of the requests.
+    Requests without a reply are named on standard error, and the first of them determines the exit code.
     """
     from iris_py.cli import request
 

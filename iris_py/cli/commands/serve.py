@@ -22,7 +22,7 @@ def serve(
         str,
         typer.Argument(
             metavar="MODULE:NAME",
-            help="A function of a request, an iris_py.Handler, or an iris_py.service.Service.",
+            help="A function that takes a request, an iris_py.Handler, or an iris_py.service.Service.",
             show_default=False,
         ),
     ],
@@ -30,7 +30,7 @@ def serve(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Name of the cluster; that of the handler by default. A service names its clusters.",
+            help="Name of the cluster; by default that of the handler. A service names its own clusters.",
             show_default=False,
         ),
     ] = None,
@@ -40,30 +40,28 @@ def serve(
             min=1,
             max=256,
             metavar="N",
-            help="Processes that serve; one that ends is started again. Without it, this process serves itself.",
+            help="Number of worker processes, restarted if they end. By default this process serves itself.",
             show_default=False,
         ),
     ] = None,
     reload: Annotated[
         bool,
-        typer.Option(
-            "--reload", metavar="", help="Replace the workers when a file that they import changes, if it still works."
-        ),
+        typer.Option("--reload", metavar="", help="Replace the workers when an imported file changes, if it still works."),
     ] = False,
-    directory: Annotated[Path, typer.Option(metavar="DIR", help="Where the module is looked for first.")] = Path("."),
+    directory: Annotated[Path, typer.Option(metavar="DIR", help="First directory to search for the module.")] = Path("."),
     concurrency: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=65536,
             metavar="N",
-            help="Requests at a time in each worker; 128, or 32 of a plain function or method, by default.",
+            help="Concurrent requests in each worker; by default 128, or 32 for a plain function or method.",
             show_default=False,
         ),
     ] = None,
     weight: Annotated[
         float,
-        typer.Option(min=0.01, max=100.0, metavar="W", help="How much of the load each worker gets beside others."),
+        typer.Option(min=0.01, max=100.0, metavar="W", help="Share of the load of each worker, relative to other members."),
     ] = 1.0,
     seal_file: SealFile = None,
     seal_name: SealName = None,
@@ -72,15 +70,15 @@ def serve(
 ) -> int:
     """Serve clusters with a handler or a service of a Python module, without a program around it.
 
-    Annotations say what a function takes and returns: an iris_py.Request or bytes, or any other type as JSON. A plain function
-    runs in a thread. A service has several handlers, consumers of topics, and hooks that run before it joins and after it has
+    A function's annotations determine its argument and result: an iris_py.Request or bytes, or any other type as JSON. A plain
+    function runs in a thread. A service has several handlers, consumers of topics, and hooks before it joins and after it has
     left.
 
-    SIGTERM and Ctrl-C let requests that run come to their end. A worker that ends otherwise is reported, and started again
-    after a while that doubles each time.
+    On SIGTERM and Ctrl-C, running requests finish. A worker that ends unexpectedly is reported and restarted, with doubling
+    delays.
 
-    With --reload a worker leaves when the one that follows it serves: where the changed files do not work, the error is shown,
-    and the workers that are there go on. With --workers the address of --http answers for all: it is ready while one serves.
+    With --reload, new workers replace the old ones only once they serve: if the changed files do not work, the error is shown
+    and the old workers continue. With --workers, the address of --http represents all workers: it is ready while one serves.
     """
     from iris_py.cli.serve import supervisor, worker
 

@@ -20,7 +20,8 @@ app = typer.Typer()
 )
 def simulate(
     nodes: Annotated[
-        int | None, typer.Option(min=2, metavar="N", help="Nodes; 1000 by default, 50 of layer full.", show_default=False)
+        int | None,
+        typer.Option(min=2, metavar="N", help="Number of nodes; by default 1000, or 50 for layer full.", show_default=False),
     ] = None,
     layer: Annotated[
         str,
@@ -28,21 +29,23 @@ def simulate(
     ] = "ring",
     churn: Annotated[
         float | None,
-        typer.Option(metavar="RATE", help="Part of the nodes that is replaced per hour.", show_default=False),
+        typer.Option(metavar="RATE", help="Fraction of the nodes replaced per hour.", show_default=False),
     ] = None,
     session_s: Annotated[
         float | None,
-        typer.Option(metavar="MEAN", help="The same as the mean time that a node stays.", show_default=False),
+        typer.Option(metavar="MEAN", help="Churn as the mean lifetime of a node.", show_default=False),
     ] = None,
-    minutes: Annotated[float, typer.Option(metavar="M", help="How long nodes come and go, in virtual time.")] = 10.0,
+    minutes: Annotated[float, typer.Option(metavar="M", help="Duration of the churn, in virtual time.")] = 10.0,
     partition: Annotated[
         str | None,
-        typer.Option(metavar="PART:SECONDS", help="Cut off a part for a while: 0.5:600.", show_default=False),
+        typer.Option(
+            metavar="PART:SECONDS", help="Disconnect a fraction of the nodes for some seconds: 0.5:600.", show_default=False
+        ),
     ] = None,
-    kill: Annotated[float, typer.Option(metavar="PART", help="Kill a part at once, half of them without a sign.")] = 0.0,
+    kill: Annotated[float, typer.Option(metavar="PART", help="Kill a fraction at once, half of them silently.")] = 0.0,
     lookups: Annotated[int, typer.Option(metavar="N", help="Messages to random keys.")] = 10_000,
-    loss: Annotated[float, typer.Option(metavar="PART", help="Datagrams, and segments below links, that are lost.")] = 0.0,
-    zones: Annotated[int, typer.Option(metavar="N", help="Zones that the nodes are in; 0 spreads them evenly.")] = 0,
+    loss: Annotated[float, typer.Option(metavar="PART", help="Fraction of datagrams and TCP segments lost.")] = 0.0,
+    zones: Annotated[int, typer.Option(metavar="N", help="Number of zones; 0 spreads the nodes evenly.")] = 0,
     detectors: Annotated[
         bool | None,
         typer.Option(
@@ -55,10 +58,10 @@ def simulate(
     members: Annotated[int, typer.Option(metavar="N", help="Members of a cluster (groups).")] = 1000,
     subscribers: Annotated[int, typer.Option(metavar="N", help="Subscribers of a topic (groups).")] = 1000,
     requesters: Annotated[int, typer.Option(metavar="N", help="Requesters of the cluster (groups).")] = 100,
-    seed: Annotated[int, typer.Option(metavar="S", help="Everything random follows from it.")] = 1,
+    seed: Annotated[int, typer.Option(metavar="S", help="Seed of all random numbers.")] = 1,
     suite: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Many simulations side by side: standard, million, huge.", show_default=False),
+        typer.Option(metavar="NAME", help="A suite of simulations in parallel: standard, million, huge.", show_default=False),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, max=256, metavar="N", help="Processes for a suite.", show_default=False)
@@ -66,14 +69,16 @@ def simulate(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", metavar="FILE", help="With --json: write it to a file, beside the tables.", show_default=False
+            "--output", metavar="FILE", help="With --json: write the JSON to a file, and print the tables.", show_default=False
         ),
     ] = None,
     json: Json = False,
     file: Annotated[str | None, typer.Argument(hidden=True)] = None,
-    plots: Annotated[Path | None, typer.Option(metavar="DIR", help="Plot into a folder.", show_default=False)] = None,
+    plots: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write plots into this directory.", show_default=False)
+    ] = None,
 ) -> None:
-    """Simulate a network of many nodes, under a virtual clock, and check everything.
+    """Simulate a network of many nodes under a virtual clock, with checks.
 
     The code is that of real nodes; only sockets and time are simulated.
     """

@@ -17,32 +17,32 @@ def subscribe(
     settings: Settings,
     pattern: Annotated[
         str,
-        typer.Argument(metavar="PATTERN", help="A topic; * is any token, > at the end all further ones.", show_default=False),
+        typer.Argument(
+            metavar="PATTERN", help="A topic; * matches any token, > at the end all further tokens.", show_default=False
+        ),
     ],
-    count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="End after so many messages.", show_default=False)
-    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N messages.", show_default=False)] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
             min=0.001,
             metavar="SECONDS",
-            help="End after so long; with exit code 4 if fewer than --count came.",
+            help="Stop after this time; exit code 4 with fewer than --count messages.",
             show_default=False,
         ),
     ] = None,
     show_time: Annotated[
-        bool, typer.Option("--show-time", metavar="", help="Begin each line with the time of arrival. JSON always has it.")
+        bool, typer.Option("--show-time", metavar="", help="Begin each line with the time of arrival. JSON always includes it.")
     ] = False,
     output: OutputFile = None,
     http: Http = None,
     json: Json = False,
 ) -> int:
-    """Print what is published to a topic until it is told to stop, each message in a line.
+    """Print the messages of a topic until stopped, one per line.
 
     A line has the topic and the text, at most 2,000 characters of it.
 
-    With --json nothing is shortened or made harmless.
+    With --json, messages are complete and unescaped.
     """
     from iris_py.cli import topics
 

@@ -19,25 +19,25 @@ def survey(
     text: TextOrLines = None,
     timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long to wait for replies.")] = 1.0,
     stop_after: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Replies that are enough; all by default.", show_default=False)
+        int | None, typer.Option(min=1, metavar="N", help="Stop after N replies; by default wait for all.", show_default=False)
     ] = None,
     header: Header = None,
     lines: LinesOption = False,
     count: Count = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, max=64, metavar="N", help="With --lines or --count: surveys that are under way at once.")
+        int, typer.Option(min=1, max=64, metavar="N", help="With --lines or --count: concurrent surveys.")
     ] = 1,
     seal_file: SealFile = None,
     seal_name: SealName = None,
     output: OutputFile = None,
     json: Json = False,
 ) -> int:
-    """Ask every member of a cluster, and print what each replies, as it comes.
+    """Send a request to every member of a cluster, and print the replies as they arrive.
 
-    Standard error says who did not answer. Exit code 4 if nobody did in time, or fewer than --stop-after.
+    Standard error names the members that did not answer. Exit code 4 if no member answered in time, or fewer than --stop-after.
 
-    With --lines or --count there are several surveys. The replies to each begin with its number and are printed when it has
-    ended, in the order of the surveys; the exit code is that of the first that has one.
+    With --lines or --count, send several surveys. Their replies begin with the survey's number and are printed at its end, in
+    the order of the surveys. The first survey with an exit code determines that of the command.
     """
     from iris_py.cli import survey
 

@@ -18,13 +18,13 @@ def top(
     settings: Settings,
     sort: Annotated[
         Literal["name", "members", "requests_per_s", "failed_per_s", "errors_per_s", "running", "queued", "rejected"],
-        typer.Option(metavar="FIELD", help="The order of clusters, the largest first."),
+        typer.Option(metavar="FIELD", help="Sort clusters by this field, largest first."),
     ] = "requests_per_s",
     cluster: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Begin with the members of a cluster; with --once, its line alone.",
+            help="Begin with the members of a cluster; with --once, print only its line.",
             show_default=False,
             autocompletion=complete_cluster,
         ),
@@ -33,11 +33,11 @@ def top(
         str | None,
         typer.Option(
             metavar="ID",
-            help="Begin with a node, by its address or by the beginning of its id; with --once, ask it alone.",
+            help="Begin with a node, by address or prefix of the id; with --once, query only this node.",
             show_default=False,
         ),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", metavar="", help="Print once, in place of the full screen.")] = False,
+    once: Annotated[bool, typer.Option("--once", metavar="", help="Print once instead of the full screen.")] = False,
     interval: Interval = 1.0,
     every: Every = False,
     sample: Sample = NODES_SAMPLED,
@@ -45,13 +45,13 @@ def top(
     timeout: AskTimeout = ASK_TIMEOUT_S,
     json: Json = False,
 ) -> int:
-    """Show what the network does now: sums over all nodes, and its clusters, nodes, topics, links and events.
+    """Show the network's present activity: totals over all nodes, and clusters, nodes, topics, links and events.
 
-    On a terminal that is the full screen (extra `tui`), again and again; ? shows the keys. With --once or --json, and where
-    input, output or errors go elsewhere, it is printed once: sums, and the busiest clusters.
+    On a terminal this is a full screen, refreshed periodically (extra `tui`); ? shows the keys. With --once or --json, or if
+    input, output or errors are redirected, it prints the totals and the busiest clusters once.
 
-    Nodes are asked twice, and rates are of the time between. Up to 256 nodes are all asked, of more a sample: then sums say how
-    far off they may be.
+    Nodes are queried twice, and rates refer to the time between. In a network of more than 256 nodes a sample is queried, and
+    the totals have error bounds.
     """
     from iris_py.cli.top import command
 

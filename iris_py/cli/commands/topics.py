@@ -17,11 +17,12 @@ app = typer.Typer()
 def topics(
     settings: Settings,
     pattern: Annotated[
-        str | None, typer.Argument(metavar="PATTERN", help="Only those that may get what matches this.", show_default=False)
+        str | None,
+        typer.Argument(metavar="PATTERN", help="Only subscriptions that overlap with this pattern.", show_default=False),
     ] = None,
     sort: Annotated[
         Literal["pattern", "subscriptions", "delivered_per_s", "dropped", "queued", "oldest_s"],
-        typer.Option(metavar="FIELD", help="The order, the largest first."),
+        typer.Option(metavar="FIELD", help="Sort by this field, largest first."),
     ] = "pattern",
     interval: Interval = 1.0,
     every: Every = False,
@@ -30,10 +31,10 @@ def topics(
     timeout: AskTimeout = ASK_TIMEOUT_S,
     json: Json = False,
 ) -> int:
-    """List the patterns that somebody subscribes to, with what these subscriptions get, drop, and have waiting.
+    """List the subscribed patterns, with the deliveries, drops and queues of their subscriptions.
 
-    Nodes are asked twice, and rates are of the time between. Up to 256 nodes are all asked, of more a sample: then numbers are
-    estimates.
+    Nodes are queried twice, and rates refer to the time between. In a network of more than 256 nodes a sample is queried, and
+    the numbers are estimates.
     """
     from iris_py.cli import lists
 

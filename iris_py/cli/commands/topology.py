@@ -18,24 +18,27 @@ app = typer.Typer()
 def topology(
     settings: Settings,
     by: Annotated[
-        Literal["zone", "cluster"], typer.Option(metavar="GROUP", help="Groups and colours: zone or cluster.")
+        Literal["zone", "cluster"], typer.Option(metavar="GROUP", help="Group and colour by zone or cluster.")
     ] = "zone",
     svg: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the ring and its links into a file, as SVG.", show_default=False),
+        typer.Option(metavar="FILE", help="Draw the ring and the links into an SVG file.", show_default=False),
     ] = None,
     nodes_max: Annotated[
-        int, typer.Option("--max", min=2, max=2000, metavar="N", help="Nodes to show one by one; of more, their groups.")
+        int,
+        typer.Option(
+            "--max", min=2, max=2000, metavar="N", help="Maximum number of nodes shown individually; beyond, show groups."
+        ),
     ] = 500,
     every: Every = False,
     sample: Sample = NODES_SAMPLED,
     timeout: AskTimeout = ASK_TIMEOUT_S,
     json: Json = False,
 ) -> int:
-    """Show who has links to whom: nodes by their zones or clusters, as a tree, or with --svg as a picture of the ring.
+    """Show the links between nodes, grouped by zone or cluster, as a tree, or with --svg as a picture of the ring.
 
-    A network of up to --max nodes is asked as a whole, of a larger one a sample. What others say of nodes that do not answer is
-    shown, too; standard error and the picture say what is missing.
+    In a network of more than --max nodes, a sample is queried. Nodes that do not answer are shown as others report them;
+    standard error and the picture report the missing parts.
     """
     from iris_py.cli import topology as command
 

@@ -19,21 +19,24 @@ def trace(
     execute_: Annotated[
         str | None,
         typer.Option(
-            "--execute", metavar="TEXT", help="Make a request with this, too; - reads standard input.", show_default=False
+            "--execute",
+            metavar="TEXT",
+            help="Also send a request with this payload; - reads standard input.",
+            show_default=False,
         ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="With --execute: as of iris request.", show_default=False)
+        str | None, typer.Option(metavar="KEY", help="With --execute: as for iris request.", show_default=False)
     ] = None,
     prefer: Annotated[str | None, typer.Option(metavar="ZONE", help="As of iris request.", show_default=False)] = None,
     require: Annotated[str | None, typer.Option(metavar="ZONE", help="As of iris request.", show_default=False)] = None,
-    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long each step may take.")] = 5.0,
+    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="Timeout of each step.")] = 5.0,
     json: Json = False,
 ) -> int:
-    """Show the way of a request to a cluster: through the ring to its root, to which member and why, and how that is reached.
+    """Show the route of a request to a cluster: through the ring to the root, the choice of a member, and the way to it.
 
-    No handler notices, unless --execute makes a real request at the end, and shows how long it waited for a handler and how
-    long that ran. Exit code 8 if the way does not end at a member.
+    No handler runs, unless --execute sends a real request at the end and shows its waiting and execution times. Exit code 8 if
+    the route does not end at a member.
     """
     from iris_py.cli import trace
 

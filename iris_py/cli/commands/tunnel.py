@@ -16,13 +16,15 @@ app = typer.Typer()
 def tunnel(
     settings: Settings,
     cluster: Cluster,
-    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long opening may take.")] = 5.0,
+    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="Timeout for opening the tunnel.")] = 5.0,
     header: Header = None,
-    json: Annotated[bool, typer.Option("--json", metavar="", help="Say in JSON, on standard error, what has passed.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", metavar="", help="Report the transferred bytes as JSON on standard error.")
+    ] = False,
 ) -> int:
-    """Pipe standard input, of any size, through one member, and print what comes back, as it comes.
+    """Pipe standard input, of any size, through one member, and print the output as it arrives.
 
-    A member that was started with `iris join --exec` runs its command in between.
+    A member started with `iris join --exec` runs its command on the data.
     """
     from iris_py.cli import tunnel
 

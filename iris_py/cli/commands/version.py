@@ -10,7 +10,7 @@ app = typer.Typer()
 
 @app.command("version", epilog=end_of_help("iris version --json"))
 def version_(json: Json = False) -> None:
-    """Print the versions of Iris, of Python and of the packages that Iris needs, as a report of a defect wants them."""
+    """Print the versions of Iris, Python and the required packages, for a bug report."""
     from iris_py.cli.version import print_versions
 
     print_versions(as_json=json)
