@@ -1,1 +1,1 @@
-"""The patterns of communication, without input or output: what each promises."""
+"""The communication patterns, without I/O."""

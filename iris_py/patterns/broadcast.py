@@ -1,4 +1,4 @@
-"""Broadcasts: one message to every member of a cluster, sealed once (docs/design.md section 7)."""
+"""Broadcasts: one message to every member of a cluster, encrypted once (docs/design.md section 7)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Broadcaster:
     """The broadcasts of one node, in both directions.
 
     Args:
-        outbound: Carries them to other members.
-        service: Has the handlers here.
+        outbound: Sends messages to other members.
+        service: Holds the handlers of this node.
         local: The node itself.
-        count_drop: Counts what is dropped, by reason.
+        count_drop: Counts dropped messages, by reason.
     """
 
     def __init__(self, outbound: Outbound, service: Service, local: Peer, count_drop: Callable[[str], object]) -> None:
@@ -34,11 +34,10 @@ class Broadcaster:
         self._count_drop = count_drop
 
     def broadcast(self, group: Group, payload: bytes, now: float, headers: Headers) -> int | None:
-        """Send a message to every ordinary member; returns how many that is. It is sealed once, however many they are.
+        """Send a message to every ordinary member, encrypted once; return the number of members.
 
-        A few members get it from this node, those of a large group down the tree of the group. Returns None, and sends
-        nothing, while there is no room on the way to one of them or the view is not yet known: after ``RoomMade`` or
-        ``ViewKnown`` it may go.
+        A small group's members get it directly from this node, a large group's down its tree. Returns None, and sends nothing,
+        while a member's link is congested or the membership view is unknown; retry after ``RoomMade`` or ``ViewKnown``.
         """
         if group.members is None:
             return None
@@ -65,7 +64,7 @@ class Broadcaster:
         return count
 
     def receive(self, message: PeerMessage, _now: float) -> None:
-        """Take a broadcast of another node: hand it to the handlers, unless a later one of that node was here before."""
+        """Hand another node's broadcast to the handlers, unless a later broadcast of that node has arrived."""
         group, peer = message.group, message.peer
         if not self._service.serves(group):
             self._count_drop("broadcast_to_no_member")

@@ -1,4 +1,4 @@
-"""Requests and messages as handlers and subscribers get them."""
+"""The values that handlers and subscribers receive: requests and messages."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from iris_py.wire.headers import NO_HEADERS, HeaderValue, cloud_of, visible_head
 
 
 class Request(msgspec.Struct, Generic[Payload], frozen=True, eq=False, gc=False):
-    """A request, as the handler gets it.
+    """A request, as the handler receives it.
 
     Attributes:
-        payload: The request; with a codec, what it says.
-        cluster: The name that was addressed.
-        source: The id (hex) of the node that asks; of a request from another cloud, that of the gateway which brings it.
-        cloud: The alias of the cloud that the request comes from; empty if that is the own one.
-        headers: What the caller gave beside the payload: values by name, which cannot be changed. Empty if it gave none.
-        time_left_s: How long the caller still waits, in seconds. It grows when the same idempotent request comes again.
-        is_sealed: Whether the payload came sealed from its caller, and nobody on the way could read it.
+        payload: The request's bytes, or its decoded value with a codec.
+        cluster: The name of the addressed cluster.
+        source: The id (hex) of the calling node; for a request from another cloud, the id of the relaying gateway.
+        cloud: The alias of the originating cloud; empty for this cloud.
+        headers: The caller's named values beside the payload, immutable; empty if there are none.
+        time_left_s: The caller's remaining waiting time, in seconds. A repetition of the same idempotent request can extend it.
+        is_sealed: Whether the caller sealed the payload end to end.
     """
 
     payload: Payload
@@ -55,20 +55,20 @@ class Request(msgspec.Struct, Generic[Payload], frozen=True, eq=False, gc=False)
 
 
 class Message(msgspec.Struct, Generic[Payload], frozen=True, gc=False):
-    """A message that was broadcast to a cluster, or published to a topic.
+    """A message that was broadcast to a cluster or published to a topic.
 
     Attributes:
-        payload: The message; with a codec, what it says.
-        source: The id (hex) of the node that sent it.
-        sequence: Its number among those that this node sent to the cluster, or to the group of the topic (docs/design.md 8.2);
-            it grows with each.
-        cluster: The name of the cluster that was addressed; empty for a published message.
-        topic: The topic that it was published to; empty for a broadcast.
-        gap: How many published messages of this node to the same group of topics were missed right before this one: lost on
-            the way, or dropped because the subscription was behind. They need not all have matched the pattern.
-        headers: What the sender gave beside the payload: values by name, which cannot be changed. Empty if it gave none.
-        cloud: The alias of the cloud that it comes from; empty if that is the own one. Of a message from another cloud,
-            ``source`` is the name that this cloud gives its publisher, and ``sequence`` and ``gap`` are of that.
+        payload: The message's bytes, or its decoded value with a codec.
+        source: The id (hex) of the sending node.
+        sequence: Its number among the messages of this node to the cluster, or to the topic's group (docs/design.md 8.2); it
+            increases with each message.
+        cluster: The name of the addressed cluster; empty for a published message.
+        topic: The topic of publication; empty for a broadcast.
+        gap: Number of publications of this node to the same group missed right before this message: lost on the way, or dropped
+            because the subscription was behind. They may include publications that do not match the pattern.
+        headers: The sender's named values beside the payload, immutable; empty if there are none.
+        cloud: The alias of the originating cloud; empty for this cloud. For a message from another cloud, ``source`` is the
+            publisher's pseudonym in this cloud, and ``sequence`` and ``gap`` refer to this pseudonym.
     """
 
     payload: Payload
@@ -85,5 +85,5 @@ class Message(msgspec.Struct, Generic[Payload], frozen=True, gc=False):
 
 
 def show(payload: Any) -> str:  # noqa: ANN401 - of whatever type
-    """Return how a payload is shown: by its size or its type, for what it says is nobody's business in a log."""
+    """Return a payload's size or type for display; its contents must not appear in logs."""
     return f"{len(payload)} bytes" if isinstance(payload, bytes) else f"a {type(payload).__qualname__}"

@@ -1,13 +1,13 @@
-"""Surveys, at the caller: ask every member, and say what became of each one (docs/design.md section 9).
+"""Surveys, at the caller: ask every member, and report each member's answer (docs/design.md section 9).
 
-Stand-ins are not asked: they answer for nobody. One that a tree reaches declines, for there who it reaches is not known.
+Stand-ins are not asked. A stand-in reached by a tree declines, because a tree does not distinguish members.
 
-Theory of operation. Of a group whose view is complete every member is asked by name: those with room at once, one sealed body
-for all of them, the others when they have room. Each is then *open* until it has answered, or until it is known that it will
-not. A larger group is asked down its tree. Who is there is not known then, only how many, so whoever answers under the
-group's key counts, and nothing tells that somebody will not.
+In a group with a complete membership view every member is asked by name: members with room at once, with one encrypted body for
+all, other members when they have room. Each member is *open* until it has answered or is known to be unable to. A larger group
+is asked down its tree. Only its size is known then, so any answer under the group's key counts, and missing answers are not
+detected before the deadline.
 
-A survey ends when nobody is open, when the deadline comes, or after enough replies; who is open then is told so.
+A survey ends when no member is open, at the deadline, or after enough replies; open members are then notified.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_py.peers.group import Group
 
-#: Nodes that a survey down a tree hears. As many as a directory holds, with room for those that come and go meanwhile; what
-#: further ones say is dropped, so that a faulty node inside the network cannot fill the memory.
+#: Nodes heard in a survey down a tree. As many as a directory holds, plus nodes that come and go meanwhile. Further answers are
+#: dropped, so that a faulty node inside the network cannot fill the memory.
 ANSWERING_NODES_MAX = 131_072
 
 
 class SurveyAsked(msgspec.Struct):
-    """The question leaves.
+    """The question is sent.
 
     Attributes:
         token: The owner's survey.
-        members: Who is asked; None if the group is too large to know.
-        count: How many that is.
+        members: The members asked; None in a large group.
+        count: Number of members asked.
     """
 
     token: object
@@ -55,10 +55,10 @@ class SurveyAnswered(msgspec.Struct):
 
     Attributes:
         token: The owner's survey.
-        peer: Who.
+        peer: The member.
         kind: REPLY, FAILURE, DECLINE, or REJECTION (by a full member).
         payload: The reply, or the encoded failure.
-        is_last: Whether that node has nothing more to say.
+        is_last: Whether this is the node's last answer.
     """
 
     token: object
@@ -69,11 +69,11 @@ class SurveyAnswered(msgspec.Struct):
 
 
 class SurveyEnded(msgspec.Struct):
-    """Nothing more will come.
+    """The survey has ended.
 
     Attributes:
         token: The owner's survey.
-        error: Why nobody was asked; None if somebody was.
+        error: The reason why no member was asked; None if any was.
     """
 
     token: object
@@ -84,7 +84,7 @@ SurveyEvent: TypeAlias = SurveyAsked | SurveyAnswered | SurveyEnded
 
 
 class _Survey:
-    """One survey that has not ended."""
+    """A survey in progress."""
 
     __slots__ = (
         "begun_at",
@@ -123,18 +123,18 @@ class _Survey:
         self.deadline = deadline
         self.begun_at = begun_at
         self.replies_left = stop_after
-        self.count = 0  # nodes asked
-        self.is_asked = False  # from then on members are known, or their number
+        self.count = 0  # number of nodes asked
+        self.is_asked = False  # from then on the members, or their number, are known
         self.is_cast = False
-        self.is_routed = False  # went through the ring to somebody: he may have it although no link says so
-        # How many answers are to come from whom; 0 before the first, which says how many there are.
+        self.is_routed = False  # whether a question went through the ring, where no link shows its loss
+        # Number of awaited answers by member; 0 before the first answer, which announces the number.
         self.open: dict[Peer, int] = {}
-        self.unasked: dict[Peer, None] = {}  # those of them that had no room
-        self.closed: set[NodeId] = set()  # of a cast survey: who has said everything
+        self.unasked: dict[Peer, None] = {}  # open members without room
+        self.closed: set[NodeId] = set()  # of a survey down a tree: nodes that have given all answers
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nobody to wait for."""
+        """Whether no answer is awaited."""
         return len(self.closed) >= self.count if self.is_cast else not self.open
 
 
@@ -142,13 +142,13 @@ class Surveyor:
     """The surveys of one node.
 
     Args:
-        count_nodes: Tells how many other nodes are known, for the text of :exc:`NoMembers`.
-        has_tree_room: Tells whether something may be cast now.
+        count_nodes: Returns the number of other known nodes, for the text of :exc:`NoMembers`.
+        has_tree_room: Tells whether a message may be sent down a tree now.
 
     Attributes:
-        late: Answers that came after their survey had ended, or that nobody had asked for.
-        has_output: Whether there is something to send.
-        events: What :meth:`events_received` takes.
+        late: Answers after the end of their survey, or without a question.
+        has_output: Whether messages wait to be sent.
+        events: The output of :meth:`events_received`.
     """
 
     def __init__(self, count_nodes: Callable[[], int], has_tree_room: Callable[[], bool]) -> None:
@@ -156,10 +156,10 @@ class Surveyor:
         self.has_output = False
         self._count_nodes = count_nodes
         self._has_tree_room = has_tree_room
-        self._now = 0.0  # when it was last told
+        self._now = 0.0  # the last known time
         self._last_id = packets.SURVEY_IDS
         self._surveys: dict[int, _Survey] = {}
-        self._waiting: dict[int, None] = {}  # for a view, or for room
+        self._waiting: dict[int, None] = {}  # for a membership view, or for room
         self._deadlines: DeadlineTable[int] = DeadlineTable()
         self._out: list[PeerMessage] = []
         self._multicasts: list[Multicast] = []
@@ -177,7 +177,7 @@ class Surveyor:
         now: float,
         headers: Headers = NO_HEADERS,
     ) -> int:
-        """Start a survey; what comes of it comes with ``token``. Returns its id, for :meth:`cancel`."""
+        """Start a survey; its events carry ``token``. Return its id, for :meth:`cancel`."""
         self._last_id = survey_id = self._last_id + 1
         deadline = now + min(timeout_s, TIMEOUT_S_MAX)
         survey = self._surveys[survey_id] = _Survey(token, group, payload, timeout_s, deadline, stop_after, headers, now)
@@ -188,7 +188,7 @@ class Surveyor:
         return survey_id
 
     def cancel(self, survey_id: int) -> None:
-        """Forget a survey, and tell those that work for it; nothing follows. Harmless if it has ended."""
+        """Cancel a survey, also at its members; no event follows. Harmless if it has ended."""
         survey = self._surveys.get(survey_id)
         if survey is not None:
             survey.group.counts.surveying().cancelled += 1
@@ -206,7 +206,7 @@ class Surveyor:
     def receive_answer(
         self, group: Group, peer: Peer, kind: int, survey_id: int, argument: int, payload: bytes, now: float
     ) -> None:
-        """A member says something: REPLY, FAILURE, DECLINE or REJECTION."""
+        """Handle a member's answer: REPLY, FAILURE, DECLINE or REJECTION."""
         self._now = now
         survey = self._surveys.get(survey_id)
         remaining = None if survey is None or survey.group is not group else self._remaining(survey, peer)
@@ -215,7 +215,7 @@ class Surveyor:
             return
         registrations, reason = packets.decode_answer(argument)
         if kind == packets.REJECTION and reason == packets.Rejection.NOT_A_MEMBER:
-            if not survey.is_cast:  # down the tree it may not be among those that were counted
+            if not survey.is_cast:  # down the tree it may not be among the counted members
                 self._lose(survey_id, survey, peer)
             return
         group.counts.surveying().answered += 1
@@ -230,55 +230,55 @@ class Surveyor:
         self._end_if_over(survey_id, survey)
 
     def peer_lost(self, peer: Peer, unsent: Container[int] = ()) -> None:
-        """A peer died, or the link to it broke: it will not answer.
+        """Handle the loss of a peer or its link: it will not answer.
 
         Args:
             peer: The peer.
-            unsent: The surveys that it was not yet sent. They stay as they are.
+            unsent: Surveys not yet sent to the peer. They are unaffected.
         """
         for survey_id, survey in self._sent_to(peer, unsent):
             self._lose(survey_id, survey, peer)
 
     def peer_released(self, peer: Peer, now: float, unsent: Container[int] = ()) -> None:
-        """A peer closed its link as idle: what it had not answered it surely has not begun, and is asked again."""
+        """Ask a peer again after it closed its link as idle: it surely has not begun the unanswered surveys."""
         for survey_id, survey in self._sent_to(peer, unsent):
-            # Who answered in part works for it. Down the tree it may not have come to him yet.
+            # A member that answered in part is working on it. Down a tree the question may not have arrived yet.
             if not (survey.is_cast or survey.is_routed or survey.open[peer]):
                 self._ask_one(survey_id, survey, peer, now)
 
     def member_removed(self, group: Group, peer: Peer) -> None:
-        """A member is in the view no more. Over its link it will still answer, or say that it left; without one, who knows."""
+        """Handle a member's removal from the view: without a link it cannot answer; with one it answers or declines."""
         if peer.link is None and not peer.is_local:
             for survey_id, survey in self._sent_to(peer, ()):
                 if survey.group is group:
                     self._lose(survey_id, survey, peer)
 
     def give_back(self, survey_id: int, peer: Peer) -> None:
-        """Messages for a peer could not be sent to it. Harmless if the survey has ended."""
+        """Handle a message that could not be sent to a peer. Harmless if the survey has ended."""
         survey = self._surveys.get(survey_id)
         if survey is not None and peer in survey.open:
             self._lose(survey_id, survey, peer)
 
     def routed(self, survey_id: int) -> None:
-        """A question went through the ring to somebody."""
+        """Note that a question went through the ring."""
         survey = self._surveys.get(survey_id)
         if survey is not None:
             survey.is_routed = True
 
     def view_changed(self, now: float) -> None:
-        """Members came, or there is room again: ask those who could not be asked."""
+        """Ask the members that could not be asked before."""
         for survey_id in list(self._waiting):
             self._ask(survey_id, self._surveys[survey_id], now)
 
     def handle_timeout(self, now: float) -> None:
-        """End what is out of time; harmless if early."""
+        """End the surveys past their deadline; harmless if early."""
         self._now = now
         for survey_id in self._deadlines.expired(now):
             survey = self._surveys[survey_id]
             if not survey.is_asked and survey.group.members is None:
                 self._finish(survey_id, survey, RequestTimeout(survey.group.name, survey.timeout_s, None))
                 continue
-            if not survey.is_asked:  # there was no room for the whole time
+            if not survey.is_asked:  # no room during the whole time
                 self.events.append(SurveyAsked(survey.token, None, survey.group.size))
             self._cancel_at_members(survey_id, survey)
             self._finish(survey_id, survey, None)
@@ -286,18 +286,18 @@ class Surveyor:
     # -- out
 
     def messages_to_send(self) -> list[PeerMessage]:
-        """Take what is to be sent to single peers, in order; after :meth:`multicasts_to_send`."""
+        """Take the messages for single peers, in order; call after :meth:`multicasts_to_send`."""
         out, self._out = self._out, []
         self.has_output = False
         return out
 
     def multicasts_to_send(self) -> list[Multicast]:
-        """Take what is to be sent to several peers."""
+        """Take the messages for several peers."""
         multicasts, self._multicasts = self._multicasts, []
         return multicasts
 
     def events_received(self) -> list[SurveyEvent]:
-        """Take what happened, in order."""
+        """Take the events, in order."""
         events, self.events = self.events, []
         return events
 
@@ -306,7 +306,7 @@ class Surveyor:
         return self._deadlines.deadline()
 
     def groups_pending(self) -> set[Group]:
-        """Return the groups with a survey that has not ended."""
+        """Return the groups with a survey in progress."""
         return {survey.group for survey in self._surveys.values()}
 
     # -- asking
@@ -318,7 +318,8 @@ class Surveyor:
         group = survey.group
         if group.members is None:
             self._waiting[survey_id] = None
-        elif not group.targets and not (group.members and group.size > len(group.members)):  # else there are others, not shown
+        # otherwise there are members outside the view
+        elif not group.targets and not (group.members and group.size > len(group.members)):
             self._finish(survey_id, survey, NoMembers(group.name, self._count_nodes()))
         elif group.size > DIRECT_MEMBERS_MAX or not group.is_watched:
             self._ask_tree(survey_id, survey, now)
@@ -376,14 +377,14 @@ class Surveyor:
     # -- who is open
 
     def _remaining(self, survey: _Survey, peer: Peer) -> int | None:
-        """Return how many answers a peer still owes, 0 if it has not said how many; None if it owes none."""
+        """Return the number of answers a peer owes, 0 before it announces the number; None if it owes none."""
         remaining = survey.open.get(peer)
         if remaining is None and survey.is_cast and peer.id not in survey.closed:
             return 0 if len(survey.open) + len(survey.closed) < ANSWERING_NODES_MAX else None
         return remaining
 
     def _sent_to(self, peer: Peer, unsent: Container[int]) -> list[tuple[int, _Survey]]:
-        """Return the surveys that a peer has, or had, and owes an answer to."""
+        """Return the surveys sent to a peer that await its answer."""
         leaving = {message.id for message in self._out if message.peer is peer and message.kind == packets.SURVEY}
         for multicast in self._multicasts:
             if multicast.kind == packets.SURVEY and multicast.peers is not None and peer in multicast.peers:
@@ -395,7 +396,7 @@ class Surveyor:
         ]
 
     def _lose(self, survey_id: int, survey: _Survey, peer: Peer) -> None:
-        """A member will not answer."""
+        """Handle a member that will not answer."""
         if not survey.is_cast:
             survey.group.counts.surveying().missing += peer in survey.open
             self._close(survey, peer)
@@ -433,7 +434,7 @@ class Surveyor:
             self._close(survey, peer)
 
     def _cancel_at_members(self, survey_id: int, survey: _Survey) -> None:
-        """Tell those who may work for it that nobody waits any more."""
+        """Cancel a survey at its members."""
         self.has_output = True
         if survey.is_cast:
             self._multicasts.append(Multicast(survey.group, None, packets.CANCEL, survey_id))

@@ -1,1 +1,1 @@
-"""Requests: the caller, and the member that answers."""
+"""Requests, at the caller and at the member."""

@@ -1,6 +1,7 @@
-"""The attempts of requests that say how they may be repeated (:class:`~iris_py.patterns.request.retry.Retry`).
+"""When a request is given to further members: the hedging times, and the timeouts of attempts (docs/design.md 6.12).
 
-The times at which a requester looks whether members have had requests for too long (docs/design.md 6.12).
+``HedgeTimes`` holds the times at which a requester checks for members that are late with an answer. ``Attempts`` holds the
+timeouts of requests with an ``attempt_timeout`` (:class:`~iris_py.patterns.request.retry.Retry`).
 """
 
 from __future__ import annotations
@@ -20,43 +21,43 @@ if TYPE_CHECKING:
     from iris_py.peers.member import Member
     from iris_py.peers.peer import Peer
 
-#: What :meth:`HedgeTimes.looks` yields.
+#: A result of :meth:`HedgeTimes.looks`.
 Look: TypeAlias = "tuple[int, Pending, Member, float, float]"
 
 
 class HedgeTimes:
-    """Times, and the requests to look at then: those that were begun together are one entry. Falsy if there is none."""
+    """Times, each with the requests to check then; requests started together share an entry. Falsy if empty."""
 
     __slots__ = ("_heap",)
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, int]] = []  # when, the first of some requests, the one behind the last
+        self._heap: list[tuple[float, int, int]] = []  # time, first request id, end of the request ids
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def add(self, when: float, first: int, end: int) -> None:
-        """Look then at the requests from the first to the one before the end."""
+        """Check the requests from ``first`` to before ``end`` at a time."""
         heappush(self._heap, (when, first, end))
 
     def take_due(self, now: float) -> Iterator[tuple[float, int]]:
-        """Take the entries whose time has come: when that was, and each of their requests. More may be added meanwhile."""
+        """Yield the scheduled time and request id of all due entries. Entries may be added meanwhile."""
         while self._heap and self._heap[0][0] <= now:
             when, first, end = heappop(self._heap)
             for request_id in range(first, end):
                 yield when, request_id
 
     def looks(self, pending_by_id: Mapping[int, Pending], silent: dict[Peer, None], now: float) -> Iterator[Look]:
-        """Look at the requests whose members have had them for too long; see :func:`look_again_at`.
+        """Check the due requests for late members; see :func:`look_again_at`.
 
         Args:
             pending_by_id: The requests.
-            silent: The peers that are to be asked for a sign of life.
+            silent: Collects the peers to ask for a sign of life.
             now: The time.
 
         Yields:
-            The id of each, the request, its member, when to look again (0.0: it is to be given to a second member now), and
-            when to look again if there is none. More may be added meanwhile.
+            The request's id, the request, its member, the time of the next check (0.0: give it to a second member now), and the
+            time of the next check if there is no second member. Entries may be added meanwhile.
         """
         for due, request_id in self.take_due(now):
             pending = pending_by_id.get(request_id)
@@ -66,12 +67,12 @@ class HedgeTimes:
             again_at = pending.sent_at + delay_s
             later = now + max(delay_s, now - pending.sent_at)  # ever more rarely
             if again_at <= now:
-                stood_still = now - due > LATE_S  # and has answers to read
+                stood_still = now - due > LATE_S  # unread answers may be waiting
                 again_at = now + delay_s if stood_still else look_again_at(pending, later, silent, now)
             yield request_id, pending, member, again_at, later
 
     def deadline(self, pending_by_id: Mapping[int, Pending]) -> float | None:
-        """Return when to look next; requests that no member holds any more are forgotten."""
+        """Return the time of the next check; discard entries whose requests have no member."""
         heap = self._heap
         while heap:
             when, first, end = heap[0]
@@ -88,59 +89,56 @@ class HedgeTimes:
 
 
 def look_again_at(pending: Pending, later: float, silent: dict[Peer, None], now: float) -> float:
-    """Tell whether the member that has had a request for too long is still to be waited for alone.
+    """Return when to check a late request again, or 0.0 to give it to a second member now.
 
-    A key has one member as long as that one lives, however busy it is: so only one that gives no sign of life when it is
-    asked for one is passed over.
+    A keyed request stays with its member while that member lives, however busy: only a member that gives no sign of life when
+    asked is passed over.
 
     Args:
         pending: The request.
-        later: When to look again if nothing else says when.
-        silent: The peers that are to be asked for a sign of life; the member is added if it is time for that.
+        later: Default time of the next check.
+        silent: Collects the peers to ask for a sign of life.
         now: The time.
-
-    Returns:
-        When to look again; 0.0 if it is to be given to a second member now.
     """
     member = pending.member
     assert member is not None
     is_given_again = pending.anchor and pending.lost is member
-    if not member.is_ready and not is_given_again:  # it was not sent yet: what becomes of that is known soon
+    if not member.is_ready and not is_given_again:  # not sent yet, so its outcome is known soon
         return later
     if not pending.anchor:
         return 0.0
-    if member.peer.is_local:  # it is this node itself
+    if member.peer.is_local:  # this node itself
         return later
     if not pending.probed_at:
         silent[member.peer] = None
     return pending.look_for_sign(later, now)
 
 
-#: An idempotent request that went through the ring and was not answered is given again after this time (seconds). Too small:
-#: slow handlers work twice; too large: what was lost on the way costs its caller as much.
+#: An idempotent request routed through the ring is repeated after this time without answer (seconds). Too small: slow handlers
+#: execute it twice; too large: a lost request delays its caller that long.
 ROUTED_RETRY_S = 5.0
 
 
 class Attempts:
-    """The times at which those who have a request have had it for as long as they may."""
+    """The attempt timeouts of requests."""
 
     def __init__(self) -> None:
         self._ends: DeadlineTable[int] = DeadlineTable()
 
     def begin(self, request_id: int, pending: Pending, now: float) -> None:
-        """A member has a request from now on."""
+        """Start the timeout of a request's attempt, if its policy has one."""
         timeout_s = None if pending.retry is None else pending.retry.attempt_timeout
         if timeout_s is not None:
             pending.attempt_by = now + timeout_s
             self._ends.set(request_id, pending.attempt_by)
 
     def forget(self, request_id: int, pending: Pending) -> None:
-        """No member has it any more, or it has ended."""
+        """Cancel the timeout of an attempt."""
         pending.attempt_by = 0.0
         self._ends.cancel(request_id)
 
     def due(self, pending_by_id: Mapping[int, Pending], now: float) -> list[tuple[int, Pending]]:
-        """Take the requests whose attempts are over. Where this node itself stood still, answers are read first."""
+        """Take the requests with a timed-out attempt. If this node itself stood still, extend it to read answers first."""
         found = []
         for request_id in self._ends.expired(now):
             pending = pending_by_id[request_id]
@@ -152,12 +150,12 @@ class Attempts:
         return found
 
     def deadline(self) -> float | None:
-        """Return when the first of them ends."""
+        """Return the earliest attempt timeout."""
         return self._ends.deadline()
 
 
 def stop(request_id: int, pending: Pending, now: float) -> list[PeerMessage]:
-    """Return what tells all who have a request that nobody waits for them. The last to be asked is still its member."""
+    """Return CANCEL messages for all members that have a request; the last asked remains its member."""
     member = pending.member
     assert member is not None
     member.observe_silence(now - pending.sent_at)

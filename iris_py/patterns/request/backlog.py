@@ -1,8 +1,8 @@
-"""Requests that found every member full, at the caller: they wait for a place there, the first come first (docs/design.md 6.5).
+"""The caller's backlog: requests that found every member full wait for a place, in order of arrival (docs/design.md 6.5).
 
-A member says nothing when it has room again, and needs not: each answer of it frees a place. So a caller keeps for each member
-that was full how many of its requests that one took, lets one more go with each answer, and a little more than that, for
-places that others free. Where it has nothing under way at a member, only a try after a pause can tell.
+A member does not announce free places: each of its answers frees one. So a caller keeps, for each member that was full, the
+number of its requests there as a limit. Each answer admits one request, and raises the limit slightly, to find places freed by
+other callers. A member without requests in flight is tried again after a pause.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from iris_py.peers.group import Group
     from iris_py.peers.member import Placement
 
-#: Requests of a node that wait for a place, in all. Beyond it callers hear at once that all members are full. Too small: a
-#: gather that would be done in time fails; too large: a program that asks without bound fills its memory before it hears.
+#: Waiting requests of a node. Beyond this bound callers get ``Overloaded`` at once. Too small: a gather that would finish in
+#: time fails; too large: a program that asks without bound fills its memory before it fails.
 ROOM_REQUESTS_MAX = 65_536
-#: Bytes of these. Their payloads are the caller's own objects as long as it waits, so this bounds what is copied beside them.
+#: Payload bytes of the waiting requests. The payloads are the caller's own objects while it waits, so this bounds copies.
 ROOM_BYTES_MAX = 256 * 1024 * 1024
-#: By how much each answer of a member that was full raises what it may have under way. Too small: places that other callers
-#: have freed are found late (at 1/8 it doubles within six turns); too large: so large a share of what is sent is rejected.
+#: Growth of a member's limit with each of its answers. Too small: places freed by other callers are found late (at 1/8 the
+#: limit doubles within six turns); too large: this share of the requests is rejected.
 ROOM_GROWTH = 0.125
 
 
 class Line(enum.IntEnum):
-    """The lines in which requests to one cluster wait: those of one do not hold up those of another."""
+    """The separate queues of requests to one cluster, which do not delay each other."""
 
     USUAL = 0
     TUNNELS = 1
     KEYED = 2
-    """Requests whose key chooses the member, where those without one may go to a stand-in: they would be in their way."""
+    """Requests whose key chooses the member, in clusters with overflow: requests without a key may go to a stand-in instead."""
 
 
-#: Those that can take each other's places: (cluster, placement, line).
+#: The key of a queue of interchangeable requests: (cluster, placement, line).
 RoomKey: TypeAlias = "tuple[Group, Placement | None, Line]"
-#: A request that found every member full, and an idempotent one that found them gone, is tried again after this time (seconds),
+#: A request that found every member full, and an idempotent request that found them gone, is retried after this time (seconds),
 #: doubling up to the second value. Too small: a full cluster is hammered; too large: a restarted member idles.
 RETRY_DELAY_S = 0.01
 RETRY_DELAY_S_MAX = 0.25
@@ -51,23 +51,23 @@ class Waiter(Protocol):
     """A request that may wait for a place."""
 
     payload: bytes
-    """The request."""
+    """The payload."""
     room: Room | None
-    """Where it waits; None if it does not."""
+    """Its queue; None if it does not wait."""
 
 
 AnyWaiter = TypeVar("AnyWaiter", bound=Waiter)
 
 
 class Room:
-    """The requests to one cluster, of one placement, that wait for a place.
+    """The queue of requests to one cluster with one placement.
 
     Args:
-        key: Which these are.
+        key: Its key.
 
     Attributes:
-        key: Which these are.
-        count: How many wait.
+        key: Its key.
+        count: Number of waiting requests.
     """
 
     __slots__ = ("_ids", "count", "key")
@@ -75,15 +75,15 @@ class Room:
     def __init__(self, key: RoomKey) -> None:
         self.key = key
         self.count = 0
-        self._ids: list[int] = []  # a heap, for ids grow: who was sent and rejected again is in front of those that came later
+        self._ids: list[int] = []  # a heap, because ids increase: a request rejected again precedes newer requests
 
     def add(self, request_id: int) -> None:
-        """Let a request wait."""
+        """Add a request."""
         self.count += 1
         heappush(self._ids, request_id)
 
     def first(self, pending_by_id: dict[int, AnyWaiter]) -> tuple[int, AnyWaiter] | None:
-        """Return who is next; those that wait here no longer are forgotten."""
+        """Return the next request; discard entries that no longer wait here."""
         ids = self._ids
         while ids:
             pending = pending_by_id.get(ids[0])
@@ -94,11 +94,11 @@ class Room:
 
 
 class Rooms:
-    """All rooms of one node, those alone in which a request waits. Falsy if there is none.
+    """All non-empty queues of one node. Falsy if there are none.
 
     Attributes:
-        requests: How many requests wait in all; at most ``ROOM_REQUESTS_MAX``.
-        bytes: Their payloads; at most ``ROOM_BYTES_MAX``.
+        requests: Total number of waiting requests; at most ``ROOM_REQUESTS_MAX``.
+        bytes: Total size of their payloads; at most ``ROOM_BYTES_MAX``.
     """
 
     __slots__ = ("_rooms", "_times", "bytes", "requests")
@@ -118,19 +118,19 @@ class Rooms:
         return key in self._rooms
 
     def get(self, key: RoomKey) -> Room | None:
-        """Return the room of those that can take each other's places, if one of them waits."""
+        """Return the queue with this key, if any."""
         return self._rooms.get(key)
 
     def of(self, group: Group) -> list[Room]:
-        """Return the rooms of a cluster."""
+        """Return the queues of a cluster."""
         return [room for room in self._rooms.values() if room.key[0] is group]
 
     def can_take(self, size: int) -> bool:
-        """Tell whether one more request of so many bytes may wait."""
+        """Tell whether another request of this size may wait."""
         return self.requests < ROOM_REQUESTS_MAX and self.bytes + size <= ROOM_BYTES_MAX
 
     def enter(self, request_id: int, waiter: Waiter, key: RoomKey, try_at: float) -> bool:
-        """Let a request wait; returns whether it is the first, so that the room is tried again then."""
+        """Add a request; return whether it is the first of its queue, which is then tried again at ``try_at``."""
         self.requests += 1
         self.bytes += len(waiter.payload)
         room = self._rooms.get(key)
@@ -143,7 +143,7 @@ class Rooms:
         return is_first
 
     def leave(self, waiter: Waiter) -> None:
-        """Let a request go. With the last one its room ends, and what was known of the places at the members."""
+        """Remove a request. The last request removes its queue and the known limits of the members."""
         room = waiter.room
         assert room is not None
         waiter.room = None
@@ -157,19 +157,19 @@ class Rooms:
                 member.limit = math.inf
 
     def try_again(self, room: Room, at: float) -> None:
-        """Try a room again then, if nothing is heard of a place before."""
+        """Schedule the next try of a queue, unless a place is freed before."""
         self._times.set(room, at)
 
     def due(self, now: float) -> Iterator[Room]:
-        """Take the rooms that are to be tried again; each needs another time."""
+        """Take the queues that are due for a try; each needs a new time."""
         return iter(self._times.expired(now))
 
     def deadline(self) -> float | None:
-        """Return when the first room is to be tried again."""
+        """Return the time of the next try."""
         return self._times.deadline()
 
 
 def pause_s(attempts: int, members: int) -> float:
-    """Return how long to wait before members that were all asked are asked again; ever longer, up to a bound (seconds)."""
+    """Return the pause before members that were all asked are asked again: increasing, bounded (seconds)."""
     rounds = max(0, attempts // max(1, members) - 1)
     return min(RETRY_DELAY_S_MAX, RETRY_DELAY_S * 2.0 ** min(rounds, 16))

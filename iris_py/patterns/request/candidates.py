@@ -1,12 +1,12 @@
-"""The members that a request may be given to, where some were asked before or some stand in for others (docs/design.md 6.13).
+"""The members that a request may be given to, after earlier attempts or with stand-ins (docs/design.md 6.13).
 
-A stand-in has the work done in another cloud, so it gets what the members of lower ranks cannot take, and nothing else. Those
-that do not take overflow get a request while nobody of a lower rank is there; those that do, also when all of them are full.
-Load, distance and zones count among members of one rank only.
+A stand-in relays requests to another cloud, so it gets only requests that the members of lower ranks cannot take. Stand-ins
+without overflow get requests while no member of a lower rank exists; stand-ins with overflow also while all of these are full.
+Load, distance and zones count among members of the same rank only.
 
-A member that was full some milliseconds ago is not asked again while another one takes the overflow: under load each request
-would otherwise be rejected by every member before it goes over. What is known of its places is what makes requests come back:
-each answer frees one, and soon nothing is known any more.
+While a member takes overflow, a member that was full some milliseconds ago is not asked again: under load every member would
+otherwise reject each request before it goes to the stand-in. Each answer of a full member frees a place and so brings requests
+back.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
     from iris_py.peers.group import Group
     from iris_py.peers.member import Member
 
-#: How long what a full member has of our requests counts as all that it takes, where another one takes the overflow (seconds).
-#: Too small: it is asked in vain for much that goes over; too large: work goes over though it has room again, for places that
-#: others free are found after that time only.
+#: Time for which a full member's number of our requests counts as its limit, where another member takes overflow (seconds). Too
+#: small: requests try it in vain before they overflow; too large: requests overflow although it has room again, because places
+#: freed by other callers are found only after this time.
 FULL_S = 0.05
-#: How long requests that may lose one member alone, and exclusive ones, wait after a member is gone (seconds). Meanwhile a
-#: caller that has lost it with the same request tells the others. Too small: the copy of a request ends a second member; too
-#: large: tasks of Spark stand still for as long after each member that is gone.
+#: Wait of exclusive requests, and of requests that may lose only one member, after a member is lost (seconds). Meanwhile a
+#: caller that lost it with the same request tells the others. Too small: a copy of a request kills a second member; too large:
+#: Spark tasks stop that long after each lost member.
 NEWS_S = 0.5
 
 
 def has_full(group: Group, now: float) -> bool:
-    """Tell whether a member of the lowest rank may be known to be full, where others take the overflow."""
+    """Tell whether a member of the lowest rank may be known to be full while others take overflow."""
     return any(member.full_until > now for member in group.lowest)
 
 
 def note_rejection(pending: Pending, member: Member, reason: int, now: float) -> None:
-    """Take in that a member, which still counts the request, has no place for it."""
+    """Record a member's rejection for lack of a place; the member still counts the request."""
     if reason not in (Rejection.OVERLOADED, Rejection.NOT_A_MEMBER):
         return
     member.limit = member.in_flight - 1
-    if reason == Rejection.OVERLOADED and pending.group.spills and pending.offer is None:  # places for tunnels are others
+    if reason == Rejection.OVERLOADED and pending.group.spills and pending.offer is None:  # tunnels have places of their own
         member.full_until = now + FULL_S
 
 
 def untried(pending: Pending, now: float) -> list[Member]:
-    """Return the members that a request may be given to now, of one rank, without those that did not take it."""
+    """Return the members of one rank that may be given the request now, without members that rejected it."""
     group, tried = pending.group, pending.tried or ()
     left = [member for member in group.candidates(pending.placement) if member not in tried]
     if not group.higher:
@@ -65,23 +65,23 @@ def untried(pending: Pending, now: float) -> list[Member]:
         if free := _with_place(pending, those, now):
             return free
         left = left or those
-    return left  # all are full, as far as is known: they say so themselves
+    return left  # all known to be full, and then they reject it themselves
 
 
 def count(pending: Pending) -> int:
-    """Return how many members a request has to find full before it waits, or fails."""
+    """Return the number of members a request must find full before it waits or fails."""
     takers = sum(member.takes_overflow for rank in pending.group.candidates_after(pending.placement) for member in rank)
     return len(pending.group.candidates(pending.placement)) + (0 if pending.anchor else takers)
 
 
 def news_by(group: Group, retry: Retry | None, *, is_exclusive: bool) -> float:
-    """Return until when a request with a key waits for others to tell which requests have lost a member; in the past if not."""
+    """Return the time until which a keyed request waits for news of losses; in the past if it need not wait."""
     is_cautious = is_exclusive or (retry is not None and retry.members_lost_max == 1)
     return group.lost_at + NEWS_S if is_cautious else -math.inf
 
 
 def keyed(pending: Pending, now: float, rng: Rng) -> Member | None:
-    """Return the member that the key of a request chooses; None if all were tried."""
+    """Return the member for a request's key; None if all were tried."""
     if not pending.tried:
         return pending.group.keyed_member(pending.anchor, pending.placement)
     members = untried(pending, now)
@@ -89,13 +89,13 @@ def keyed(pending: Pending, now: float, rng: Rng) -> Member | None:
 
 
 def choose(pending: Pending, members: list[Member], rng: Rng) -> tuple[Member, Member | None]:
-    """Choose one of some members for a request: by its key, or by their load, see :func:`choose_near`."""
+    """Choose a member for a request: by its key, or by load (:func:`choose_near`)."""
     levels = pending.group.order(members, pending.placement)
     return (first_of(levels[0], slot_of(pending.anchor)), None) if pending.anchor else choose_near(levels, rng)
 
 
 def linked(pending: Pending, having: Member) -> list[Member]:
-    """Return the members that a request may go to at once, in place of one to which there is no link yet."""
+    """Return the members that can get a request at once, in place of a member without a link."""
     tried = pending.tried or ()
     return [
         other
@@ -105,7 +105,7 @@ def linked(pending: Pending, having: Member) -> list[Member]:
 
 
 def seconds(pending: Pending, member: Member) -> list[Member]:
-    """Return the members that may be given a request, too, while the one that has it is silent. Nothing goes over for that."""
+    """Return the members that may also get a request while its member is silent; silence causes no overflow."""
     group, size = pending.group, len(pending.payload)
     having = [member, *(each for each, _since in pending.also or ()), *(pending.tried or ())]
     beside = group.candidates(pending.placement)
@@ -116,9 +116,9 @@ def seconds(pending: Pending, member: Member) -> list[Member]:
 
 
 def having_place(room: Room, pending: Pending) -> list[Member]:
-    """Return the members that take the first request in a line, as far as is known: those of the lowest rank with a place.
+    """Return the members with a place for the first request of a queue: those of the lowest rank with a place.
 
-    Of these, those whose link has room: a link that is full for a moment is no reason to go over.
+    Members with a congested link are left out: a link that is full for a moment causes no overflow.
     """
     group, placement, _line = room.key
     having = _below_limit(group.candidates(placement))
@@ -131,19 +131,19 @@ def having_place(room: Room, pending: Pending) -> list[Member]:
 
 
 def _with_place(pending: Pending, members: list[Member], now: float) -> list[Member]:
-    """Return those that are not known to be full. For a key load does not count, and of places for tunnels nothing is known."""
+    """Return the members not known to be full. Keyed requests ignore load, and places for tunnels are unknown."""
     if pending.anchor or pending.offer is not None:
         return members
     return [member for member in members if not member.is_known_full(now)]
 
 
 def _are_absent(pending: Pending) -> bool:
-    """Tell whether those that did not take a request are as good as gone: none of them is a member, or can be reached."""
+    """Tell whether the members that did not take a request are gone: none of them is a member, or can be reached."""
     return pending.rejected in (0, Rejection.NOT_A_MEMBER) and pending.lost is None and pending.failure is None
 
 
 def _are_full(pending: Pending) -> bool:
-    """Tell whether those that did not take a request had no place for it. What chooses by a key stays with its rank."""
+    """Tell whether the members that did not take a request were full. Keyed requests stay with their rank."""
     if pending.anchor or pending.failure is not None or pending.rejected == Rejection.EXPIRED:
         return False
     return pending.rejected in (Rejection.OVERLOADED, Rejection.NO_TUNNELS) or pending.lost is None

@@ -1,18 +1,18 @@
-"""Idempotent requests at the member: one that was executed is answered again, and not executed again.
+"""Deduplication of idempotent requests at the member: a request that was executed is answered again from memory.
 
-Such a request carries an identity, the same each time that it is given to a member. A member knows an identity from its arrival
-until ``WINDOW_S`` after its reply. Meanwhile whoever sends it again is a further *caller*: it gets the reply that there is, or
-waits for the one that is being made. Work is cancelled only when all its callers are gone.
+Each copy of such a request carries the same identity. A member remembers an identity from its arrival until ``WINDOW_S`` after
+its reply. A node that sends the request again meanwhile becomes a further *caller*: it gets the existing reply, or waits for
+the running execution. An execution is cancelled only when all its callers are gone.
 
-What this promises, and what not: **one member** executes an identity once within the window, as long as it lives, has room to
-remember, and the handler returns. A handler that raises has not done it: the identity is forgotten with the failure, and the
-next caller has it executed again. **Other members** know nothing of it: a request that is retried elsewhere is executed there.
+The guarantee: **one member** executes an identity once within the window, as long as it lives, has room to remember, and the
+handler returns. If the handler raises, the identity is forgotten with the failure, and the next caller's request is executed
+again. **Other members** do not share this memory: a request retried at another member is executed there.
 
-The room for replies is shared between the *origins* of requests: this cloud, and each other cloud that asks here. This cloud
-has half of it, whatever others ask; of the others the one that takes most forgets first. So a neighbour that asks much cannot
-make a request of this cloud run twice (docs/security.md). Room that an origin does not use is there for all.
+The memory for replies is shared between the *origins* of requests: this cloud, and each other cloud. Half is reserved for this
+cloud; among the other clouds, the largest user is evicted first. So a busy neighbour cannot cause a second execution of this
+cloud's requests (docs/security.md). Unused memory is available to all origins.
 
-The time is that of the member's clock; nothing here is ordered by what callers say.
+All times are by the member's clock; callers' statements order nothing.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ if TYPE_CHECKING:
 
     from iris_py.peers.peer import Peer
 
-#: How long a reply is remembered (seconds). Longer than any retry of ours: callers give up after seconds, and a task that is
-#: started again elsewhere begins within minutes. Too small: late retries are executed again; too large: memory.
+#: Time for which a reply is remembered (seconds). Longer than any retry: callers give up after seconds, and a task that is
+#: restarted elsewhere begins within minutes. Too small: late retries are executed again; too large: memory.
 WINDOW_S = 300.0
-#: Replies that are remembered at most: those of 200 requests/s during the window. What is older is forgotten first, counted.
+#: Largest number of remembered replies: those of 200 requests/s during the window. The oldest is forgotten first, and counted.
 REMEMBERED_MAX = 65_536
-#: Their bytes at most, with ``ENTRY_BYTES`` for each: four of the largest messages (by default).
+#: Largest size of remembered replies, including ``ENTRY_BYTES`` each: four of the largest messages (by default).
 REMEMBERED_BYTES_MAX = 64 * 1024 * 1024
-#: Clouds whose replies are counted apart; further ones share one account. Too small: neighbours push each other out; too large:
-#: an insider that makes up names of clouds makes the search for the largest account slow.
+#: Clouds with an account of their own; further clouds share one. Too small: neighbours evict each other's replies; too large:
+#: an insider who invents clouds makes the search for the largest account slow.
 CLOUDS_MAX = 64
-#: What remembering an empty reply costs: key, entry and their place in the table.
+#: Memory of an empty reply: key, entry and table slot.
 ENTRY_BYTES = 256
-#: Callers that wait for one execution; a further one is told that this member is full. Honest ones are a handful: retries of
-#: one caller, and programs that chose the same key.
+#: Callers that wait for one execution; further callers are rejected as if the member were full. Honest callers are a handful:
+#: retries of one caller, and programs that chose the same key.
 CALLERS_MAX = 256
 
-#: The account of the clouds beyond ``CLOUDS_MAX``; no alias of a cloud has a star.
+#: The account of the clouds beyond ``CLOUDS_MAX``; no cloud's alias contains a star.
 _FURTHER_CLOUDS = "*"
 
-#: (who asks, the id of the request there)
+#: (calling node, its id of the request)
 Caller: TypeAlias = "tuple[Peer, int]"
 Work = TypeVar("Work")
 
 
 def identity_of_key(cluster: str, key: str | bytes) -> bytes:
-    """Return the identity of a request whose key was chosen by the application: a hash of the cluster's name and the key.
+    """Return the identity of a request with an application's key: a hash of the cluster's name and the key.
 
     A text is the same key as its UTF-8 bytes.
 
     Raises:
-        ValueError: The key is empty, or not to be said in UTF-8.
-        TypeError: It is neither text nor bytes.
+        ValueError: The key is empty, or cannot be encoded as UTF-8.
+        TypeError: The key is neither text nor bytes.
     """
     if not isinstance(key, str | bytes):
         raise TypeError(f"a key is text or bytes, not {type(key).__qualname__}")
@@ -72,7 +72,7 @@ def identity_of_key(cluster: str, key: str | bytes) -> bytes:
 
 
 def identities_of_keys(cluster: str, keys: Sequence[str | bytes]) -> list[bytes]:
-    """Return the identities of many keys; see :func:`identity_of_key`. What is the same for all is hashed once."""
+    """Return the identities of many keys; see :func:`identity_of_key`. The common prefix is hashed once."""
     beginning = hash_of_keys(cluster)
     identities = []
     for key in keys:
@@ -86,9 +86,9 @@ def identities_of_keys(cluster: str, keys: Sequence[str | bytes]) -> list[bytes]
 
 
 def hash_of_keys(cluster: str) -> hashlib.blake2b:
-    """Return the hash whose digest is an identity as soon as it is updated with a key: copy it, where there are many.
+    """Return the hash of a cluster's name; updated with a key, its digest is the identity. Copy it for many keys.
 
-    BLAKE2b, for of a short key it takes half as long as SHA-256, and a third where it is copied.
+    BLAKE2b takes half the time of SHA-256 for a short key, and a third when copied.
     """
     name = cluster.encode()
     prefix = len(name).to_bytes(2, "big") + name
@@ -96,7 +96,7 @@ def hash_of_keys(cluster: str) -> hashlib.blake2b:
 
 
 def identity_of_request(node: bytes, number: int) -> bytes:
-    """Return the identity of a request without a key: nobody else's, for node ids are random and numbers count up."""
+    """Return the identity of a request without a key: unique, because node ids are random and numbers increase."""
     content = node + number.to_bytes(8, "big")
     return hashlib.blake2b(content, digest_size=packets.IDENTITY_BYTES, person=b"iris request").digest()
 
@@ -107,40 +107,40 @@ class _Account:
     __slots__ = ("ages", "bytes")
 
     def __init__(self) -> None:
-        # (until when, identity) of each reply, the oldest first. Not the order of the dict of replies: a dict that loses its
-        # oldest for each new one keeps the places of those that are gone, and passes over thousands to find its first.
+        # (expiry, identity) of each reply, oldest first. Not taken from the order of the dict of replies: a dict that loses its
+        # oldest entry for each new one keeps the empty slots, and would scan thousands to find its first.
         self.ages: deque[tuple[float, bytes]] = deque()
         self.bytes = 0
 
 
 class Deduplicator(Generic[Work]):
-    """The identities of requests that one member has executed.
+    """The identities of requests that one member has executed or is executing.
 
     Attributes:
-        repeated: Requests that were not executed because they had been, or are being.
-        forgotten: Replies that were forgotten before their time, for want of room.
-        bytes: What remembered replies take. Invariant: at most ``REMEMBERED_BYTES_MAX``.
+        repeated: Repeated requests that were not executed again.
+        forgotten: Replies forgotten early, for lack of room.
+        bytes: Size of the remembered replies. Invariant: at most ``REMEMBERED_BYTES_MAX``.
     """
 
     def __init__(self) -> None:
         self.repeated = 0
         self.forgotten = 0
         self.bytes = 0
-        # By identity: the work, who asked for it first, and the origin of that caller.
+        # By identity: the execution, its first caller, and that caller's origin.
         self._underway: dict[bytes, tuple[Work, Caller, str]] = {}
-        # By identity, where it is not that one alone who waits: all who do.
+        # By identity, unless the first caller alone waits: all waiting callers.
         self._callers: dict[bytes, dict[Caller, None]] = {}
         self._waiting: dict[Caller, bytes] = {}
         self._replies: dict[bytes, bytes] = {}
         self._own = _Account()
-        self._clouds: dict[str, _Account] = {}  # those with replies, by alias
-        self._expires_at = math.inf  # no reply before
+        self._clouds: dict[str, _Account] = {}  # accounts of clouds with replies, by alias
+        self._expires_at = math.inf  # the earliest expiry, or earlier
 
     def __len__(self) -> int:
         return len(self._replies)
 
     def reply_to(self, key: bytes, now: float) -> bytes | None:
-        """Return the reply that was given to an identity, if it is remembered."""
+        """Return the remembered reply to an identity, or None."""
         if now >= self._expires_at:
             self.expire(now)
         reply = self._replies.get(key)
@@ -149,13 +149,13 @@ class Deduplicator(Generic[Work]):
         return reply
 
     def begin(self, key: bytes, work: Work, caller: Caller, origin: str = "") -> bool:
-        """Note that an identity is worked on, for a first caller; returns False, and does nothing, if it is known.
+        """Record the start of an execution; return False, and change nothing, if the identity is known.
 
         Args:
             key: The identity.
-            work: The work on it.
+            work: The execution.
             caller: The first caller.
-            origin: The alias of the cloud that the request came from; empty for this one.
+            origin: The alias of the originating cloud; empty for this cloud.
         """
         if key in self._underway or key in self._replies:
             return False
@@ -164,12 +164,12 @@ class Deduplicator(Generic[Work]):
         return True
 
     def underway(self, key: bytes) -> Work | None:
-        """Return the work on an identity, if there is some; it may have lost its callers, and be about to end."""
+        """Return the execution of an identity, or None. It may have lost its callers and be about to end."""
         underway = self._underway.get(key)
         return None if underway is None else underway[0]
 
     def attach(self, key: bytes, caller: Caller) -> bool:
-        """Let a further caller wait for the work on an identity; returns whether there was room for it."""
+        """Add a caller to a running execution; return False if it has too many."""
         callers = self._callers_of(key)
         if caller not in callers:
             if len(callers) >= CALLERS_MAX:
@@ -180,35 +180,35 @@ class Deduplicator(Generic[Work]):
         return True
 
     def waiting(self) -> list[tuple[Caller, Work]]:
-        """Return every caller that waits, and the work that it waits for."""
+        """Return all waiting callers with their executions."""
         return [(caller, self._underway[key][0]) for caller, key in self._waiting.items()]
 
     def is_waiting(self, caller: Caller) -> bool:
-        """Tell whether a caller waits for some work."""
+        """Tell whether a caller waits for an execution."""
         return caller in self._waiting
 
     def detach(self, caller: Caller) -> Work | None:
-        """A caller that waits gave up; returns the work if nobody waits for it any more. It stays known until it ends."""
+        """Remove a waiting caller; return the execution if no caller is left. It stays known until it ends."""
         key = self._waiting.pop(caller)
         callers = self._callers_of(key)
         del callers[caller]
         return None if callers else self._underway[key][0]
 
     def detach_peer(self, peer: Peer) -> list[Work]:
-        """All callers of a peer are gone; returns the work that nobody waits for any more."""
+        """Remove all callers of a lost peer; return the executions without callers."""
         callers = [caller for caller in self._waiting if caller[0] is peer]
         return [work for work in map(self.detach, callers) if work is not None]
 
     def owes(self, peer: Peer) -> bool:
-        """Tell whether a peer waits for some work."""
+        """Tell whether a peer waits for an execution."""
         return any(caller[0] is peer for caller in self._waiting)
 
     def finish(self, key: bytes, reply: bytes | None, now: float) -> list[Caller]:
-        """The work on an identity ended: remember its reply, if there is one; returns who waits for it."""
+        """End an execution and remember its reply, if any; return its callers."""
         _work, first, origin = self._underway.pop(key)
         callers = [first] if key not in self._callers else list(self._callers.pop(key))
         for caller in callers:
-            self._waiting.pop(caller, None)  # one that has given an id to two requests waits once
+            self._waiting.pop(caller, None)  # a caller that used one id for two requests waits once
         if reply is not None:
             self._remember([(key, reply)], now, origin)
         return callers
@@ -216,7 +216,7 @@ class Deduplicator(Generic[Work]):
     def finish_many(
         self, answered: Sequence[tuple[bytes, bytes]], now: float, *, remembers: bool = True
     ) -> list[tuple[Caller, bytes]]:
-        """The work on several identities ended with a reply each, as in :meth:`finish`; returns who waits, and for what."""
+        """End several executions with a reply each, like :meth:`finish`; return their callers with the replies."""
         underway, waiting, others = self._underway, self._waiting, self._callers
         replies, of_clouds = [], []
         for key, reply in answered:
@@ -241,7 +241,7 @@ class Deduplicator(Generic[Work]):
         return replies
 
     def expire(self, now: float) -> None:
-        """Forget the replies whose time is over."""
+        """Forget the expired replies."""
         self._expires_at = math.inf
         for account in (self._own, *self._clouds.values()):
             while account.ages and account.ages[0][0] <= now:
@@ -251,7 +251,7 @@ class Deduplicator(Generic[Work]):
         self._clouds = {origin: account for origin, account in self._clouds.items() if account.ages}
 
     def _callers_of(self, key: bytes) -> dict[Caller, None]:
-        """Return all who wait for the work on an identity, to be changed."""
+        """Return the mutable set of callers of a running execution."""
         callers = self._callers.get(key)
         if callers is None:
             callers = self._callers[key] = {self._underway[key][1]: None}
@@ -279,7 +279,7 @@ class Deduplicator(Generic[Work]):
         return clouds.setdefault(origin, _Account())
 
     def _largest_account(self) -> _Account:
-        """Return the account that forgets first, by whichever bound is exceeded: number or bytes."""
+        """Return the account to evict from, by the exceeded bound: number or bytes."""
         if not self._clouds:
             return self._own
         if len(self._replies) > REMEMBERED_MAX:

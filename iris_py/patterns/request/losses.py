@@ -1,12 +1,12 @@
-"""Members that requests with a key have lost, as every node remembers them (docs/design.md 6.14).
+"""Members lost with keyed requests, as every node remembers them (docs/design.md 6.14).
 
-A request whose handler ends its process is given to few members (``members_lost_max``). Its caller may end before it is asked
-again: Spark runs a failed task again on another executor, and a request to another cloud comes by another gateway. So a caller
-that has lost a member tells the members that live, with the identity that the key gives the request. A member that is asked for
-such a request by a node that does not know of the loss refuses it once and says which members were lost. That node counts
-them, and asks again if it still may.
+A request whose handler kills its process may reach only a few members (``members_lost_max``). Its caller may end before the
+request is repeated: Spark restarts a failed task on another executor, and a request to another cloud may arrive by another
+gateway. So a caller that has lost a member announces the loss, with the request's identity, to the living members. A member
+that gets such a request from a node unaware of the loss rejects it once and names the lost members. That node counts them, and
+asks again if its policy still allows.
 
-This table is used in both roles. It holds what this node has lost as a caller, and what it was told as a member.
+Both roles use this table: it holds the losses this node had as a caller, and the losses announced to it as a member.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from iris_py.peers.member import Member
     from iris_py.peers.peer import Peer
 
-#: How long a loss is remembered (seconds): as long as replies are. Too small: a task that runs again late ends further members;
-#: too large: a key that lost members by an accident is refused for as long.
+#: Time for which a loss is remembered (seconds), equal to that of replies. Too small: a task that is repeated late kills
+#: further members; too large: a key that lost members by accident is rejected that long.
 LOSSES_S: Final = WINDOW_S
-#: Requests whose losses are remembered; the oldest are forgotten first. A member that is killed has some hundred requests with
-#: keys. Too small: those that end members are forgotten behind innocent ones; too large: memory, at 300 bytes each.
+#: Requests whose losses are remembered; the oldest are forgotten first. A killed member has some hundred keyed requests. Too
+#: small: harmful requests are forgotten among innocent ones; too large: memory, at 300 bytes each.
 LOSSES_MAX: Final = 4096
-#: Members that are remembered for one request. Policies that risk more than that are rare, and count for themselves.
+#: Lost members remembered for one request. Policies that risk more are rare, and keep their own count.
 MEMBERS_MAX: Final = 16
-#: Nodes that are remembered to know of the losses of one request. Forgetting one costs it another refusal.
+#: Nodes remembered as aware of one request's losses. Forgetting one costs it another rejection.
 KNOWING_MAX: Final = 64
-#: Losses in one message, and those that a new member is told by each node that knows some: the last ones. Too small: a new
-#: member may be given a request that ends it; too large: 32 members tell it as much, each.
+#: Losses in one message, and the number of latest losses that each node announces to a new member. Too small: a new member may
+#: get a request that kills it; too large: 32 members announce that many, each.
 TOLD_MAX: Final = 512
 
 ID_BYTES: Final = 16
@@ -47,9 +47,9 @@ class _Entry:
     """The losses of one request.
 
     Attributes:
-        members: The ids of the members that it has lost.
-        until: When they are forgotten (seconds).
-        knowing: The ids of the nodes that know of all of them.
+        members: Ids of the lost members.
+        until: Time at which they are forgotten (seconds).
+        knowing: Ids of the nodes aware of all of them.
     """
 
     __slots__ = ("knowing", "members", "until")
@@ -61,13 +61,13 @@ class _Entry:
 
 
 class Losses:
-    """The losses that one node knows of, by request: the cluster and the identity.
+    """The losses known to one node, by request: the cluster and the identity.
 
     Args:
         local: The id of the node.
 
     Attributes:
-        entries: All of them, the oldest first. Empty in a network where no member dies.
+        entries: The losses, the oldest first. Empty in a network without lost members.
     """
 
     def __init__(self, local: bytes) -> None:
@@ -78,13 +78,13 @@ class Losses:
     # -- the caller
 
     def count(self, pending: Pending, member: Member, now: float, *, is_counted: bool = True) -> None:
-        """Count a member that is lost with a request; others are told if they may be asked for the same.
+        """Count a member lost with a request, and announce the loss if other callers may repeat the request.
 
         Args:
             pending: The request.
             member: The member.
             now: The time.
-            is_counted: Whether the request may have ended its process.
+            is_counted: Whether the request may have killed the member.
         """
         pending.note_loss(member, is_counted=is_counted)
         if is_counted and (key := pending.loss_key):
@@ -95,7 +95,7 @@ class Losses:
                 del untold[next(iter(untold))]
 
     def learn(self, pending: Pending, payload: bytes, peer: Peer, now: float) -> bool:
-        """Count the members that a refusal names; returns whether one of them was not counted yet."""
+        """Count the members named in a rejection; return whether any was new."""
         key = pending.loss_key
         news = [member for member in decode_members(payload) if key and pending.add_loss(member)]
         if news:
@@ -103,13 +103,13 @@ class Losses:
         return bool(news)
 
     def recall(self, pending: Pending, now: float) -> bool:
-        """Count what a new request has lost before, as far as this node knows; returns whether it may lose no more."""
+        """Count the known earlier losses of a new request; return whether it may lose no more members."""
         if key := pending.loss_key:
             pending.losses = self.of(key, now)
         return bool(pending.losses) and not pending.may_lose(1)
 
     def messages_to_send(self) -> list[PeerMessage]:
-        """Take what tells members of the losses that were counted."""
+        """Take the messages that announce new losses to members."""
         untold, self._untold = self._untold, {}
         return [
             message
@@ -118,7 +118,7 @@ class Losses:
         ]
 
     def messages_for(self, group: Group, newcomers: Iterable[Peer]) -> list[PeerMessage]:
-        """Return what tells new members of a cluster which of its requests have lost others: the last ``TOLD_MAX``."""
+        """Return the messages that announce the last ``TOLD_MAX`` losses of a cluster to its new members."""
         size, subject = len(group.subject), group.subject
         found = [(key[size:], entry.members) for key, entry in self.entries.items() if key[:size] == subject]
         return _messages(group, found[-TOLD_MAX:], newcomers) if found else []
@@ -126,14 +126,14 @@ class Losses:
     # -- the member
 
     def receive(self, message: PeerMessage, now: float) -> bool:
-        """Note what a caller or a member tells; returns False, and does nothing, if it is malformed."""
+        """Record announced losses; return False, and record none, if the message is malformed."""
         losses = decode_losses(message.payload)
         for identity, members in losses or ():
             self.note(message.group.subject + identity, members, message.peer.id, now)
         return losses is not None
 
     def refuse(self, key: bytes, caller: bytes, now: float) -> tuple[bytes, ...]:
-        """Return the lost members that a caller has to be told before its request is executed; then it knows them."""
+        """Return the lost members that a caller must learn before its request is executed; they count as learnt now."""
         self.expire(now)
         entry = self.entries.get(key)
         if entry is None or caller in entry.knowing:
@@ -144,12 +144,12 @@ class Losses:
     # -- both
 
     def note(self, key: bytes, members: Iterable[bytes], teller: bytes, now: float) -> None:
-        """Remember that a request has lost members.
+        """Record lost members of a request.
 
         Args:
             key: The cluster, then the identity of the request.
-            members: Their ids.
-            teller: The id of the node that says so.
+            members: The members' ids.
+            teller: The id of the announcing node.
             now: The time.
         """
         self.expire(now)
@@ -165,13 +165,13 @@ class Losses:
             del self.entries[next(iter(self.entries))]
 
     def of(self, key: bytes, now: float) -> tuple[bytes, ...]:
-        """Return the ids of the members that a request has lost, as far as this node knows."""
+        """Return the ids of a request's lost members, as far as this node knows."""
         self.expire(now)
         entry = self.entries.get(key)
         return () if entry is None else entry.members
 
     def expire(self, now: float) -> None:
-        """Forget what is too old."""
+        """Forget expired losses."""
         entries = self.entries
         while entries:
             key = next(iter(entries))
@@ -197,7 +197,7 @@ def encode_losses(losses: Iterable[tuple[bytes, tuple[bytes, ...]]]) -> bytes:
 
 
 def decode_losses(payload: bytes) -> list[tuple[bytes, tuple[bytes, ...]]] | None:
-    """Decode what a node says of losses; None if it is malformed. Never raises."""
+    """Decode announced losses; return None if malformed. Never raises."""
     found: list[tuple[bytes, tuple[bytes, ...]]] = []
     at = 0
     while at < len(payload):
@@ -214,6 +214,6 @@ def decode_losses(payload: bytes) -> list[tuple[bytes, tuple[bytes, ...]]] | Non
 
 
 def decode_members(payload: bytes) -> list[bytes]:
-    """Decode the members that a refusal names: their ids, one after the other; what is too much or cut off is left out."""
+    """Decode the member ids of a rejection; excess and truncated ids are ignored."""
     whole = min(len(payload), MEMBERS_MAX * ID_BYTES) // ID_BYTES * ID_BYTES
     return [payload[at : at + ID_BYTES] for at in range(0, whole, ID_BYTES)]

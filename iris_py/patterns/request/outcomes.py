@@ -1,4 +1,4 @@
-"""The errors that requests end with, and what each says (docs/design.md section 6)."""
+"""The errors of failed requests, by cause (docs/design.md section 6)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def of_nobody(pending: Pending, nodes: int) -> NoMembers:
-    """Return the error where no member is where the request may go.
+    """Return the error for a request without any possible member.
 
     Args:
         pending: The request.
-        nodes: How many other nodes are known, for the text.
+        nodes: Number of other known nodes, for the text.
     """
     group, placement = pending.group, pending.placement
     if placement is None or not placement.require:
@@ -34,7 +34,7 @@ def of_nobody(pending: Pending, nodes: int) -> NoMembers:
 
 
 def of_no_taker(pending: Pending, nodes: int) -> IrisError:
-    """Return the error where every member was asked, and none took the request."""
+    """Return the error for a request that every member rejected."""
     group = pending.group
     if pending.rejected == packets.Rejection.OVERLOADED:
         if pending.lost is not None:
@@ -48,7 +48,7 @@ def of_no_taker(pending: Pending, nodes: int) -> IrisError:
 
 
 def of_loss(pending: Pending) -> MemberLost:
-    """Return the error where the member that has the request went away. A stand-in is a gateway on the way to others."""
+    """Return the error for a request whose member was lost. A stand-in is a gateway on the way to other members."""
     if pending.retry is not None and not pending.may_lose(1):
         return TooManyMembersLost(pending.group.name, [member.hex() for member in pending.losses])
     assert pending.member is not None
@@ -59,21 +59,21 @@ def of_loss(pending: Pending) -> MemberLost:
 
 
 def of_lost_and_nobody(pending: Pending, nodes: int) -> IrisError:
-    """Return the error where no member is left for a request that one may have executed, unless none has had it."""
+    """Return the error for a request without remaining members: ``MemberLost`` if a member may have executed it."""
     if pending.lost is None:
         return of_nobody(pending, nodes)
     return _member_lost(pending.group.name, pending.lost.peer)
 
 
 def of_attempts(pending: Pending, now: float) -> RequestTimeout:
-    """Return the error where the last member that may have the request has not answered in the time of an attempt."""
+    """Return the error for a request whose last permitted attempt timed out."""
     assert pending.member is not None
     waited_s = round(now - pending.deadline + pending.timeout_s, 3)
     return RequestTimeout(pending.group.name, waited_s, pending.member.peer.name, node_name=pending.member.peer.label)
 
 
 def of_timeout(pending: Pending, nodes: int) -> IrisError:
-    """Return the error of a request that is out of time."""
+    """Return the error for a request that has timed out."""
     group = pending.group
     if pending.failure is not None and pending.member is None:
         return pending.failure
@@ -88,7 +88,7 @@ def of_timeout(pending: Pending, nodes: int) -> IrisError:
 
 
 def of_failure(pending: Pending, peer: Peer, payload: bytes) -> RemoteError | TooManyMembersLost:
-    """Return the error where the handler at a member has failed the request, or a stand-in says that it lost members there."""
+    """Return the error for a handler's failure, or for losses that a stand-in reports."""
     type_, text = packets.decode_failure(payload)
     if pending.member is not None and pending.member.rank and type_ == TooManyMembersLost.__name__:
         return TooManyMembersLost(pending.group.name, text.split(","))

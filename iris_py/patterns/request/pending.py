@@ -1,4 +1,4 @@
-"""One request that is under way, as its caller keeps it."""
+"""The caller's state of one request in progress."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from iris_overlay.timers import DeadlineTable
     from iris_py.peers.peer import Peer
 
-#: Nobody waits for longer than ten years, and event loops do not take a timer at the end of time.
+#: Longest timeout, ten years: event loops reject timers at the end of time.
 TIMEOUT_S_MAX = 10 * 365 * 86400.0
-#: Lost members that are counted for one request. Too small: policies that risk more members are not held to their number; too
-#: large: a member that names ever new ones makes the request large.
+#: Lost members counted for one request. Too small: policies that risk more members are not enforced; too large: a member that
+#: invents lost members makes the request large.
 LOSSES_MAX = 64
 
 
 class Together(msgspec.Struct, eq=False):
-    """Requests that were begun at once, and share a deadline.
+    """Requests started together, with a shared deadline.
 
     Attributes:
-        ids: Theirs.
-        left: How many have no outcome yet.
+        ids: Their ids.
+        left: Number of requests without an outcome.
     """
 
     ids: range
@@ -40,12 +40,12 @@ class Together(msgspec.Struct, eq=False):
 
 
 class Ticket(msgspec.Struct, eq=False):
-    """The token of a question that is asked with many others (:mod:`iris_py.api.bulk`).
+    """The token of a question asked as part of a batch (:mod:`iris_py.api.bulk`).
 
     Attributes:
-        asker: Who is told of the outcome.
-        question: What was asked.
-        member: The id of the member that replied, once it has.
+        asker: The receiver of the outcome.
+        question: The question.
+        member: The id of the replying member, after the reply.
     """
 
     asker: Any
@@ -54,10 +54,10 @@ class Ticket(msgspec.Struct, eq=False):
 
 
 class Reservation:
-    """The place that an exclusive request asks for before it is sent: in the role of the offer of a tunnel.
+    """The reservation of a place, sent before an exclusive request; it takes the role of a tunnel's offer.
 
     Args:
-        identity: That of the request.
+        identity: The identity of the request.
     """
 
     __slots__ = ("_identity",)
@@ -71,44 +71,44 @@ class Reservation:
 
 
 class Pending(msgspec.Struct, eq=False):
-    """One request that has no outcome yet.
+    """A request without an outcome.
 
     Attributes:
-        token: What its outcome comes with.
-        group: Whom it asks.
-        kind: Of the message.
-        payload: Of the message.
-        timeout_s: How long its caller waits, from the beginning.
-        deadline: Until when.
-        retry: How it may be repeated though a member may have executed it; None if it may not.
-        placement: Which zones it prefers and requires; None for the usual.
-        headers: What travels beside the payload.
-        waits: Whether it waits for a place where every member is full; otherwise that ends it.
-        anchor: Chooses the member; empty: the balancer does.
-        members_wait_s: How long it waits for a member while nobody serves the cluster; infinite for as long as it may take.
-        together: Those with which it shares its deadline; None if it has its own.
-        offer: The offer of a tunnel, or the reservation of an exclusive request, to be accepted before anything begins there.
-        reservation: That of an exclusive request, which the offer becomes again for each member.
-        member: Who has it.
-        sent_at: Since when.
-        attempts: How often it was given to a member.
-        tried: Who did not take it since the last pause.
-        tried_count: The most of these at once.
-        is_parked: Whether it waits for a member or for a time: only then it is among those.
-        is_routed: Whether it went through the ring: it may have been executed although no link says so.
-        lost: Who went away with the request, so that it may have been executed.
+        token: The owner's token for the outcome.
+        group: The addressed cluster.
+        kind: The kind of the message.
+        payload: The payload of the message.
+        timeout_s: The caller's timeout, from the start.
+        deadline: The time of the timeout.
+        retry: The policy for repeating a request that may have been executed; None forbids it.
+        placement: The preferred and required zones; None for the default.
+        headers: The named values beside the payload.
+        waits: Whether it waits for a place while every member is full; otherwise it fails.
+        anchor: The identity that chooses the member; empty if the balancer does.
+        members_wait_s: Time to wait for a member while the cluster has none; infinity for the whole timeout.
+        together: The requests with the same deadline; None for a deadline of its own.
+        offer: The offer of a tunnel, or the reservation of an exclusive request, which the member must accept first.
+        reservation: The reservation of an exclusive request, offered anew to each member.
+        member: The member that has the request.
+        sent_at: Time at which that member got it.
+        attempts: Number of times it was given to a member.
+        tried: Members that did not take it since the last pause.
+        tried_count: The largest size of ``tried``.
+        is_parked: Whether it waits for a member, a place or a time.
+        is_routed: Whether it went through the ring, where no broken link reveals its loss.
+        lost: The last member lost with the request, which may have executed it.
         rejected: The last :class:`~iris_py.wire.packets.Rejection`, 0 for none.
-        also: Who has it besides ``member``, since when, in that order: they have not answered. None if it has no member.
-        probed_at: When its member was asked for a sign of life; 0.0 if it was not since it gave the last one.
-        sign_by: Until when it may take for that.
-        failure: What the last handler that failed it said, while another member is asked.
-        room: Where it waits for a place; None if it does not.
-        refused: How many of the attempts surely did not execute it.
-        failures: How many handlers have failed it.
-        losses: The ids of the members that went away while they had it, each once.
-        stopped: The ids of the members that were told to stop, for they took too long: they may still execute it.
-        attempt_by: Until when those who have it may take; 0.0 for as long as the request may.
-        members_by: Until when it waits so; 0.0 while it does not.
+        also: Earlier members that still have it, with their times, in order; None without a ``member``.
+        probed_at: Time at which its member was asked for a sign of life; 0.0 if no answer is awaited.
+        sign_by: The deadline of that sign.
+        failure: The last handler's failure, while another member is tried.
+        room: Its queue for a place; None if it does not wait.
+        refused: Number of attempts that surely did not execute it.
+        failures: Number of handlers that failed it.
+        losses: Ids of the members lost with it, without duplicates.
+        stopped: Ids of the members that took too long and were cancelled; they may still execute it.
+        attempt_by: The deadline of the attempt; 0.0 without one.
+        members_by: The deadline of the wait for a member; 0.0 if it does not wait.
     """
 
     token: object
@@ -149,44 +149,44 @@ class Pending(msgspec.Struct, eq=False):
 
     @property
     def is_spent(self) -> bool:
-        """Whether as many members have had it as may execute it."""
+        """Whether the largest number of executions is reached."""
         retry = self.retry
         return retry is not None and retry.attempts is not None and self.attempts - self.refused >= retry.attempts
 
     @property
     def outlives_member(self) -> bool:
-        """Whether it is given to another member when its member is lost, though that may have executed it."""
+        """Whether it goes to another member when its member is lost and may have executed it."""
         return self.retry is not None and "lost" in self.retry.on and not self.is_spent and self.may_lose(1)
 
     @property
     def may_have_place(self) -> bool:
-        """Whether its member may keep a place for it, which a CANCEL gives back."""
+        """Whether its member may hold a place for it, which a CANCEL frees."""
         return self.reservation is not None and (self.offer is not None or self.kind == packets.REQUEST_ONCE)
 
     def note_place_refused(self) -> None:
-        """Note that the member keeps no place for the request. It would take a CANCEL for one of the next RESERVE."""
+        """Note that the member holds no place, so that no CANCEL is sent: it could cancel the next RESERVE."""
         if self.kind == packets.RESERVE:
             self.offer = None
 
     def may_lose(self, count: int) -> bool:
-        """Tell whether so many members may have the request now: as many as it may lose besides those that it has lost."""
+        """Tell whether ``count`` members may have the request at once, without exceeding the limit of lost members."""
         assert self.retry is not None
         limit = self.retry.members_lost_max
         return limit is None or len(self.losses) + count <= limit
 
     def note_loss(self, member: Member, *, is_counted: bool = True) -> None:
-        """Note that a member is lost with the request, so that it may have been executed.
+        """Record a member lost with the request, which may have executed it.
 
         Args:
             member: The member.
-            is_counted: Whether the request may have ended its process.
+            is_counted: Whether the request may have killed the member.
         """
         self.lost = member
         if is_counted:
             self.add_loss(member.peer.id)
 
     def add_loss(self, member: bytes) -> bool:
-        """Count a member, by its id, among those that went away with the request; returns whether it was not counted yet."""
+        """Add a member's id to the losses; return whether it was new."""
         is_new = member not in self.losses and len(self.losses) < LOSSES_MAX
         if is_new:
             self.losses += (member,)
@@ -194,29 +194,29 @@ class Pending(msgspec.Struct, eq=False):
 
     @property
     def is_member_gone(self) -> bool:
-        """Whether its member is known to be dead, or is in the view of the cluster no more."""
+        """Whether its member is dead or no longer in the cluster's membership view."""
         member, members = self.member, self.group.members
         assert member is not None
         return member.peer.is_dead or (members is not None and all(other.peer is not member.peer for other in members))
 
     @property
     def loss_key(self) -> bytes:
-        """The request as others know it that remember its losses; empty if it has no key."""
+        """The request's key in the tables of losses; empty without a request key."""
         return self.group.subject + self.anchor if self.anchor and self.retry is not None else b""
 
     def hedge_s(self) -> float:
-        """Return how long a member is waited for alone, in seconds."""
+        """Return the time before the request is hedged, in seconds."""
         if self.retry is None:
             return math.inf
         return self.retry.delay_s(self.group.hedging, self.timeout_s)
 
     @property
     def may_wait(self) -> bool:
-        """Whether it may wait for a place before every member has rejected it: nobody has it, nobody has failed it."""
+        """Whether it may wait for a place before every member has rejected it: no member has it, and none has failed it."""
         return self.waits and not self.also and self.failure is None and self.offer is None
 
     def drop_also(self, peer: Peer) -> Member | None:
-        """Forget that a peer has the request which the member has, too; returns who that was."""
+        """Remove a peer from the earlier members; return the member, or None."""
         for entry in self.also or ():
             member = entry[0]
             if member.peer is peer:
@@ -228,11 +228,11 @@ class Pending(msgspec.Struct, eq=False):
         return None
 
     def refuse_also(self, peer: Peer, *, is_lost: bool) -> bool:
-        """Forget that a peer has the request, which was asked before the member; returns whether it was.
+        """Remove a peer that rejected the request from the earlier members; return whether it was one.
 
         Args:
-            peer: The peer, which says that it has not executed it.
-            is_lost: Whether it says that another one, which it gave it to, was lost and may have.
+            peer: The peer, which has not executed the request.
+            is_lost: Whether the peer had forwarded the request to a lost node, which may have executed it.
         """
         other = self.drop_also(peer)
         if other is None:
@@ -244,7 +244,7 @@ class Pending(msgspec.Struct, eq=False):
         return True
 
     def swap(self, peer: Peer) -> bool:
-        """Make a peer that was asked before the member, to take its answer; returns whether it was asked."""
+        """Make an earlier member the current one, to accept its answer; return whether the peer had the request."""
         for entry in self.also or ():
             if entry[0].peer is peer:
                 assert self.also is not None
@@ -256,27 +256,27 @@ class Pending(msgspec.Struct, eq=False):
         return False
 
     def is_held_by(self, peer: Peer) -> bool:
-        """Tell whether a peer has the request, and make it the member if it was asked before that one."""
+        """Tell whether a peer has the request; an earlier member becomes the current one."""
         return self.member is not None and (self.member.peer is peer or self.swap(peer))
 
     def fall_back(self) -> None:
-        """Take the member that was asked before: the last one does not answer."""
+        """Return to the previous member after the current one failed."""
         assert self.also is not None
         *also, (self.member, self.sent_at) = self.also
         self.also = also or None
 
     def look_for_sign(self, later: float, now: float) -> float:
-        """See whether its member gives a sign of life, for which it is asked the first time; if its link broke, over a new one.
+        """Check the member's sign of life, after asking for it; a broken link is replaced and asked again.
 
-        A request is looked at once for each time that it was sent, and once more for those that it was begun with. So the
-        member has all of its time from the question on, whichever of these looks comes next.
+        A request is checked once for each time it was sent, and once more with the requests it was started with. The deadline
+        of the sign does not depend on the number of checks.
 
         Args:
-            later: When to look again if it has given a sign.
+            later: Time of the next check after a sign.
             now: The time.
 
         Returns:
-            When to look again; 0.0 if it has given none in its time.
+            The time of the next check; 0.0 if the sign is overdue.
         """
         assert self.member is not None
         link = self.member.peer.link
@@ -290,7 +290,7 @@ class Pending(msgspec.Struct, eq=False):
         return self.sign_by
 
     def forget_member(self, *, is_tried: bool) -> None:
-        """Take the request from its member; one that is tried is asked again after the next pause at the earliest."""
+        """Remove the request from its member; a tried member is asked again after the next pause at the earliest."""
         member = self.member
         assert member is not None
         member.in_flight -= 1
@@ -298,17 +298,17 @@ class Pending(msgspec.Struct, eq=False):
         self.member = None
         if self.reservation is not None:
             self.offer, self.kind = self.reservation, packets.RESERVE
-        self.probed_at = 0.0  # the next one has all the time for a sign
+        self.probed_at = 0.0  # the next member gets the full time
         if is_tried:
             self.tried = [*(self.tried or ()), member]
             self.tried_count = max(self.tried_count, len(self.tried))
 
     def forget_deadline(self, request_id: int, deadlines: DeadlineTable[int | Together]) -> None:
-        """Forget its deadline; of one that it shares, with the last of those that share it.
+        """Cancel this request's deadline. A deadline shared by a batch is cancelled with the batch's last request.
 
         Args:
-            request_id: What it is called.
-            deadlines: Where that is.
+            request_id: The request's id.
+            deadlines: The table of deadlines.
         """
         if self.together is None:
             deadlines.cancel(request_id)
@@ -318,7 +318,7 @@ class Pending(msgspec.Struct, eq=False):
             deadlines.cancel(self.together)
 
     def release(self) -> list[Member]:
-        """Count the request no more at those who have it, for it has ended; returns those that have it besides the member."""
+        """Stop counting the ended request at its members; return the earlier members."""
         others = [member for member, _since in self.also or ()]
         for member in others if self.member is None else (self.member, *others):
             member.in_flight -= 1
@@ -342,22 +342,22 @@ def new_request(
     members_wait_s: float | None = None,
     is_exclusive: bool = False,
 ) -> Pending:
-    """Return a request that is to be begun.
+    """Return a new request, to be started.
 
     Args:
-        group: Whom to ask.
-        payload: The request.
-        timeout_s: How long to wait for an answer.
-        retry: How it may be repeated though a member may have executed it; None if it may not.
-        token: What the outcome comes with.
+        group: The addressed cluster.
+        payload: The payload.
+        timeout_s: Time to wait for an answer.
+        retry: The policy for repeating a request that may have been executed; None forbids it.
+        token: The owner's token for the outcome.
         now: The time.
-        identity: By which a member knows a request that it has executed; empty for none.
-        placement: Which zones it prefers and requires; None for the nearest.
-        headers: What travels beside the payload.
-        is_anchored: Whether the identity also chooses the member, for others may ask with the same one.
-        waits: Whether it waits for a place, until its time is out, if every member is full.
-        members_wait_s: How long it waits for a member while nobody serves the cluster; None for what ``retry`` says.
-        is_exclusive: Whether its member executes no other exclusive request meanwhile; only with an identity.
+        identity: The identity by which members deduplicate it; empty for none.
+        placement: The preferred and required zones; None for the nearest.
+        headers: The named values beside the payload.
+        is_anchored: Whether the identity also chooses the member, because other callers may use the same key.
+        waits: Whether it waits for a place, until its timeout, while every member is full.
+        members_wait_s: Time to wait for a member while the cluster has none; None for the default of ``retry``.
+        is_exclusive: Whether the member executes no other exclusive request meanwhile; needs an identity.
     """
     kind = packets.REQUEST
     if identity:
@@ -386,14 +386,14 @@ def new_opening(
     *,
     waits: bool = False,
 ) -> Pending:
-    """Return the opening of a tunnel that is to be begun; the arguments are those of :func:`new_request`."""
+    """Return a new tunnel opening, to be started; the arguments are those of :func:`new_request`."""
     deadline = now + min(timeout_s, TIMEOUT_S_MAX)
     how = (timeout_s, deadline, None, placement, offer.headers, waits, anchor)
     return Pending(token, group, packets.TUNNEL_OPEN, b"", *how, offer=offer)
 
 
 def room_key_of(pending: Pending) -> RoomKey:
-    """Return with whom a request waits."""
+    """Return the key of the request's queue."""
     if pending.kind == packets.TUNNEL_OPEN:
         return pending.group, pending.placement, Line.TUNNELS
     return pending.group, pending.placement, Line.KEYED if pending.anchor and pending.group.spills else Line.USUAL

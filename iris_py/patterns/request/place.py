@@ -1,11 +1,11 @@
 """The place of a member for exclusive requests, and the callers that wait for it (docs/design.md 6.15).
 
-One request has the place at a time. It may have several callers: copies of one task ask for the same, and a second member
-would end by a request that has ended the first. So a request waits at the member that its key chooses, and goes to no other one
+A single request has the place at a time. It may have several callers: copies of a task share the request, and a request that
+killed its member would kill a second one too. So a request waits at the member its key chooses, and does not go elsewhere
 because the place is taken.
 
-Callers are trusted as members of the cluster are, but one that crashes or lies must not keep the place from the others. So a
-request has the place for a bounded time, peers take turns, and the peer with the most waiting callers makes room.
+Callers are trusted like members of the cluster, but a caller that crashes or lies must not keep the place from others. So a
+request has the place for a bounded time, peers take turns, and the peer with the most waiting callers is evicted.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 __all__ = ["CALLERS_MAX", "HELD_S_MAX", "HOLDERS_MAX", "Asking", "Place"]
 
-#: Callers that have the place of a member or wait for it. Too small: a request goes to another member, where a copy of it may
-#: end a second one; too large: memory, at 200 bytes each. Each task of Spark has at most a window of requests (64) under way.
+#: Callers that have the place of a member or wait for it. Too small: a request goes to another member, where its copy may kill
+#: a second one; too large: memory, at 200 bytes each. Each Spark task has at most a window of requests (64) in flight.
 CALLERS_MAX: Final = 4096
-#: Callers of one request that have the place together. Further ones wait. Too small: of many copies of a task some wait for the
-#: others; too large: fewer callers of other requests can wait. No more callers can wait for one execution (`repetitions`).
+#: Callers of one request that have the place together; further callers wait. Too small: of many copies of a task some wait for
+#: the others; too large: fewer callers of other requests can wait. Equals the bound on callers of one execution
+#: (`repetitions`).
 HOLDERS_MAX: Final = 256
-#: How long one request has the place, whatever its callers say and however many there are (seconds). Too small: a request that
-#: takes longer runs beside the next one, and if the member ends, nobody can tell which of them did it; too large: a caller that
-#: has the place and neither asks nor gives it back keeps the others waiting for as long.
+#: Longest time for which a request has the place, for any number of callers (seconds). Too small: a longer request overlaps
+#: with the next one, and if the member ends, the cause is ambiguous; too large: a caller that neither uses nor frees the place
+#: blocks the others that long.
 HELD_S_MAX: Final = 3600.0
 
 
@@ -37,10 +38,10 @@ class Asking:
     """A caller that asks for the place.
 
     Args:
-        group: The cluster, as the caller asks it.
+        group: The cluster, in the caller's generation.
         caller: The caller, and the id of its request.
         key: The cluster and the identity of the request.
-        until: When the caller stops waiting for the reply (seconds).
+        until: Time at which the caller stops waiting for the reply (seconds).
     """
 
     __slots__ = ("caller", "group", "key", "until")
@@ -56,46 +57,46 @@ class Place:
     """The place of one node."""
 
     def __init__(self) -> None:
-        self._having: dict[Caller, Asking] = {}  # all of one key
-        self._held_until = 0.0  # when the request that has the place loses it
-        self._had: Peer | None = None  # the peer whose turn was the last
-        # The peers in the order of their turns, and the callers of each in the order of their arrival. No peer without callers.
+        self._having: dict[Caller, Asking] = {}  # all of the same key
+        self._held_until = 0.0  # time at which the request with the place loses it
+        self._had: Peer | None = None  # the peer of the last turn
+        # Peers in the order of their turns, each with its callers in the order of arrival. Peers without callers are absent.
         self._waiting: dict[Peer, dict[Caller, Asking]] = {}
         self._deadlines: DeadlineTable[Caller] = DeadlineTable()  # of all callers
 
     def deadline(self) -> float | None:
-        """Return when the time of the next caller ends; None if nobody has the place or waits."""
+        """Return the earliest deadline of a caller, or None."""
         return self._deadlines.deadline()
 
     def ask(self, asking: Asking, now: float) -> Asking | None:
-        """Let a caller wait for the place. :meth:`grant` gives the place.
+        """Let a caller wait for the place; :meth:`grant` gives it.
 
         Returns:
-            The caller that is to ask another member because too many wait: the newest of the peer with the most waiting
-            callers, which may be the one that asks. None if there is room.
+            The caller that must ask another member because too many wait: the newest of the peer with the most waiting callers,
+                possibly this caller. None if there is room.
         """
         self._expire(now)
-        self.give_back(asking.caller)  # of two with one id, which only a liar sends, the last counts
+        self.give_back(asking.caller)  # honest callers never repeat an id; the last one counts
         peer = asking.caller[0]
         self._waiting.setdefault(peer, {})[asking.caller] = asking
         self._deadlines.set(asking.caller, asking.until)
         if len(self._deadlines) <= CALLERS_MAX:
             return None
-        # Of peers with as many callers each, the one that asks makes room.
+        # On a tie the asking peer is evicted.
         largest = max(self._waiting, key=lambda each: (len(self._waiting[each]), each is peer))
         *_older, newest = self._waiting[largest].values()
         self.give_back(newest.caller)
         return newest
 
     def grant(self, now: float) -> list[Asking]:
-        """Give the place to those that wait for the request which has it, or for the next one if it is free; returns them."""
+        """Give the place to the waiting callers of its request, or of the next request if it is free; return them."""
         self._expire(now)
         if not self._waiting:
             return []
         if self._having:
             key = next(iter(self._having.values())).key
         else:
-            if self._had in self._waiting:  # the other peers have their turn first, also those that came later
+            if self._had in self._waiting:  # other peers go first, even those that came later
                 self._waiting[self._had] = self._waiting.pop(self._had)
             self._had, callers = next(iter(self._waiting.items()))
             key = next(iter(callers.values())).key
@@ -109,7 +110,7 @@ class Place:
         return granted
 
     def give_back(self, caller: Caller) -> bool:
-        """Take the place from a caller, or let it wait no longer; returns whether it had the place or waited."""
+        """Free the caller's place, or end its wait; return whether it had the place or waited."""
         self._deadlines.cancel(caller)
         return self._wait_no_longer(caller) or self._having.pop(caller, None) is not None
 
@@ -120,7 +121,7 @@ class Place:
             self.give_back(caller)
 
     def turn_away(self, name: str) -> list[Asking]:
-        """Remove the callers that wait for a cluster which this node has left; returns them."""
+        """Remove and return the callers that wait for a cluster this node has left."""
         waiting = [asking for callers in self._waiting.values() for asking in callers.values()]
         turned_away = [asking for asking in waiting if asking.group.name == name]
         for asking in turned_away:
@@ -140,6 +141,6 @@ class Place:
         return True
 
     def _expire(self, now: float) -> None:
-        """Remove the callers whose time is over: they wait for no answer."""
+        """Remove the callers whose waiting time has ended."""
         for caller in self._deadlines.expired(now):
             self.give_back(caller)

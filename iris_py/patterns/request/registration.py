@@ -1,6 +1,6 @@
 """The registrations of a member: handlers, and the requests that wait and run at each.
 
-The events of :class:`iris_py.patterns.request.service.Service`, for the owner of a member.
+The module also defines the events of :class:`iris_py.patterns.request.service.Service` for the owner of a member.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 
 class Registration:
-    """One handler under one cluster name.
+    """A handler under a cluster name.
 
     Attributes:
         group: The cluster, in the primary generation of its secret.
-        counts: What all registrations of the cluster have done.
-        broadcasts: The broadcasts that wait for its handler; who hands them out sets it.
-        server: The owner's, which runs the handler: set before the registration serves, and looked at by the owner alone.
-        weight: How much of the load its node is to get, beside other nodes.
-        rank: 0 for an ordinary member; of one that stands in for others, how many come before it (docs/design.md 6.13).
-        takes_overflow: Of a stand-in: whether it takes what those before it have no place for, too.
-        remembers: Whether it gives a reply again to whoever repeats an idempotent request. A gateway does not: what it says may
-            be that nobody was there, and that is not to be the answer of the next minutes.
-        queued_bytes: The payload and headers of what waits. Invariant: the sum over ``queue``, and at most ``queue_bytes``.
+        counts: Counters of all registrations of the cluster.
+        broadcasts: The broadcasts that wait for its handler, set by their consumer.
+        server: The owner's object that runs the handler, set before the registration serves; opaque here.
+        weight: Relative share of the cluster's load for its node.
+        rank: 0 for an ordinary member; for a stand-in, its place among the members that precede it (docs/design.md 6.13).
+        takes_overflow: Whether a stand-in takes requests while members of lower rank are full, not only while they are gone.
+        remembers: Whether repeated idempotent requests get the remembered reply. Off in gateways, whose answer may be that a
+            cluster had no member, which must not be repeated for minutes.
+        queued_bytes: Payload and header bytes of the queue. Invariant: the sum over ``queue``, and at most ``queue_bytes``.
         running: Requests handed out and not answered. Invariant: 0 <= running <= concurrency.
-        leaving: Whether everybody is being told that it goes.
+        leaving: Whether its departure is being announced.
         closed: Whether new requests are rejected.
-        tunnels: How many tunnels it serves at once; 0 if it serves none.
-        tunnels_open: How many it serves. Invariant: 0 <= tunnels_open <= tunnels.
-        window_bytes: What callers may send through each before it is taken.
+        tunnels: Number of tunnels it serves at once; 0 for none.
+        tunnels_open: Number of open tunnels. Invariant: 0 <= tunnels_open <= tunnels.
+        window_bytes: Bytes that a caller may send through a tunnel before the handler takes them.
     """
 
     __slots__ = (
@@ -96,11 +96,11 @@ class Registration:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing runs and nothing waits."""
+        """Whether no request or tunnel runs or waits."""
         return not self.running and not self.queue and not self.tunnels_open
 
     def describe_work(self) -> str:
-        """Say what runs and what waits, for people; empty if nothing does."""
+        """Describe running and waiting work for people; empty if there is none."""
         kinds = (
             (self.running, "request that runs", "requests that run"),
             (len(self.queue), "request that waits", "requests that wait"),
@@ -109,24 +109,24 @@ class Registration:
         return ", ".join(f"{count} {one if count == 1 else many}" for count, one, many in kinds if count)
 
     def has_room(self, size: int) -> bool:
-        """Tell whether a request of so many bytes can be run at once, or wait."""
+        """Tell whether a request of this size can run or wait."""
         return self.running < self.concurrency or (
             len(self.queue) < self.queue_messages and self.queued_bytes + size <= self.queue_bytes
         )
 
     def add(self, execution: Execution) -> None:
-        """Let it wait behind the others."""
+        """Append a request to the queue."""
         self.queue.append(execution)
         self.queued_bytes += execution.size
 
     def take(self) -> Execution:
-        """Take the one that has waited for longest."""
+        """Take the longest-waiting request."""
         execution = self.queue.popleft()
         self.queued_bytes -= execution.size
         return execution
 
     def remove(self, gone: list[Execution]) -> None:
-        """Let these wait no longer."""
+        """Remove requests from the queue."""
         self.queue = deque(execution for execution in self.queue if execution not in gone)
         self.queued_bytes = sum(execution.size for execution in self.queue)
 
@@ -134,21 +134,20 @@ class Registration:
 class Execution(msgspec.Struct, eq=False, gc=False):
     """One request or survey at one registration, from its arrival to its answer.
 
-    A struct, and not looked at by the garbage collector, as a busy member has thousands: in the end nothing holds one that it
-    holds itself.
+    A struct without garbage collection, because a busy member has thousands: executions form no lasting reference cycles.
 
     Attributes:
-        registration: Who executes it.
-        group: In which the first asked, and is answered.
-        peer: Who asked first.
-        id: What the request is called there.
-        payload: What is asked.
-        deadline: When nobody waits any more (seconds); the latest, if there are several callers.
-        surveyed: Of a survey: how many registrations of this node answer it. 0 for a request.
-        identity: Of an idempotent request: the cluster and its identity. Empty for others.
-        headers: What the caller gave beside the payload; of an idempotent request, the first of its callers.
-        is_cancelled: Of an idempotent request: whether all its callers went away.
-        since: When it began to wait, and from then on when its handler was given it (seconds).
+        registration: The executing registration.
+        group: The group of the first caller, used for the answer.
+        peer: The first caller.
+        id: The first caller's id of the request.
+        payload: The payload.
+        deadline: Time at which the last caller stops waiting (seconds).
+        surveyed: For a survey, the number of this node's registrations that answer. 0 for a request.
+        identity: For an idempotent request, the cluster and its identity. Empty for other requests.
+        headers: The first caller's named values beside the payload.
+        is_cancelled: Whether all callers of an idempotent request have gone away.
+        since: Start of the wait, then start of the handler (seconds).
     """
 
     registration: Registration
@@ -165,19 +164,19 @@ class Execution(msgspec.Struct, eq=False, gc=False):
 
     @property
     def size(self) -> int:
-        """How many bytes it holds."""
+        """Size in bytes, payload and headers."""
         return len(self.payload) + len(self.headers.encoded)
 
 
 def least_loaded(registrations: list[Registration], size: int) -> Registration:
-    """Return the registration that a request of so many bytes is best given to."""
+    """Return the best registration for a request of this size."""
     return min(registrations, key=lambda each: (not each.has_room(size), (each.running + len(each.queue)) / each.concurrency))
 
 
 class RequestsStarted(msgspec.Struct):
-    """For each run the handler, then call :meth:`Service.reply`, :meth:`Service.fail` or, of a survey, :meth:`Service.decline`.
+    """Run the handler for each execution, then call ``reply``, ``fail`` or, for a survey, ``decline`` of :class:`Service`.
 
-    They are of one registration, and have come together.
+    The executions belong to one registration and arrived together.
     """
 
     registration: Registration
@@ -185,13 +184,13 @@ class RequestsStarted(msgspec.Struct):
 
 
 class RequestCancelled(msgspec.Struct):
-    """Nobody waits for the answer of a running request any more."""
+    """All callers of a running request have stopped waiting."""
 
     execution: Execution
 
 
 class BroadcastReceived(msgspec.Struct):
-    """Hand the message to the handler; in the order of these events."""
+    """Hand the message to the handler, in the order of these events."""
 
     registration: Registration
     source: Peer
@@ -201,7 +200,7 @@ class BroadcastReceived(msgspec.Struct):
 
 
 class RegistrationDrained(msgspec.Struct):
-    """A closed registration has answered everything."""
+    """A closed registration has answered all its requests."""
 
     registration: Registration
 

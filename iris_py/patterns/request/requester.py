@@ -1,13 +1,13 @@
-"""Requests, at the caller: choose a member, wait, and say exactly what became of each one (docs/design.md section 6).
+"""Requests, at the caller: choose a member, wait, and report the exact outcome of each request (docs/design.md section 6).
 
-Every request ends in one outcome: the reply, or the error that says which of these happened: nobody there, all full, the
-handler failed, the member died, time ran out. What surely was not executed is tried on another member; what may have been
-executed only if the caller said that executing it twice is harmless. Tunnels find their member
-in the same way (:mod:`iris_py.patterns.tunnel.table`), for to be asked executes nothing yet.
+Every request has one outcome: the reply, or an error that names the cause: no member, all members full, handler failed, member
+died, timeout. A request that surely was not executed is tried on another member. A request that may have been executed is tried
+again only if its caller declared it idempotent. Tunnel openings find their member in the same way
+(:mod:`iris_py.patterns.tunnel.table`), because an opening alone executes nothing.
 
-Theory of operation. A request that has no outcome is in one place: a member has it (and, while it is hedged, maybe others that
-were asked before), or it waits for a member or a link (``_waiting``), for a place at one (``_rooms``), or for a time
-(``_retry_times``). While it waits for a member until a time it is in the first and the last of these.
+A request without an outcome is in one place: at a member (and, while hedged, at earlier members), in ``_waiting`` for a member
+or a link, in ``_rooms`` for a place, or in ``_retry_times`` for a time. A request that waits for a member until a deadline is
+in ``_waiting`` and in ``_retry_times``.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class Requester:
 
     Args:
         rng: The randomness of the balancer.
-        count_nodes: Tells how many other nodes are known, for the text of :exc:`NoMembers`.
-        losses: The losses that the node knows of.
+        count_nodes: Returns the number of other known nodes, for the text of :exc:`NoMembers`.
+        losses: The losses known to the node.
 
     Attributes:
-        counts: What became of them; how many there were, and how long they took, their groups count.
-        last_id: The id of the last one, or of the last opening of a tunnel. They are numbered from 1 on.
-        wanted: Peers that :meth:`peers_wanted` returns.
-        silent: Peers that are to be asked for a sign of life.
-        out: What :meth:`messages_to_send` takes.
-        outcomes: What :meth:`outcomes_received` takes.
-        has_new_deadline: Whether :meth:`deadline` may be earlier than it was when it was last asked for.
+        counts: Counters of outcomes; the groups count requests and round-trip times.
+        last_id: The last id of a request or tunnel opening, numbered from 1.
+        wanted: The output of :meth:`peers_wanted`.
+        silent: Peers to ask for a sign of life.
+        out: The output of :meth:`messages_to_send`.
+        outcomes: The output of :meth:`outcomes_received`.
+        has_new_deadline: Whether :meth:`deadline` may be earlier than at its last call.
     """
 
     def __init__(self, rng: Rng, count_nodes: Callable[[], int], losses: Losses) -> None:
@@ -71,7 +71,8 @@ class Requester:
         self._losses = losses
         self.last_id = 0
         self._pending: dict[int, Pending] = {}
-        self._waiting: dict[int, None] = {}  # without a member: the view is unknown or empty, or every link is congested
+        # without a member: the membership view is unknown or empty, or every link is congested
+        self._waiting: dict[int, None] = {}
         self._deadlines: DeadlineTable[int | Together] = DeadlineTable()
         self._retry_times: DeadlineTable[int] = DeadlineTable()
         self._hedge_times = HedgeTimes()
@@ -84,15 +85,15 @@ class Requester:
 
     @property
     def is_alone(self) -> bool:
-        """Whether one request is pending, and no other."""
+        """Whether exactly one request is pending."""
         return len(self._pending) == 1
 
     # -- commands
 
     def begin(self, pending: Pending, now: float) -> int:
-        """Start a request, or the opening of a tunnel. Returns its id, for :meth:`cancel`.
+        """Start a request or a tunnel opening; return its id, for :meth:`cancel`.
 
-        The outcome comes with the token of the request; of a tunnel only if there can be none.
+        The outcome carries the request's token; a tunnel opening has an outcome only if it fails.
         """
         self.last_id = request_id = self.last_id + 1
         if pending.kind != packets.TUNNEL_OPEN:
@@ -104,7 +105,7 @@ class Requester:
         if self._losses.entries and self._losses.recall(pending, now):
             self._finish(request_id, pending, outcomes.of_loss(pending))
         elif self._rooms.requests and pending.waits and room_key_of(pending) in self._rooms:
-            self._enter_room(request_id, pending, now)  # behind those that came before
+            self._enter_room(request_id, pending, now)  # behind earlier requests
         else:
             self._dispatch(request_id, pending, now)
         return request_id
@@ -117,21 +118,21 @@ class Requester:
         now: float,
         retry: Retry = IDEMPOTENT,
     ) -> range:
-        """Start idempotent requests, as :meth:`begin` does with identities of keys that also choose the member.
+        """Start idempotent keyed requests, like :meth:`begin` with anchored identities.
 
         Args:
-            group: Whom to ask.
+            group: The addressed cluster.
             asked: The token, the key and the payload of each.
-            timeout_s: How long to wait for each answer.
+            timeout_s: Time to wait for each answer.
             now: The time.
-            retry: How each may be repeated.
+            retry: The policy for repeating each.
 
         Returns:
             Their ids, for :meth:`cancel`.
 
         Raises:
-            ValueError: A key is empty or cannot be said in UTF-8. Then none is started.
-            TypeError: A key is neither text nor bytes. Then none is started.
+            ValueError: A key is empty or cannot be encoded as UTF-8. No request is started.
+            TypeError: A key is neither text nor bytes. No request is started.
         """
         if not asked:
             return range(0)
@@ -158,9 +159,9 @@ class Requester:
                 self._finish(request_id, pending, outcomes.of_loss(pending))
                 continue
             if is_full:
-                self._enter_room(request_id, pending, now)  # behind those that came before
+                self._enter_room(request_id, pending, now)  # behind earlier requests
                 continue
-            member = who_has.get(slot_of(identity))  # after the first request of a slot
+            member = who_has.get(slot_of(identity))  # known after the first request of a slot
             if member is None or (peer := member.peer).is_full or peer.link is None or peer.link.congested:
                 self._dispatch(request_id, pending, now)
                 continue
@@ -176,7 +177,7 @@ class Requester:
         return ids
 
     def offer_of(self, peer: Peer, request_id: int) -> Offer | None:
-        """Return what a member was asked to accept; None if that is no tunnel, or not that member's any more."""
+        """Return the tunnel offer that a member accepts; None if the member has no offer for this id."""
         pending = self._pending.get(request_id)
         offer = None if pending is None or pending.kind != packets.TUNNEL_OPEN else pending.offer
         if pending is None or pending.member is None or pending.member.peer is not peer or offer is None:
@@ -185,7 +186,7 @@ class Requester:
         return cast("Offer", offer)
 
     def take_offer(self, peer: Peer, request_id: int, now: float) -> object:
-        """Forget a tunnel that a member has accepted; returns its token."""
+        """Remove the request of a tunnel that a member has accepted; return its token."""
         pending = self._take(peer, request_id)
         assert pending is not None
         assert pending.member is not None
@@ -196,12 +197,12 @@ class Requester:
         return pending.token
 
     def cancel_all(self, is_meant: Callable[[object], bool]) -> None:
-        """Forget the requests whose tokens are meant, and tell the members that hold them; no outcomes follow."""
+        """Cancel the requests with matching tokens, like :meth:`cancel`."""
         for request_id in [id_ for id_, pending in self._pending.items() if is_meant(pending.token)]:
             self.cancel(request_id)
 
     def cancel(self, request_id: int) -> None:
-        """Forget a request, and tell the member that holds it; no outcome follows. Harmless if it has ended."""
+        """Cancel a request, also at its members; no outcome follows. Harmless if it has ended."""
         pending = self._pending.get(request_id)
         if pending is not None:
             self._cancel_at_member(request_id, pending)
@@ -218,7 +219,7 @@ class Requester:
     # -- in
 
     def receive_reply(self, peer: Peer, request_id: int, payload: bytes, now: float) -> None:
-        """A member answered."""
+        """Handle a member's reply."""
         pending = self._take(peer, request_id)
         if pending is not None:
             assert pending.member is not None
@@ -234,7 +235,7 @@ class Requester:
                 self._place_freed(pending.group, pending.member, now)
 
     def receive_replies(self, peer: Peer, replies: Sequence[tuple[int, bytes]], now: float) -> None:
-        """A member answered several, as :meth:`receive_reply`: (id, payload) of each."""
+        """Handle several replies of a member, like :meth:`receive_reply`: (id, payload) of each."""
         pending_by_id, ended, deadlines, rooms = self._pending, self.outcomes, self._deadlines, self._rooms
         round_trip: Histogram | None = None
         for request_id, payload in replies:
@@ -247,7 +248,7 @@ class Requester:
                 or pending.is_routed
                 or pending.also
                 or pending.attempt_by
-                or pending.reservation is not None  # the member is told that its place is free
+                or pending.reservation is not None  # the member must learn that its place is free
             ):
                 self.receive_reply(peer, request_id, payload, now)
                 continue
@@ -273,7 +274,7 @@ class Requester:
             round_trip.settle()
 
     def receive_failure(self, peer: Peer, request_id: int, payload: bytes, now: float) -> None:
-        """The handler at a member raised. If the time ran out at both sides at once, that is what became of the request."""
+        """Handle the failure of a member's handler. Past the deadline the outcome is the timeout."""
         pending = self._pending.get(request_id)
         if pending is None or not pending.is_held_by(peer):
             self.counts.late += 1
@@ -289,13 +290,13 @@ class Requester:
             self._place_freed(pending.group, member, now)
 
     def receive_rejection(self, peer: Peer, request_id: int, reason: int, now: float, payload: bytes = b"") -> None:
-        """A member surely did not execute the request: another one may, or with ``LOST_BEFORE`` the same one."""
+        """Handle a rejection: another member may execute the request, or with ``LOST_BEFORE`` the same member."""
         pending = self._pending.get(request_id)
         if pending is None or pending.member is None:
             self.counts.late += 1
             return
         is_news = reason == packets.Rejection.LOST_BEFORE and self._losses.learn(pending, payload, peer, now)
-        if pending.member.peer is not peer:  # who may still answer
+        if pending.member.peer is not peer:  # the current member may still answer
             if not pending.refuse_also(peer, is_lost=reason == packets.Rejection.LOST):
                 self.counts.late += 1
             return
@@ -313,7 +314,8 @@ class Requester:
             else:
                 self._finish(request_id, pending, outcomes.of_loss(pending))
             return
-        if reason != packets.Rejection.NOT_A_MEMBER or not pending.rejected:  # who says so does not count among the full
+        # a departed member does not count among the full ones
+        if reason != packets.Rejection.NOT_A_MEMBER or not pending.rejected:
             pending.rejected = reason
         member = pending.member
         pending.refused += 1
@@ -330,14 +332,16 @@ class Requester:
     def peer_lost(
         self, peer: Peer, now: float, unsent: Container[int] = (), *, is_broken: bool = False, is_silent: bool = False
     ) -> None:
-        """A peer died, or the link to it broke: whatever it held may have been executed. Call after the views have changed.
+        """Handle the loss of a peer or its link, after the membership views have changed.
+
+        The peer may have executed its requests.
 
         Args:
             peer: The peer.
             now: The time.
-            unsent: The requests for it that were not sent. They stay as they are.
-            is_broken: Whether its connection broke, so that it may live, and be waited for by requests with a key.
-            is_silent: Whether its silence is all that is known, so that no request has ended its process.
+            unsent: Requests for the peer that were not sent. They are unaffected.
+            is_broken: Whether its connection broke, so that it may live and keep keyed requests waiting.
+            is_silent: Whether only its silence is known, so that no request counts as the cause.
         """
         for pending in self._pending.values():
             if pending.also and (member := pending.drop_also(peer)):
@@ -351,10 +355,13 @@ class Requester:
         self.out += self._losses.messages_to_send()
 
     def _lose(self, request_id: int, pending: Pending, now: float, *, stays: bool = False, is_uncounted: bool = False) -> None:
-        """The member is lost, and may have executed the request. It may live and is asked again (``stays``), or no member is
-        known to have gone away (``is_uncounted``): it is silent, or the ring or a gateway has lost the request."""
+        """Handle the loss of the request's member, which may have executed it.
+
+        With ``stays`` the member may live and is asked again. With ``is_uncounted`` no member is known to be gone: it is
+        silent, or the ring or a gateway has lost the request.
+        """
         assert pending.member is not None
-        if pending.offer is not None and pending.lost is not pending.member:  # nothing begins before an offer is taken
+        if pending.offer is not None and pending.lost is not pending.member:  # nothing is executed before the offer is taken
             self._try_another(request_id, pending, now, stays=stays)
             return
         self._losses.count(pending, pending.member, now, is_counted=not (stays or is_uncounted))
@@ -364,14 +371,14 @@ class Requester:
             self._finish(request_id, pending, outcomes.of_loss(pending))
 
     def _use_reservation(self, request_id: int, pending: Pending, now: float) -> None:
-        """The member has a place for an exclusive request: send it."""
+        """Send an exclusive request to the member that has a place for it."""
         assert pending.member is not None
         pending.offer, pending.kind, pending.sent_at = None, packets.REQUEST_ONCE, now
         how = (request_id, packets.encode_time_left(pending.deadline - now), pending.payload, pending.headers)
         self.out.append(PeerMessage(pending.group, pending.member.peer, pending.kind, *how))
 
     def peer_released(self, peer: Peer, now: float, unsent: Container[int] = ()) -> None:
-        """A peer closed its link as idle: what it had not answered it surely has not executed, and is sent again."""
+        """Send requests again after a peer closed its link as idle: it surely has not executed the unanswered ones."""
         for pending in self._pending.values():
             if pending.also:
                 pending.drop_also(peer)
@@ -380,13 +387,13 @@ class Requester:
                 self.give_back(request_id, peer, now, is_tried=False)
 
     def give_back(self, request_id: int, peer: Peer, now: float, *, is_tried: bool) -> None:
-        """A request was surely not executed: choose a member anew. Harmless if it has ended.
+        """Choose a new member for a request that surely was not executed. Harmless if it has ended.
 
         Args:
             request_id: The request.
-            peer: Who had it.
+            peer: The previous member.
             now: The time.
-            is_tried: Whether that member is not to be tried again.
+            is_tried: Whether not to try this member again.
         """
         pending = self._pending.get(request_id)
         if pending is None or pending.member is None:
@@ -395,7 +402,7 @@ class Requester:
             pending.drop_also(peer)
         elif is_tried:
             pending.refused += 1
-            if pending.lost is pending.member:  # it was sent before: over a link that broke
+            if pending.lost is pending.member:  # sent before, over a link that broke
                 self._lose(request_id, pending, now)
                 self.out += self._losses.messages_to_send()
             else:
@@ -406,7 +413,7 @@ class Requester:
             self._choose_anew(request_id, pending, now)
 
     def give_to_linked(self, request_id: int, now: float) -> bool:
-        """Give a request that was not sent to another member, if one has a link; returns whether one has."""
+        """Give an unsent request to another member with a link; return whether there is one."""
         pending = self._pending[request_id]
         assert pending.member is not None
         if pending.anchor or pending.also or not (others := candidates.linked(pending, pending.member)):
@@ -417,7 +424,7 @@ class Requester:
         return True
 
     def routed(self, request_id: int, now: float) -> None:
-        """A request went through the ring, where nothing tells that it was lost: an idempotent one is given again."""
+        """Schedule the repetition of an idempotent request that went through the ring, which reports no losses."""
         pending = self._pending.get(request_id)
         if pending is not None:
             pending.is_routed = True
@@ -426,14 +433,14 @@ class Requester:
                 self.has_new_deadline = True
 
     def view_changed(self, now: float) -> None:
-        """Members came, or a link has room again: give waiting requests another chance."""
+        """Try waiting requests again after new members or a drained link."""
         for request_id in list(self._waiting):
             self._dispatch(request_id, self._pending[request_id], now)
         for room in self._rooms:
             self._fill_places(room, now)
 
     def handle_timeout(self, now: float) -> None:
-        """End what is out of time, and try again what waited for that; harmless if early."""
+        """Handle expired deadlines and due retries; harmless if early."""
         for expired in self._deadlines.expired(now):
             for request_id in (expired,) if isinstance(expired, int) else expired.ids:
                 pending = self._pending.get(request_id)
@@ -468,7 +475,8 @@ class Requester:
             return
         member, unready = choose_near(levels, self._rng)
         peer = member.peer
-        is_congested = peer.is_full or (peer.link is not None and peer.link.congested)  # not Peer.is_congested: it is hot
+        # not Peer.is_congested: this path is hot
+        is_congested = peer.is_full or (peer.link is not None and peer.link.congested)
         if pending.tried or is_congested or (group.spills and candidates.has_full(group, now)):
             untried = candidates.untried(pending, now)
             uncongested = [other for other in untried if other.peer.has_room_for(len(pending.payload))]
@@ -481,7 +489,7 @@ class Requester:
         self._send(request_id, pending, member, now)
 
     def _dispatch_anchored(self, request_id: int, pending: Pending, now: float) -> None:
-        """Give a request to the member that its key chooses, or let it wait for that one."""
+        """Give a keyed request to the member its key chooses, or let it wait for this member."""
         news_by = candidates.news_by(pending.group, pending.retry, is_exclusive=pending.reservation is not None)
         if news_by > now:
             return self._pause(request_id, pending, news_by)
@@ -510,8 +518,8 @@ class Requester:
             self._hedge_at(now + pending.hedge_s(), request_id, request_id + 1)
 
     def _take_failure(self, request_id: int, pending: Pending, failure: RemoteError | MemberLost, now: float) -> None:
-        """A handler has failed the request: end it, or wait for those that have it as well, or pause and try again."""
-        if isinstance(failure, MemberLost):  # a stand-in says so
+        """Handle a handler's failure: end the request, wait for its earlier members, or pause and try again."""
+        if isinstance(failure, MemberLost):  # reported by a stand-in
             self._finish(request_id, pending, failure)
             return
         pending.failure = failure
@@ -560,7 +568,7 @@ class Requester:
             self._finish(request_id, pending, outcomes.of_no_taker(pending, self._count_nodes()))
 
     def _end_attempt(self, request_id: int, pending: Pending, now: float) -> None:
-        """Those who have it have had it for as long as they may: ask another one in their place."""
+        """Cancel a timed-out attempt at its members and try another member."""
         self.out += stop(request_id, pending, now)
         if not pending.may_lose(1):
             self._finish(request_id, pending, outcomes.of_loss(pending))
@@ -614,14 +622,14 @@ class Requester:
     # -- asking a second member
 
     def _hedge_at(self, when: float, first: int, end: int) -> None:
-        """Look then whether some requests are to be given to second members."""
+        """Schedule a check whether some requests need a second member."""
         if when < math.inf:
             self._hedge_times.add(when, first, end)
         if when < self._earliest:
             self.has_new_deadline = True
 
     def _hedge(self, now: float) -> None:
-        """Give to second members what the first have had for too long."""
+        """Give late requests to second members."""
         for request_id, pending, member, again_at, later in self._hedge_times.looks(self._pending, self.silent, now):
             if not again_at and not self._give_to_second(request_id, pending, member, now):
                 again_at = later
@@ -629,7 +637,7 @@ class Requester:
                 self._hedge_at(again_at, request_id, request_id + 1)
 
     def _give_to_second(self, request_id: int, pending: Pending, member: Member, now: float) -> bool:
-        """Give a request to another member as well; returns whether there is one, and the budget allows it."""
+        """Give a request to another member as well; return False if there is none or the budget is used up."""
         group, others = pending.group, candidates.seconds(pending, member)
         having = 2 + len(pending.also or ())
         if not others or pending.is_spent or not pending.may_lose(having) or not group.hedging.take():
@@ -643,7 +651,7 @@ class Requester:
         return True
 
     def _choose_anew(self, request_id: int, pending: Pending, now: float) -> None:
-        """The last to be asked does not answer: wait for those that were asked before, and soon ask another one."""
+        """Return to the earlier members and soon ask another, or choose a new member if there are none."""
         if pending.also:
             pending.fall_back()
             self._attempts.begin(request_id, pending, now)
@@ -654,7 +662,7 @@ class Requester:
     # -- waiting for a place
 
     def _enter_room(self, request_id: int, pending: Pending, now: float) -> None:
-        """Let a request wait for a place, behind those that came before it."""
+        """Queue a request for a place."""
         pending.tried_count = max(pending.tried_count, candidates.count(pending))
         if not self._rooms.can_take(len(pending.payload)):
             self._finish(request_id, pending, Overloaded(pending.group.name, pending.tried_count))
@@ -666,13 +674,13 @@ class Requester:
             self.has_new_deadline = True
 
     def _place_freed(self, group: Group, member: Member, now: float) -> None:
-        """A member has answered: it takes another one."""
+        """Handle a member's answer, which frees a place."""
         member.limit += ROOM_GROWTH
         for room in self._rooms.of(group):
             self._fill_places(room, now)
 
     def _try_rooms(self, now: float) -> None:
-        """Try again, with one request for each member, where nothing was heard of a place for long enough."""
+        """Try each member with one more request in queues that have waited long."""
         for room in self._rooms.due(now):
             first = room.first(self._pending)
             assert first is not None
@@ -686,12 +694,12 @@ class Requester:
             self._fill_places(room, now)
 
     def _try_first(self, room: Room, now: float) -> None:
-        """Ask again for the tunnel that has waited for longest."""
+        """Try the longest-waiting request again."""
         if (first := room.first(self._pending)) is not None:
             self._dispatch(*first, now)
 
     def _fill_places(self, room: Room, now: float) -> None:
-        """Send what waits to those that have a place, as far as is known."""
+        """Send queued requests to members with known places."""
         group, placement, line = room.key
         while (first := room.first(self._pending)) is not None:
             request_id, pending = first
@@ -699,7 +707,7 @@ class Requester:
                 self._unpark(request_id, pending)
                 self._handle_no_members(request_id, pending, now, known=True)
                 continue
-            if line == Line.TUNNELS:  # whether there is a place for one nobody knows but the member
+            if line == Line.TUNNELS:  # free places for tunnels are known to the member only
                 return
             having = candidates.having_place(room, pending)
             if not having:
@@ -713,7 +721,7 @@ class Requester:
     # -- the end of a request
 
     def _take(self, peer: Peer, request_id: int) -> Pending | None:
-        """Take the request that a peer answers; None if it has ended, or is not that peer's to answer."""
+        """Take the request that a peer answers; None if it has ended or the peer does not have it."""
         pending = self._pending.get(request_id)
         if pending is None or not pending.is_held_by(peer):
             self.counts.late += 1
@@ -752,7 +760,7 @@ class Requester:
     # -- out
 
     def messages_to_send(self) -> list[PeerMessage]:
-        """Take what is to be sent, in order."""
+        """Take the messages to send, in order."""
         out, self.out = self.out, []
         return out
 
@@ -762,7 +770,7 @@ class Requester:
         return ended
 
     def peers_wanted(self) -> list[Peer]:
-        """Take the peers that links are to be opened to: members that were not chosen for want of one."""
+        """Take the peers that need a link: members passed over for lack of one."""
         wanted, self.wanted = self.wanted, []
         return wanted
 
@@ -781,7 +789,7 @@ class Requester:
         return earliest
 
     def rekey(self, find: Callable[[str], Group | None], now: float) -> None:
-        """Ask again under the primary generation where that of a request was retired, when it is given to another member."""
+        """Use the primary generation for the next attempts of requests whose generation was retired."""
         for request_id, pending in self._pending.items():
             if pending.group.is_left and pending.offer is None:
                 if pending.is_parked:
@@ -791,9 +799,9 @@ class Requester:
         self.view_changed(now)
 
     def find(self, request_id: int) -> Pending | None:
-        """Return what is known of a request; None if it has ended."""
+        """Return a pending request, or None if it has ended."""
         return self._pending.get(request_id)
 
     def groups_pending(self) -> set[Group]:
-        """Return the groups with a request that has no outcome yet."""
+        """Return the groups with a pending request."""
         return {pending.group for pending in self._pending.values()}

@@ -1,4 +1,4 @@
-"""The retry policy of a request: when it is repeated, how often, and after which pause (docs/design.md 16.72)."""
+"""The retry policy of a request: when to repeat it, how often, and after which pause (docs/design.md 16.72)."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ if TYPE_CHECKING:
 
 __all__ = ["HedgeAfter", "Retry", "RetryReason", "retry_of"]
 
-#: Why a request is tried again: its member was lost, its handler failed, or there is no member to begin with.
+#: Reasons to retry: the member was lost, its handler failed, or the cluster has no member at the start.
 RetryReason: TypeAlias = Literal["lost", "failed", "no_members"]
-#: When a second member is asked as well: after the time that so many of a hundred answers take, or ``auto``.
+#: When to ask a second member: after the time within which this percentage of answers arrives, or ``auto``.
 HedgeAfter: TypeAlias = Literal["auto", "p50", "p75", "p90", "p95", "p99"]
 
-#: Executions of a request whose handlers fail, where ``attempts`` does not say how many. Too small: a dependency that is down
-#: for a second fails the request; too large: a request that is wrong itself occupies members for nothing. Queues use the same
-#: number for messages whose consumer fails (pynsq ``max_tries``, gRPC caps ``maxAttempts`` at it).
+#: Executions of a request whose handlers fail, if ``attempts`` is not set. Too small: a dependency that is down for a second
+#: fails the request; too large: a faulty request occupies members in vain. Queues use the same number for messages whose
+#: consumer fails (pynsq ``max_tries``, gRPC caps ``maxAttempts`` at it).
 FAILED_ATTEMPTS = 5
-#: Members that one idempotent request may lose. A request whose handler ends its process would otherwise end one member after
-#: the other. Too small (1): the death of a single machine fails what it held; too large: one such request costs that many.
+#: Members that one idempotent request may lose. Without a bound, a request whose handler kills its process would kill one
+#: member after the other. Too small (1): the death of a single machine fails its requests; too large: such a request costs that
+#: many members.
 MEMBERS_LOST_MAX = 2
-#: The first pause after a failure (seconds), the factor of the following ones, and the longest. Too small: members whose
-#: database is down are asked again before it can be up; too large: a member that fails once costs its callers as much.
+#: The first pause after a failure (seconds), the factor of the following pauses, and the longest pause. Too small: members
+#: whose database is down are asked again before it can be up; too large: a single failure delays callers that long.
 BACKOFF_S = 0.1
 BACKOFF_FACTOR = 2.0
 BACKOFF_S_MAX = 10.0
-#: Factors after which a pause grows no further, whatever its factor: so the power cannot overflow.
+#: Number of factors after which a pause stops growing, so that the power cannot overflow.
 _POWER_MAX = 64
 
 _REASONS: Final = get_args(RetryReason)
@@ -41,43 +42,58 @@ _TIMES: Final = get_args(HedgeAfter)
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Retry:
-    """A retry policy: when a request is repeated, how often, and after which pause. It implies ``idempotent=True``.
+    """A retry policy: when to repeat a request, how often, and after which pause. It implies ``idempotent=True``.
 
-    ``Retry()`` is what ``idempotent=True`` does. The timeout of the request bounds everything. What surely was not executed,
-    because a member was full for example, is tried elsewhere without counting as an attempt.
+    ``Retry()`` equals ``idempotent=True``. The timeout of the request bounds all attempts. A request that surely was not
+    executed, for example because a member was full, is tried elsewhere without counting as an attempt.
 
     Raises:
-        ConfigurationError: A value is wrong.
+        ConfigurationError: A value is invalid.
     """
 
     attempts: int | None = None
-    """How often the request may be executed at most, including hedging. After the last attempt its error is the outcome. None:
-    five times where handlers fail, otherwise as often as ``timeout`` and ``members_lost_max`` allow."""
+    """Largest number of executions, including hedging; the last attempt's error is the outcome.
+
+    None: five if handlers fail, otherwise limited by ``timeout`` and ``members_lost_max`` only.
+    """
     attempt_timeout: float | None = None
-    """Seconds after which the members that have the request are told to stop and another one is asked; if there is no other,
-    the same one again after a pause. A later reply is dropped. None waits for as long as the member lives."""
+    """Seconds after which the request is cancelled at its members and given to another member. None for no limit.
+
+    Without another member, the same one is asked again after a pause. A later reply is dropped.
+    """
     hedge_after: HedgeAfter | float | None = "auto"
-    """When a second member is given it as well, if the first has neither answered nor died; whichever replies first counts.
-    Seconds; or the time within which that share of the cluster's answers to this node came of late, at least 20 ms and at most
-    half of the timeout; ``auto`` for one and a half times what 98 % take; None for never. At most every twentieth request of a
-    cluster is hedged, and with a key only one whose member gives no sign of life."""
+    """When to give the request to a second member, if the first has neither answered nor died; the first reply counts.
+
+    Seconds; or a percentile of the cluster's recent answer times to this node, at least 20 ms and at most half of the timeout;
+    ``auto`` for one and a half times the 98th percentile; None for never. At most every twentieth request of a cluster is
+    hedged. A keyed request is hedged only if its member gives no sign of life.
+    """
     on: tuple[RetryReason, ...] = ("lost", "no_members")
-    """Why it is tried again: ``lost``, its member died or the link to it broke; ``failed``, its handler raised; ``no_members``,
-    it waits for a member where nobody serves the cluster. Without a reason, that error is raised at once."""
+    """Reasons to try again; any other failure is raised at once.
+
+    ``lost``: the member died or its link broke. ``failed``: its handler raised. ``no_members``: wait for a member while the
+    cluster has none.
+    """
     backoff_initial: float = BACKOFF_S
-    """After a failure (``failed``) the next attempt begins after a pause, at a member that has not failed the request if there
-    is one, otherwise at the same one again. This is the longest first pause, in seconds; 0 for no pauses."""
+    """The longest first pause after a failure (``failed``), in seconds; 0 for no pauses.
+
+    The attempt after the pause goes to a member that has not failed the request, or to the same member if there is no other.
+    """
     backoff_factor: float = BACKOFF_FACTOR
-    """By which each further pause is longer than the one before; at least 1."""
+    """Growth factor of each further pause; at least 1."""
     backoff_max: float = BACKOFF_S_MAX
     """The longest pause, in seconds."""
     backoff_jitter: float = 1.0
-    """The random share of a pause, from 0 to 1: 1 draws each pause between 0 and its full length ("full jitter"), 0 takes the
-    full length. Random pauses keep callers that failed together from asking together again."""
+    """The random share of a pause, from 0 to 1: 0 for the full pause, 1 for a random part of the pause ("full jitter").
+
+    Random pauses keep callers that failed together from retrying together.
+    """
     members_lost_max: int | None = MEMBERS_LOST_MAX
-    """How many members the request may lose. When so many have gone away while they held it, :exc:`TooManyMembersLost` is the
-    outcome: its handler may be what ends their processes, so no further member is risked. No more members than that have it at
-    the same time, so with 1 it is never hedged. None for no bound."""
+    """Number of members the request may lose before its outcome is :exc:`TooManyMembersLost`. None for no bound.
+
+    Its handler may be the cause of the losses, so no further member is risked. At most this many members have the request at
+    the same time, so with 1 it is never hedged.
+    """
 
     def __post_init__(self) -> None:
         _check_count("attempts", self.attempts)
@@ -115,7 +131,7 @@ class Retry:
 
     @property
     def failures_max(self) -> int:
-        """How many handlers may fail the request before the failure is its outcome."""
+        """Number of handlers that may fail the request before the failure is its outcome."""
         if "failed" not in self.on:
             return 1
         return FAILED_ATTEMPTS if self.attempts is None else self.attempts
@@ -124,7 +140,7 @@ class Retry:
         """Return the pause before the next attempt, in seconds.
 
         Args:
-            failures: How many attempts have failed, at least one.
+            failures: Number of failed attempts, at least one.
             rng: The source of randomness for the jitter.
         """
         if not self.backoff_initial:
@@ -136,10 +152,10 @@ class Retry:
         return min(longest_s, self.backoff_max) * (1.0 - self.backoff_jitter * rng.random())
 
     def delay_s(self, hedging: Hedging, timeout_s: float) -> float:
-        """Return how long a member is waited for alone, in seconds; for ever if it is never hedged.
+        """Return the time before the request is hedged, in seconds; infinity for never.
 
         Args:
-            hedging: The times of the cluster.
+            hedging: The reply times of the cluster.
             timeout_s: The timeout of the request.
         """
         after = self.hedge_after
@@ -165,7 +181,7 @@ _RETRY_FAILED: Final = Retry(on=_REASONS)
 
 
 def retry_of(*, idempotent: bool, retry_failed: bool = False) -> Retry | None:
-    """Return the policy of a request that has no :class:`Retry`; None if it is executed at most once."""
+    """Return the policy of a request without a :class:`Retry`; None if it is executed at most once."""
     if not idempotent:
         return None
     return _RETRY_FAILED if retry_failed else IDEMPOTENT

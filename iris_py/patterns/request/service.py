@@ -1,7 +1,7 @@
 """Requests, surveys and broadcasts, at the member: admit, queue, hand out, answer (docs/design.md section 6).
 
-A registration runs at most ``concurrency`` requests and queues at most ``queue_messages`` more, of ``queue_bytes`` together;
-beyond that the caller hears at once that this member is full, which is what lets it try another.
+A registration runs at most ``concurrency`` requests and queues at most ``queue_messages`` more, of ``queue_bytes`` together.
+Beyond these bounds it rejects requests at once, so that callers can try another member.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from iris_py.wire.headers import Headers
 
 
-#: Cancellations that came before their request and are remembered: a small CANCEL passes a large REQUEST on the link. Most of
-#: what is remembered had been answered before; forgetting one that mattered costs an execution that nobody waits for.
+#: Remembered cancellations that arrived before their request: a small CANCEL overtakes a large REQUEST on the link. Most
+#: remembered requests were already answered; forgetting a needed entry costs a useless execution.
 EARLY_CANCELS_MAX = 1024
 
 
@@ -45,15 +45,15 @@ class Service:
     """The registrations of one node.
 
     Args:
-        losses: The losses that the node knows of.
+        losses: The losses known to the node.
 
     Attributes:
         executed: Requests handed to handlers.
-        rejected: Requests refused, by the name of the :class:`~iris_py.wire.packets.Rejection`.
-        repetitions: What is known of idempotent requests.
-        has_new_deadline: Whether :meth:`deadline` may be earlier than it was.
-        out: What :meth:`messages_to_send` takes.
-        events: What :meth:`events_received` takes.
+        rejected: Rejected requests, by the name of the :class:`~iris_py.wire.packets.Rejection`.
+        repetitions: The known idempotent requests.
+        has_new_deadline: Whether :meth:`deadline` may be earlier than before.
+        out: The output of :meth:`messages_to_send`.
+        events: The output of :meth:`events_received`.
     """
 
     def __init__(self, losses: Losses) -> None:
@@ -63,12 +63,12 @@ class Service:
         self.executed = 0
         self.rejected: dict[str, int] = {}
         self.repetitions: Deduplicator[Execution] = Deduplicator()
-        self._registrations: dict[str, list[Registration]] = {}  # by the name of the cluster
+        self._registrations: dict[str, list[Registration]] = {}  # by cluster name
         self._draining: list[Registration] = []
         self._executions: dict[tuple[Peer, int], Execution] = {}
-        self._surveys: dict[tuple[Peer, int], list[Execution]] = {}  # started, one for each registration
+        self._surveys: dict[tuple[Peer, int], list[Execution]] = {}  # started, one per registration
         self._early_cancels: dict[tuple[Peer, int], None] = {}
-        # Callers of idempotent requests who asked under another generation of the secret than the primary one.
+        # Callers of idempotent requests under another generation than the primary one.
         self._asked_in: dict[Caller, Group] = {}
         self.out: list[PeerMessage] = []
         self.events: list[ServiceEvent] = []
@@ -76,14 +76,14 @@ class Service:
     # -- commands
 
     def register(self, registration: Registration) -> bool:
-        """Start to serve; returns whether the node's membership in the cluster begins with this registration."""
+        """Add a registration; return whether it starts the node's membership in the cluster."""
         is_first = not self.is_member(registration.group)
         registration.counts = registration.group.counts.serving()
         self._registrations.setdefault(registration.group.name, []).append(registration)
         return is_first
 
     def is_member(self, group: Group) -> bool:
-        """Tell whether some registration of a cluster is there to stay."""
+        """Tell whether a registration of the cluster is staying."""
         return any(not registration.leaving for registration in self._registrations.get(group.name, ()))
 
     def registrations_of(self, group: Group) -> list[Registration]:
@@ -91,22 +91,22 @@ class Service:
         return self._registrations.get(group.name, [])
 
     def membership_of(self, group: Group) -> Registration | None:
-        """Return a registration that says how the node is a member of a cluster; None if it is none."""
+        """Return a registration that represents the node's membership in a cluster, or None."""
         return next((each for each in self._registrations.get(group.name, ()) if not each.leaving), None)
 
     def leave(self, registration: Registration) -> bool:
-        """Begin to leave, still serving; returns whether the node's membership in the cluster ends with this registration."""
+        """Begin to leave, still serving; return whether this ends the node's membership in the cluster."""
         registration.leaving = True
         return not self.is_member(registration.group)
 
     def close(self, registration: Registration, now: float = 0.0, *, hands_back: bool = False) -> None:
-        """Stop admitting; what runs and waits is still answered, then :class:`RegistrationDrained` follows.
+        """Stop admitting requests; running and queued requests are still answered, then :class:`RegistrationDrained` follows.
 
         Args:
-            registration: The one that ends.
+            registration: The registration.
             now: The time.
-            hands_back: Whether requests that wait are not to be executed here, for others can: another registration of this
-                node takes them, or else their callers are told to ask another member. Surveys wait for their turn.
+            hands_back: Whether to give queued requests to another registration of this node, or else to other members through
+                their callers. Surveys stay queued.
         """
         if registration.closed:
             return
@@ -124,7 +124,7 @@ class Service:
         self._maybe_drained(registration)
 
     def abandon(self, registration: Registration, now: float) -> None:
-        """Let nothing more begin at a closed registration, for it took too long: whatever waits is turned away."""
+        """Reject all queued requests of a closed registration that took too long."""
         waiting = list(registration.queue)
         registration.remove(waiting)
         for execution in waiting:
@@ -142,11 +142,11 @@ class Service:
         )
 
     def serves(self, group: Group) -> bool:
-        """Tell whether there is a registration of the cluster."""
+        """Tell whether the cluster has a registration."""
         return group.name in self._registrations
 
     def rekey(self, find: Callable[[str], Group | None]) -> None:
-        """Serve under other secrets: whoever asked before is answered in the group in which it asked.
+        """Serve under a new keyring; earlier callers are answered in their own group.
 
         Args:
             find: Finds the primary group of a cluster.
@@ -161,7 +161,7 @@ class Service:
         if execution.surveyed:
             self._finish(execution, packets.REPLY, payload, now)
             return
-        # The hot path: as _finish, but the reply to a request needs less.
+        # The hot path: like _finish, but a reply needs less.
         registration = execution.registration
         registration.running -= 1
         registration.counts.handling.recent.append(now - execution.since)
@@ -176,7 +176,7 @@ class Service:
             self._start_waiting(registration, now)
 
     def reply_many(self, registration: Registration, answered: Sequence[tuple[Execution, bytes]], now: float) -> None:
-        """Answer several started requests of one registration, as :meth:`reply` does each."""
+        """Answer several started requests of one registration, like :meth:`reply` for each."""
         once = []
         recent = registration.counts.handling.recent
         for execution, payload in answered:
@@ -197,20 +197,20 @@ class Service:
             self._start_waiting(registration, now)
 
     def fail(self, execution: Execution, error: BaseException, now: float) -> None:
-        """Say that the handler of a started request raised."""
+        """Answer a started request whose handler raised."""
         self._finish(execution, packets.FAILURE, packets.encode_failure(error), now)
 
     def fail_as(self, execution: Execution, type: str, text: str, now: float) -> None:  # noqa: A002 - of an exception
-        """Say of a started request that a handler elsewhere raised, by the name of the exception's class and its text."""
+        """Answer a started request whose handler raised elsewhere, with the exception's class name and text."""
         self._finish(execution, packets.FAILURE, packets.encode_failure_of(type, text), now)
 
     def reject(self, execution: Execution, reason: packets.Rejection, now: float) -> None:
-        """Say that a started request was not executed after all, or with ``LOST`` that nobody knows whether it was."""
+        """Reject a started request that was not executed, or with ``LOST`` may have been."""
         self._count_rejection(reason, execution.group)
         self._finish(execution, packets.REJECTION, b"", now, reason)
 
     def drop(self, execution: Execution, now: float) -> None:
-        """End a started request without an answer: its time is over, as its callers find themselves."""
+        """End a started request without an answer: its deadline has passed, which its callers know."""
         registration = execution.registration
         registration.running -= 1
         if execution.identity:
@@ -221,13 +221,13 @@ class Service:
         self._start_waiting(registration, now)
 
     def decline(self, execution: Execution, now: float) -> None:
-        """Say that the handler of a started survey has nothing to say."""
+        """Answer a started survey without a reply."""
         self._finish(execution, packets.DECLINE, b"", now)
 
     # -- tunnels
 
     def admit_tunnel(self, group: Group) -> Registration | packets.Rejection:
-        """Return the registration that is to serve another tunnel, or why none is."""
+        """Return the registration for another tunnel, or the reason for its rejection."""
         registrations = self._serving(group)
         if not registrations:
             return self._count_rejection(packets.Rejection.NOT_A_MEMBER, group)
@@ -240,11 +240,11 @@ class Service:
         return registration
 
     def tunnel_begun(self, registration: Registration) -> None:
-        """A registration serves one more."""
+        """Count a new tunnel of a registration."""
         registration.tunnels_open += 1
 
     def tunnel_over(self, registration: Registration) -> None:
-        """A registration serves one less."""
+        """Count an ended tunnel of a registration."""
         registration.tunnels_open -= 1
         self._maybe_drained(registration)
 
@@ -260,7 +260,7 @@ class Service:
         now: float,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        """Admit a request to the least loaded registration, queue it, or reject it."""
+        """Give a request to the least loaded registration, queue it, or reject it."""
         registration = self._choose(group, peer, request_id, len(payload) + len(headers.encoded))
         if registration is not None:
             deadline = now + time_left_ms / 1000
@@ -277,7 +277,7 @@ class Service:
         now: float,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        """Take an idempotent request: one that was executed is answered, one that runs is waited for, others are admitted."""
+        """Handle an idempotent request: answer an executed one, attach to a running one, admit a new one."""
         registration = self._choose(group, peer, request_id, len(payload) + len(headers.encoded))
         if registration is None:
             return
@@ -306,12 +306,13 @@ class Service:
     def receive_requests(
         self, group: Group, peer: Peer, requests: Sequence[tuple[int, int, bytes, bytes, Headers]], now: float
     ) -> None:
-        """Take requests that came together: (id, time left, identity, payload, headers) of each; plain ones have no identity.
+        """Handle requests that arrived together: (id, time left, identity, payload, headers) of each.
 
-        As :meth:`receive_request` and :meth:`receive_request_once` do; what is the same for all of them is worked out once.
+        Like :meth:`receive_request_once`, or for an empty identity :meth:`receive_request`, with the common work done once.
         """
         registrations = self._serving(group)
-        registration = registrations[0] if len(registrations) == 1 else None  # of several, each goes to the least loaded then
+        # with several registrations, choose the least loaded for each
+        registration = registrations[0] if len(registrations) == 1 else None
         subject, repetitions, early_cancels = group.subject, self.repetitions, self._early_cancels
         has_losses = bool(self._losses.entries)
         started: list[Execution] = []
@@ -343,7 +344,7 @@ class Service:
             self.executed += len(started)
             registration.counts.queue_wait.at_once += len(started)
             handling = registration.counts.handling
-            if len(handling.recent) >= RECENT_MAX:  # not more end than begin
+            if len(handling.recent) >= RECENT_MAX:  # requests end no faster than they begin
                 handling.settle()
             self.events.append(RequestsStarted(registration, started))
 
@@ -357,12 +358,12 @@ class Service:
         now: float,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        """Admit a survey to every registration, within the bounds of each. A stand-in declines: it answers for nobody."""
+        """Give a survey to every registration, within its bounds. Stand-ins decline."""
         registrations = self._serving(group)[: packets.SURVEYED_REGISTRATIONS_MAX]
         if not registrations:
             self._reject(group, peer, survey_id, packets.Rejection.NOT_A_MEMBER, 1)
             return
-        if registrations[0].rank:  # and so all are
+        if registrations[0].rank:  # and then all are stand-ins
             self.out.append(PeerMessage(group, peer, packets.DECLINE, survey_id, packets.encode_answer(1)))
             return
         if self._early_cancels and (peer, survey_id) in self._early_cancels:
@@ -374,7 +375,7 @@ class Service:
             self._admit(Execution(registration, group, peer, survey_id, payload, deadline, count, headers=headers), now)
 
     def receive_reservation(self, message: PeerMessage, now: float) -> None:
-        """A caller asks for the place of an exclusive request, and waits for it. It gives the place back by a CANCEL."""
+        """Queue a caller for the place of an exclusive request. A CANCEL frees the place."""
         group, peer, request_id = message.group, message.peer, message.id
         if self._choose(group, peer, request_id, 0) is None:
             return
@@ -391,7 +392,7 @@ class Service:
             self._grant_place(now)
 
     def receive_cancel(self, peer: Peer, request_id: int, now: float) -> None:
-        """The caller gave up, or gives the place of an exclusive request back."""
+        """Handle a caller's CANCEL, which also frees the place of an exclusive request."""
         if request_id >= packets.SURVEY_IDS:
             self._cancel_survey(peer, request_id)
             return
@@ -415,7 +416,7 @@ class Service:
             self._remember_cancel(peer, request_id)
 
     def receive_broadcast(self, group: Group, peer: Peer, sequence: int, payload: bytes, headers: Headers = NO_HEADERS) -> None:
-        """Hand a broadcast to every registration of the cluster; a stand-in, which a tree may reach, takes none."""
+        """Hand a broadcast to every registration of the cluster. Stand-ins ignore broadcasts that a tree brings."""
         for registration in self._serving(group):
             if registration.rank:
                 return
@@ -423,7 +424,7 @@ class Service:
             self.events.append(BroadcastReceived(registration, peer, sequence, payload, headers))
 
     def peer_lost(self, peer: Peer, now: float) -> None:
-        """A caller is gone: drop what it queued and cancel what runs for it."""
+        """Handle the loss of a caller: drop its queued requests and cancel its running ones."""
         self._place.forget_peer(peer)
         self._grant_place(now)
         for key in [key for key in self._executions if key[0] is peer]:
@@ -444,51 +445,51 @@ class Service:
     # -- time
 
     def deadline(self) -> float | None:
-        """Return when a caller of an exclusive request loses its place, or stops waiting for it; None if there is none."""
+        """Return the earliest deadline of an exclusive request's caller, or None."""
         self.has_new_deadline = False
         return self._place.deadline()
 
     def handle_timeout(self, now: float) -> None:
-        """Forget what is too old, and give the place to the next; harmless if early."""
+        """Forget expired replies, and grant the place to the next request; harmless if early."""
         self.repetitions.expire(now)
         self._grant_place(now)
 
     # -- out
 
     def messages_to_send(self) -> list[PeerMessage]:
-        """Take what is to be sent, in order."""
+        """Take the messages to send, in order."""
         out, self.out = self.out, []
         return out
 
     def events_received(self) -> list[ServiceEvent]:
-        """Take what happened, in order."""
+        """Take the events, in order."""
         events, self.events = self.events, []
         return events
 
     # --
 
     def _serving(self, group: Group) -> list[Registration]:
-        """Return the registrations that take what comes in a group; none in one whose generation is not accepted any more."""
+        """Return the registrations that serve a group; empty if its generation is no longer accepted."""
         return [] if group.is_left else self._registrations.get(group.name, [])
 
     def _grant_place(self, now: float) -> None:
-        """Tell those that have the place of exclusive requests now."""
+        """Notify the callers that now have the place for exclusive requests."""
         reserved = packets.encode_answer(0, packets.Rejection.RESERVED)
         for asking in self._place.grant(now):
             peer, request_id = asking.caller
             self.out.append(PeerMessage(asking.group, peer, packets.REJECTION, request_id, reserved))
 
     def _note_group(self, caller: Caller, group: Group, registration: Registration) -> None:
-        """Remember in which group a caller asked, if that is not the primary one."""
+        """Remember a caller's group if it is not the primary one."""
         if group is not registration.group:
             self._asked_in[caller] = group
 
     def _group_of(self, caller: Caller, registration: Registration) -> Group:
-        """Return the group in which a caller asked, which is answered now."""
+        """Return the group in which to answer a caller, and forget it."""
         return self._asked_in.pop(caller, registration.group) if self._asked_in else registration.group
 
     def _choose(self, group: Group, peer: Peer, request_id: int, size: int) -> Registration | None:
-        """Return the registration for a request; None if there is none, which is said, or nobody waits for it."""
+        """Return the registration for a request; None after a rejection or an early CANCEL."""
         registrations = self._serving(group)
         if not registrations:
             self._reject(group, peer, request_id, packets.Rejection.NOT_A_MEMBER)
@@ -500,7 +501,7 @@ class Service:
 
     def _admit(self, execution: Execution, now: float) -> None:
         registration = execution.registration
-        if execution.deadline <= now:  # it may have waited, at another registration
+        if execution.deadline <= now:  # it may have waited at another registration
             self._turn_away(execution, packets.Rejection.EXPIRED, now)
         elif registration.running < registration.concurrency:
             execution.since = now
@@ -534,7 +535,7 @@ class Service:
             self.events.append(RequestsStarted(registration, [execution]))
 
     def _forget(self, execution: Execution) -> bool:
-        """Take an execution that ended from the table; returns whether somebody waits for its answer."""
+        """Remove an ended execution; return whether its caller still waits."""
         key = (execution.peer, execution.id)
         if not execution.surveyed:
             return self._executions.pop(key, None) is not None
@@ -547,7 +548,7 @@ class Service:
         return True
 
     def _cancel_survey(self, peer: Peer, survey_id: int) -> None:
-        """Cancel what runs of a survey, and forget what waits."""
+        """Cancel the running executions of a survey, and remove the queued ones."""
         started = self._surveys.pop((peer, survey_id), [])
         self.events += map(RequestCancelled, started)
         is_known = bool(started)
@@ -568,10 +569,10 @@ class Service:
     def _finish(self, execution: Execution, kind: int, payload: bytes, now: float, reason: int = 0) -> None:
         registration = execution.registration
         registration.running -= 1
-        if reason == 0:  # else it was not executed after all
+        if reason == 0:  # otherwise it was not executed
             registration.counts.handling.observe(now - execution.since)
             registration.counts.failed += kind == packets.FAILURE
-        # A cancelled execution is no longer in the table: its handler ended, and nobody waits for what it says.
+        # A cancelled execution is no longer in the table: its handler has ended, and no caller waits.
         if execution.identity:
             self._fail_once(execution, kind, payload, now, reason)
         elif self._forget(execution):
@@ -580,10 +581,10 @@ class Service:
         self._start_waiting(registration, now)
 
     def _fail_once(self, execution: Execution, kind: int, payload: bytes, now: float, reason: int) -> None:
-        """Tell everybody who waits for an idempotent request that it was not done."""
+        """Answer all callers of an idempotent request that failed."""
         callers = self.repetitions.finish(execution.identity, None, now)
         if callers and execution.is_cancelled:
-            # It was cancelled when nobody waited, and these came before it had ended: for them it is done anew.
+            # It was cancelled without callers, and these callers came before it ended: execute it again.
             self._execute_again(execution, callers, now)
             return
         for caller in callers:
@@ -591,7 +592,7 @@ class Service:
             self.out.append(PeerMessage(group, caller[0], kind, caller[1], packets.encode_answer(0, reason), payload))
 
     def _start_waiting(self, registration: Registration, now: float) -> None:
-        """There is room: start what has waited for longest."""
+        """Start queued requests while there is room."""
         while registration.queue and registration.running < registration.concurrency:
             waiting = registration.take()
             if waiting.deadline <= now:
@@ -624,7 +625,7 @@ class Service:
         self._admit(again, now)
 
     def _cancel_once(self, execution: Execution | None) -> None:
-        """Cancel an idempotent request, or let it wait no longer, if nobody waits for it any more."""
+        """Cancel or dequeue an idempotent request without callers."""
         if execution is None or execution.is_cancelled:
             return
         registration = execution.registration
@@ -648,7 +649,7 @@ class Service:
                 self._turn_away(execution, packets.Rejection.NOT_A_MEMBER, now)
 
     def _turn_away(self, execution: Execution, reason: packets.Rejection, now: float) -> None:
-        """Reject what is not executed, to everybody who waits for it."""
+        """Reject an unexecuted request to all its callers."""
         if execution.identity:
             for caller in self.repetitions.finish(execution.identity, None, now):
                 self._reject(self._group_of(caller, execution.registration), *caller, reason)

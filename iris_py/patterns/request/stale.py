@@ -1,16 +1,14 @@
-"""Requests that came through the ring, where any node on the way may have held them up (docs/design.md 6.3).
+"""Requests that may be stale: their callers may already have given up (docs/design.md 6.3).
 
-A request says how much time its caller has left, which is true when it is sent. Through the ring it also says when that was,
-by the clock of its source, and the receiver knows how old it is at most once the source has told its clock
-(:mod:`iris_py.peers.clocks`). Until then the request stands; so does one that seems too late, for the question by which the
-clock is known may have been slow. A request whose time is over is dropped, and so is one whose source does not answer in time.
+``StandingRequests`` holds requests that may have waited in front of this node while it stood still, because its process was
+stopped or its event loop blocked. A request does not reveal this. So it is held until the peer answers a question asked since
+then; if the link turns out to have ended, the request is dropped unexecuted. Messages behind it on the link, such as its
+cancellation, are handled meanwhile.
 
-Requests that may have stood in front of this node while it stood still (docs/design.md 6.3).
-
-What a process finds in its sockets when it goes on, after it was stopped or its event loop was blocked, may be from long ago:
-the caller has given up, and heard ``MemberLost``. Nobody knows from the request itself. So it stands until the peer has
-answered a question that was asked since; when the link turns out to have ended, it is forgotten, and was not executed. What
-comes behind it on the link, as its cancellation does, is heard meanwhile.
+``RoutedRequests`` holds requests that came through the ring, where any node may have delayed them. Such a request carries its
+caller's time left and its send time by the source's clock. The receiver knows the highest possible age once the source has told
+its clock (:mod:`iris_py.peers.clocks`). Until then the request is held, and also if it seems too late, because the clock's
+question may have been slow. A request past its deadline, or without an answer from its source, is dropped.
 """
 
 from __future__ import annotations
@@ -30,15 +28,15 @@ if TYPE_CHECKING:
     from iris_py.peers.message import PeerMessage
     from iris_py.peers.peer import Peer
 
-#: Payload that stands, of all peers together. Beyond it the requests of the peer are begun all the same: it sends for longer
-#: than anybody who had given up could. As much as the buffers of a few links hold.
+#: Payload bytes held, of all peers together. Beyond this bound the peer's requests are started: a caller that had given up
+#: could not have sent for so long. As much as the buffers of a few links hold.
 STANDING_BYTES_MAX = 64 * 1024 * 1024
-#: Counted for each request besides its payload.
+#: Bytes counted for each request besides its payload.
 REQUEST_BYTES = 256
 
 
 class StandingRequests:
-    """The requests that may be stale, by link."""
+    """The possibly stale requests, by link."""
 
     def __init__(self) -> None:
         self._by_link: dict[Link, dict[int, tuple[PeerMessage, float]]] = {}
@@ -49,17 +47,17 @@ class StandingRequests:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for more."""
+        """Whether the bound is reached."""
         return self._bytes >= STANDING_BYTES_MAX
 
     def add(self, link: Link, message: PeerMessage, now: float) -> None:
-        """Let a message stand that was read now."""
-        self.cancel(link, message.id)  # of two with one id, which only a liar sends, the last stands
+        """Hold a message that was read now."""
+        self.cancel(link, message.id)  # honest callers never repeat an id; the last one counts
         self._by_link.setdefault(link, {})[message.id] = (message, now)
         self._bytes += REQUEST_BYTES + len(message.payload)
 
     def cancel(self, link: Link, message_id: int) -> bool:
-        """The caller gave up; returns whether the message stood, and is forgotten now."""
+        """Drop a cancelled message; return whether it was held."""
         found = self._by_link.get(link, {}).pop(message_id, None)
         if found is None:
             return False
@@ -67,19 +65,19 @@ class StandingRequests:
         return True
 
     def take(self, link: Link) -> list[tuple[PeerMessage, float]]:
-        """Take what stands of a link, in order: the messages, and when each was read (seconds)."""
+        """Take the held messages of a link, in order, with the time each was read (seconds)."""
         messages = list(self._by_link.pop(link, {}).values())
         self._bytes -= sum(REQUEST_BYTES + len(message.payload) for message, _arrived_at in messages)
         return messages
 
 
-#: Requests that stand, of all sources together; further ones are dropped, and counted. Too small: many callers that are new at
-#: once have to ask again. Too large: memory.
+#: Requests held, of all sources together; further ones are dropped, and counted. Too small: of many new callers at once, some
+#: have to ask again. Too large: memory.
 ROUTED_MAX = 1024
-#: Their payload and headers.
+#: Bytes of their payloads and headers.
 ROUTED_BYTES_MAX = 16 * 1024 * 1024
-#: How long one stands (seconds), if its caller waits for that long. A question takes a round trip, longer while the ring finds
-#: its way around a dead node. Too large: sources that do not answer keep the places of others.
+#: Longest time for which a request is held (seconds), if its caller waits that long. A question takes a round trip, and longer
+#: while the ring finds its way around a dead node. Too large: silent sources occupy the places of others.
 ROUTED_S_MAX = 5.0
 
 _QUESTION = struct.Struct(f">B{NONCE_BYTES}s")
@@ -90,9 +88,9 @@ class RoutedRequests:
     """The requests that came through the ring, until their age is known.
 
     Args:
-        clocks: What is known of the clocks of their sources.
-        begin: Takes a request that is in time, with the time that is left.
-        count_drop: Counts what is dropped, by reason.
+        clocks: The known clocks of their sources.
+        begin: Starts a request that is in time.
+        count_drop: Counts dropped requests, by reason.
     """
 
     def __init__(
@@ -101,7 +99,8 @@ class RoutedRequests:
         self._clocks = clocks
         self._begin = begin
         self._count_drop = count_drop
-        # Of each source by id: the message, when it was sent by the clock of its source (ms), and until when it may stand.
+        # By source id and message id: the message, its send time by the source's clock (ms), and the time until which it is
+        # held.
         self._standing: dict[NodeId, dict[int, tuple[PeerMessage, int, float]]] = {}
         self._count = self._bytes = 0
         self._out: list[tuple[NodeInfo, bytes]] = []
@@ -110,11 +109,11 @@ class RoutedRequests:
         return self._count
 
     def receive(self, message: PeerMessage, sent_at: int, now: float) -> None:
-        """Take a request or survey: begin it, let it stand, or drop it.
+        """Handle a request or survey: start it, hold it, or drop it.
 
         Args:
             message: The message.
-            sent_at: When it was sent, by the clock of its source (milliseconds).
+            sent_at: Its send time by the source's clock (milliseconds).
             now: The time.
         """
         clocks, peer = self._clocks, message.peer
@@ -130,11 +129,11 @@ class RoutedRequests:
             self._count_drop("request_without_caller")
 
     def cancel(self, peer: Peer, message_id: int) -> bool:
-        """The caller gave up; returns whether the message stood, and is forgotten now."""
+        """Drop a cancelled message; return whether it was held."""
         return self._take(peer.id, message_id) is not None
 
     def receive_question(self, peer: Peer, payload: bytes, now: float) -> None:
-        """Tell a node this node's clock."""
+        """Answer a node's question with this node's clock."""
         if len(payload) != _QUESTION.size:
             self._count_drop("malformed")
             return
@@ -143,13 +142,13 @@ class RoutedRequests:
         self._out.append((peer.info, _ANSWER.pack(packets.CLOCK_ANSWER, nonce, told)))
 
     def receive_answer(self, peer: Peer, payload: bytes, now: float) -> None:
-        """Take the clock of a node, and begin what stood for it and is in time."""
+        """Record a node's clock, and start its held requests that are in time."""
         if len(payload) != _ANSWER.size:
             self._count_drop("malformed")
             return
         _kind, nonce, told = _ANSWER.unpack(payload)
         if not self._clocks.told(peer.id, nonce, told):
-            return  # it comes twice, or for the wrong node
+            return  # a repeated answer, or from the wrong node
         for message_id in list(self._standing.get(peer.id, ())):
             taken = self._take(peer.id, message_id)
             assert taken is not None
@@ -158,13 +157,13 @@ class RoutedRequests:
             if age is not None and age < message.argument:
                 message.argument -= age
                 self._begin(message, now)
-            elif self._clocks.is_awaited(peer.id):  # a later question may show it younger
+            elif self._clocks.is_awaited(peer.id):  # a later question may show that it is younger
                 self._keep(message, sent_at, stands_until)
             else:
                 self._count_drop("request_without_caller")
 
     def handle_timeout(self, now: float) -> None:
-        """Drop what has stood for too long; harmless if early, and late, for nothing begins by itself."""
+        """Drop the requests held too long; harmless if early or late, because it starts none."""
         if not self._standing:
             return
         for source, messages in list(self._standing.items()):
@@ -182,7 +181,7 @@ class RoutedRequests:
     def _let_stand(self, message: PeerMessage, sent_at: int, now: float) -> None:
         size = len(message.payload) + len(message.headers.encoded)
         self.handle_timeout(now)
-        self._take(message.peer.id, message.id)  # the same again
+        self._take(message.peer.id, message.id)  # a repetition
         if self._count >= ROUTED_MAX or self._bytes + size > ROUTED_BYTES_MAX:
             self._count_drop("standing_full")
             return

@@ -1,1 +1,1 @@
-"""Publish and subscribe: names of topics, publishers, subscriptions."""
+"""Publish and subscribe: topic names, publishers, subscriptions."""

@@ -1,22 +1,22 @@
-"""The topic groups that a node takes part in, so that all messages for its subscriptions reach it (docs/design.md 8.3).
+"""The topic groups a node joins to receive all messages for its subscriptions (docs/design.md 8.3).
 
-Theory of operation. A subscription *wants* the group of its literal prefix. It is *covered* by a membership in that group or in
-the group of a shorter prefix, for publishers send to the groups of all prefixes of a topic. So in the steady state no
-membership of a node lies below another one: a node that covers ``a`` is in no group below ``a``.
+A subscription *wants* the group of its literal prefix. It is *covered* by a membership in that group or in the group of a
+shorter prefix, because publishers send to the groups of all prefixes of a topic. So in the steady state no membership lies
+below another one: a node in the group of ``a`` is in no group below ``a``.
 
-That also bounds the memberships: when there are ``TOPIC_GROUPS_MAX``, many narrow ones give way to a wide one, at the price of
-receiving what nobody there subscribed to, and dropping it. When few subscriptions are left, the wide one gives way again.
+Memberships are bounded: beyond ``TOPIC_GROUPS_MAX``, many narrow memberships are replaced by a wide one, and the node drops the
+unwanted messages. With few subscriptions left, the wide membership is replaced by narrow ones again.
 
-Nothing may be missed in between: what is no longer needed is left only when what replaces it is known to every publisher.
+No message is missed meanwhile: a membership ends only when every publisher knows its replacement.
 """
 
 from __future__ import annotations
 
 from iris_py.patterns.topic.names import Tokens, prefixes
 
-#: Memberships that topics take, of the 1,024 that the overlay allows a node; the others are for clusters. Each is registered,
-#: renewed every minute, and told to the publishers. Too small: more is received in vain; too large: joining again after the
-#: death of a root takes longer.
+#: Memberships for topics, of the 1,024 that the overlay allows a node; the rest is for clusters. Each is registered, renewed
+#: every minute, and announced to publishers. Too small: more unwanted messages arrive; too large: joining again after the death
+#: of a root takes longer.
 TOPIC_GROUPS_MAX = 256
 
 
@@ -24,13 +24,13 @@ class Coverage:
     """The memberships of one node, by prefix.
 
     Args:
-        groups_max: How many there may be, apart from those that are about to be replaced.
+        groups_max: Largest number of memberships, apart from those being replaced.
 
     Attributes:
-        members: The memberships, and whether every publisher knows of each.
+        members: The memberships, with whether every publisher knows them.
         joins: Memberships to begin, for the owner to take.
-        leaves: Memberships to end, likewise; after the joins.
-        settled: Memberships that what waits for them need not wait for any more, likewise.
+        leaves: Memberships to end, for the owner to take after ``joins``.
+        settled: Memberships whose waiting subscriptions are served, for the owner to take.
     """
 
     def __init__(self, groups_max: int = TOPIC_GROUPS_MAX) -> None:
@@ -40,9 +40,9 @@ class Coverage:
         self.settled: list[Tokens] = []
         self._groups_max = groups_max
         self._wanted: dict[Tokens, int] = {}
-        self._under: dict[Tokens, int] = {}  # subscriptions that want a prefix or a longer one
-        self._replaced: set[Tokens] = set()  # memberships with a wider one above them that is not yet known to all
-        self._narrowing: dict[Tokens, set[Tokens]] = {}  # to be left when these are known to all
+        self._under: dict[Tokens, int] = {}  # number of subscriptions that want this prefix or a longer one
+        self._replaced: set[Tokens] = set()  # memberships below a wider one that some publishers do not know yet
+        self._narrowing: dict[Tokens, set[Tokens]] = {}  # wide memberships to end when all publishers know these
 
     def cover(self, prefix: Tokens) -> Tokens | None:
         """Return the widest membership that covers a prefix."""
@@ -50,12 +50,12 @@ class Coverage:
         return next((each for each in prefixes(prefix) if each in members), None)
 
     def is_known(self, prefix: Tokens) -> bool:
-        """Tell whether a prefix is covered by a membership that every publisher knows of."""
+        """Tell whether a prefix is covered by a membership known to every publisher."""
         members = self.members
         return any(members.get(each, False) for each in prefixes(prefix))
 
     def add(self, prefix: Tokens) -> Tokens:
-        """Want a prefix once more; returns the membership that covers it, or will."""
+        """Add a subscription's prefix; return its present or future membership."""
         self._wanted[prefix] = self._wanted.get(prefix, 0) + 1
         for each in prefixes(prefix):
             self._under[each] = self._under.get(each, 0) + 1
@@ -72,7 +72,7 @@ class Coverage:
         return prefix
 
     def remove(self, prefix: Tokens) -> None:
-        """Want a prefix once less."""
+        """Remove a subscription's prefix."""
         self._wanted[prefix] -= 1
         if not self._wanted[prefix]:
             del self._wanted[prefix]
@@ -89,7 +89,7 @@ class Coverage:
             self._narrow(cover)
 
     def joined(self, prefix: Tokens) -> None:
-        """Every publisher knows of a membership."""
+        """Handle a membership that every publisher knows now."""
         if prefix not in self.members:
             return
         self.members[prefix] = True
@@ -101,7 +101,7 @@ class Coverage:
         self._arrived(prefix)
 
     def failed(self, refused: list[Tokens]) -> None:
-        """Memberships could not be begun."""
+        """Handle memberships that could not begin."""
         for prefix in refused:
             del self.members[prefix]
             self._arrived(prefix)
@@ -126,7 +126,7 @@ class Coverage:
         return [each for each in self.members if len(each) > length and each[:length] == prefix]
 
     def _wider(self, prefix: Tokens) -> Tokens:
-        """Return the longest prefix that several memberships go on from: the less is received in vain."""
+        """Return the longest prefix shared by several memberships, to receive few unwanted messages."""
         counts: dict[Tokens, int] = {}
         for member in (*(self.members.keys() - self._replaced), prefix):
             for each in prefixes(member)[:-1]:
@@ -135,7 +135,7 @@ class Coverage:
         return max(candidates, key=lambda each: (len(each), counts[each]), default=())
 
     def _narrow(self, prefix: Tokens) -> bool:
-        """Replace a wide membership that nobody wants for itself by those that are wanted; returns whether these are few."""
+        """Replace a wide, unwanted membership by the wanted narrow ones; return False if these are too many."""
         if len(self._wanted) > self._groups_max // 2:
             return False
         length = len(prefix)
@@ -157,7 +157,7 @@ class Coverage:
         return True
 
     def _stay(self, cover: Tokens) -> None:
-        """A membership that was about to be replaced by narrower ones is needed for more again: it stays, and they go."""
+        """Keep a wide membership that is needed again, instead of the narrow ones about to replace it."""
         if self._narrowing.pop(cover, None) is not None:
             self._replaced.discard(cover)
             for each in self._below(cover):
@@ -165,7 +165,7 @@ class Coverage:
                 self._leave(each)
 
     def _arrived(self, prefix: Tokens) -> None:
-        """Something that a narrowing waited for is there, or not needed any more."""
+        """Handle a membership that is known to all or no longer needed: replaced wide memberships may end."""
         for wide, waited in list(self._narrowing.items()):
             waited.discard(prefix)
             if not waited and wide in self.members:

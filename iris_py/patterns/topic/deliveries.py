@@ -1,6 +1,6 @@
-"""Publications on their way in: which are late, repeated or missing, and who gets the rest (docs/design.md 8.2-8.5).
+"""Received publications: detect late, repeated and missing ones, and deliver the rest (docs/design.md 8.2-8.5).
 
-What follows one another to one topic is a *run*: looked at once, and handed to each subscription at once.
+A *batch* of consecutive publications to one topic is examined once and handed to each subscription at once.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from iris_py.wire.headers import Headers
     from iris_py.wire.imported import Imported
 
-#: Topics whose subscriptions are remembered. Forgetting one costs looking them up again.
+#: Topics with cached subscriptions. Forgetting one costs another look-up.
 TOPICS_MAX = 4096
-#: Publishers of which it is remembered how much of a group was missed. Forgetting them costs gaps that are not reported.
+#: Publishers whose missed messages are remembered, by group. Forgetting one costs unreported gaps.
 MISSED_MAX = 4096
-#: Numbered publications that are remembered, of all publishers together: as many as arrive while a node changes its groups.
+#: Numbered publications remembered, of all publishers together: as many as arrive while a node changes its groups.
 NUMBERS_MAX = 8192
-#: Ways that publications of other clouds come by: gateways, and the group that each publishes under. Forgetting one costs gaps
-#: that may be none. As many as there are groups and publishers of which gaps are known, for a way is as good as these.
+#: Remembered paths of other clouds' publications: gateways, with the group each publishes under. Forgetting one costs possibly
+#: false gaps. Equal to the number of remembered publishers, because a path corresponds to one.
 WAYS_MAX = MISSED_MAX
-#: Publishers that wait for subscriptions, one for each group that they publish under. Beyond, another one is not asked to wait:
-#: what a full queue has no slack for is dropped, and counted. Too small: of so many some lose messages. Too large: memory, for
-#: whoever has ever new ids is one publisher with each.
+#: Publishers that wait for subscriptions, counted per group. Further publishers are not asked to wait: messages beyond a full
+#: queue's slack are dropped and counted. Too small: with many publishers, some lose messages. Too large: memory, because an
+#: attacker can be a new publisher with each new id.
 BLOCKED_MAX = 4096
-#: How often a publisher is asked again to wait. A few times before it goes on by itself.
+#: Interval at which a publisher is asked again to wait, a few times within its own timeout.
 PAUSE_AGAIN_S = 1.0
 
 
@@ -52,15 +52,15 @@ class Deliveries:
     """The messages that one node receives for its subscriptions.
 
     Args:
-        outbound: Asks publishers to wait.
+        outbound: Sends PAUSE and RESUME to publishers.
         local: The node.
-        count_drop: Counts what is dropped, by reason.
-        events: Where to put what happened.
+        count_drop: Counts dropped messages, by reason.
+        events: Collects events.
 
     Attributes:
-        received: Publications of others that were taken.
-        queues: The subscriptions, in the order in which they began.
-        lags: How long the messages of all subscriptions waited, also of those that have ended.
+        received: Accepted publications of other nodes.
+        queues: The subscriptions, in order of their start.
+        lags: Waiting times of the messages of all subscriptions, including ended ones.
     """
 
     def __init__(self, outbound: Outbound, local: Peer, count_drop: Callable[..., int], events: list[TopicEvent]) -> None:
@@ -73,7 +73,8 @@ class Deliveries:
         self._trie: TopicTrie[SubscriptionQueue] = TopicTrie()
         self.queues: dict[SubscriptionQueue, None] = {}
         self._matches: dict[bytes, tuple[str, list[SubscriptionQueue]]] = {}
-        self._blocked: dict[tuple[Group, Peer], dict[SubscriptionQueue, None]] = {}  # publishers that wait for them
+        # waiting publishers, with the subscriptions they wait for
+        self._blocked: dict[tuple[Group, Peer], dict[SubscriptionQueue, None]] = {}
         self._pause_again_at: float | None = None
         self._numbers: dict[tuple[NodeId, bytes], None] = {}
         self._missed: dict[tuple[Group, NodeId], int] = {}
@@ -83,7 +84,7 @@ class Deliveries:
     # -- subscriptions
 
     def add(self, queue: SubscriptionQueue) -> None:
-        """Begin a subscription."""
+        """Start a subscription."""
         self._trie.add(queue.pattern, queue)
         self.queues[queue] = None
         self._matches.clear()
@@ -92,7 +93,7 @@ class Deliveries:
             queue.missed = {key: missed for key, missed in self._missed.items() if key[0].name in names}
 
     def remove(self, queue: SubscriptionQueue, now: float) -> bool:
-        """End a subscription; returns whether there was one."""
+        """End a subscription; return whether it existed."""
         if not self._trie.remove(queue.pattern, queue):
             return False
         del self.queues[queue]
@@ -102,11 +103,11 @@ class Deliveries:
         return True
 
     def match(self, topic: Tokens) -> list[SubscriptionQueue]:
-        """Return the subscriptions that a topic is for."""
+        """Return the subscriptions that match a topic."""
         return self._trie.match(topic)
 
     def drained(self, queue: SubscriptionQueue, now: float) -> None:
-        """A subscription has room again: its publishers go on."""
+        """Let the publishers of a drained subscription continue."""
         blocked, queue.blocked = queue.blocked, {}
         for group, peer in blocked:
             queues = self._blocked[group, peer]
@@ -120,7 +121,7 @@ class Deliveries:
                 self._outbound.gather(PeerMessage(group, peer, packets.RESUME, 0), now)
 
     def memberships_changed(self, covers: Callable[[Tokens, float], list[Group]], now: float) -> None:
-        """The node begins or ends memberships: publishers that wait go on waiting under those that they will send to.
+        """Handle new or ended memberships: waiting publishers must also wait under their future groups.
 
         Args:
             covers: Finds the groups of the memberships that cover a prefix.
@@ -144,16 +145,16 @@ class Deliveries:
         payloads: list[bytes],
         now: float,
     ) -> None:
-        """Take publications to one topic that follow one another. The hot path.
+        """Handle consecutive publications to one topic. The hot path.
 
         Args:
-            group: Under which they came.
-            peer: Who published them.
-            flags: Those of the message.
-            sequence: The number of the first.
-            ordinal: Its number since the publisher uses the group.
-            head: The headers: the topic, and what the flags say.
-            payloads: What was published; at least one.
+            group: The group they were sent to.
+            peer: The publishing node.
+            flags: The flags of the message.
+            sequence: The number of the first publication.
+            ordinal: The first publication's number since the publisher began to use the group.
+            head: The topic, after the fields that the flags announce.
+            payloads: The published payloads; at least one.
             now: The time.
         """
         last, begin = group.last_sequence(peer.id), sequence
@@ -168,7 +169,7 @@ class Deliveries:
             if last > 0:
                 self._note_gap(group, peer.id, min(sequence - last - 1, max(0, ordinal - 1)))
             else:
-                self._ways.pop((group, peer.id), None)  # what is between was lost, or came another way
+                self._ways.pop((group, peer.id), None)  # the messages between were lost, or took another path
         group.note_sequence(peer.id, sequence + len(payloads) - 1)
         if flags & NUMBERED:
             number, head = head[: packets.NUMBER.size], head[packets.NUMBER.size :]
@@ -215,13 +216,13 @@ class Deliveries:
         """Give messages of one publisher to subscriptions.
 
         Args:
-            run: The messages, with the same headers and with numbers that follow one another; at least one.
-            size: Of their payloads together, in bytes.
+            run: The messages, with equal headers and consecutive numbers; at least one.
+            size: Total bytes of their payloads.
             queues: The subscriptions.
-            group: Under which they came.
-            peer: Who published them; maybe this node.
+            group: The group they were sent to.
+            peer: The publishing node, possibly this node.
             now: The time.
-            is_imported: Whether they are of another cloud, and have the gap that they shall have.
+            is_imported: Whether they come from another cloud and have their gap already.
         """
         missed = self._missed.get((group, peer.id), 0) if self._missed and not is_imported else 0
         for queue in queues:
@@ -255,22 +256,22 @@ class Deliveries:
         peer: Peer,
         now: float,
     ) -> None:
-        """Give messages that came from another cloud to subscriptions, to each what it has not had.
+        """Give messages from another cloud to subscriptions, without those each has had.
 
         Args:
-            imported: Where they come from.
+            imported: Their origin.
             topic: The topic.
-            payloads: The messages, in order; at least one.
-            headers: What stands beside each of them.
+            payloads: The payloads, in order; at least one.
+            headers: The headers of each.
             queues: The subscriptions.
-            group: Under which they came.
-            peer: The gateway that published them here; maybe this node.
+            group: The group they were sent to.
+            peer: The gateway that published them here, possibly this node.
             now: The time.
         """
         key = group, peer.id
         way, missed = self._way(key), imported.missed + self._missed.get(key, 0)
         source = imported.origin.hex()
-        stream = imported.stream + imported.cloud.encode()  # one cloud must not be able to count on for another one
+        stream = imported.stream + imported.cloud.encode()  # one cloud must not affect the numbers of another
         numbers = count(imported.number)
         run = [Message(each, source, next(numbers), "", topic, 0, headers, imported.cloud) for each in payloads]
         for queue in queues:
@@ -288,20 +289,20 @@ class Deliveries:
                 self.hand_out(own, size, (queue,), group, peer, now, is_imported=True)
 
     def forget(self, group: Group) -> None:
-        """A group was forgotten."""
+        """Forget a group."""
         for key in [key for key in self._ways if key[0] is group]:
             del self._ways[key]
         for key in [key for key in self._missed if key[0] is group]:
             self._forget_missed(key)
 
     def peer_lost(self, peer: Peer) -> None:
-        """The link to a peer is gone, or it is dead: if it comes back and publishes on, it is asked to wait anew."""
+        """Handle the loss of a peer: if it returns and publishes, it is asked to wait anew."""
         for key in [key for key in self._blocked if key[1] is peer]:
             for queue in self._blocked.pop(key):
                 del queue.blocked[key]
 
     def handle_timeout(self, now: float) -> None:
-        """Ask publishers to wait still; harmless if early."""
+        """Ask waiting publishers again to wait; harmless if early."""
         if self._pause_again_at is not None and now >= self._pause_again_at:
             self._pause_again_at = None
             for group, peer in self._blocked:
@@ -316,7 +317,7 @@ class Deliveries:
     def _receive_imported(
         self, group: Group, peer: Peer, flags: int, late: int, head: bytes, payloads: list[bytes], now: float
     ) -> None:
-        """Take publications of another cloud, of which the first ones were ``late`` and are not among the payloads."""
+        """Handle publications from another cloud, after ``late`` earlier ones of the same message were removed."""
         decoded = decode_imported(head, late + len(payloads))
         if decoded is None:
             self._count_drop("malformed", len(payloads))
@@ -342,7 +343,7 @@ class Deliveries:
         self.hand_out_imported(imported.after(late), topic, payloads, headers, queues, group, peer, now)
 
     def _way(self, key: tuple[Group, NodeId]) -> int:
-        """Return the number of a way that publications of other clouds come by; another one when it was interrupted."""
+        """Return the number of a path of other clouds' publications; a new number after an interruption."""
         ways = self._ways
         way = ways.get(key)
         if way is None:
@@ -364,7 +365,7 @@ class Deliveries:
         return match
 
     def _block(self, queue: SubscriptionQueue, group: Group, peer: Peer, now: float) -> None:
-        """Let a publisher wait for a subscription, if it does not yet."""
+        """Ask a publisher to wait for a subscription, unless it already waits."""
         is_known = peer is self._local or (group, peer) in self._blocked
         if not is_known and len(self._blocked) >= BLOCKED_MAX:
             self._count_drop("too_many_publishers")
@@ -389,9 +390,9 @@ class Deliveries:
         group.counts.gaps += gap
 
     def _forget_missed(self, key: tuple[Group, NodeId]) -> None:
-        """Forget what was missed of a publisher, here and in the subscriptions, which know of a part of it at most."""
+        """Forget a publisher's missed messages, here and in the subscriptions."""
         del self._missed[key]
-        self._ways.pop(key, None)  # which is told by what was missed
+        self._ways.pop(key, None)  # because a path is identified by them
         for queue in self.queues:
             queue.missed.pop(key, None)
 
@@ -406,7 +407,7 @@ class Deliveries:
 
 
 def _take_headers(head: bytes) -> tuple[Headers, bytes] | None:
-    """Split a head that begins with headers of the application into these and the rest; None if it is malformed."""
+    """Split a head that begins with application headers into headers and rest; return None if malformed."""
     start = packets.HEAD_SIZE.size
     if len(head) < start:
         return None

@@ -1,4 +1,4 @@
-"""A subscription by which a gateway hears what it may send to other clouds (docs/design.md 15.35)."""
+"""The subscription of a gateway to messages for other clouds (docs/design.md 15.35)."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 class ExportQueue(SubscriptionQueue):
-    """The publications that one turn of the event loop has brought for a gateway: runs, each with the stream that it is of.
+    """The publications that arrived for a gateway within one turn of the event loop, in batches with their stream.
 
-    The owner takes all of it in the same turn, so nothing is bounded here and nothing dropped. What came from another cloud is
-    not taken: it would go on to a third one, or back.
+    The owner takes all of them in the same turn, so the queue needs no bound and drops no messages. Messages from other clouds
+    are ignored: they would go on to a third cloud, or back.
 
     Args:
         pattern: The tokens of the pattern.
-        name: The pattern as it was written.
-        prefix: The prefix whose group they are to come under; None for the literal one of the pattern.
-        blocks: Whether publishers wait while it is held.
+        name: The pattern as written.
+        prefix: The prefix of the group to join; None for the pattern's literal prefix.
+        blocks: Whether publishers wait while the queue is held.
 
     Attributes:
-        runs: What has arrived: messages of one publisher, and the first bytes of the id of the group that they came under.
-        is_held: Whether publishers are to wait.
+        runs: Received batches: messages of one publisher, and the first bytes of their group's id.
+        is_held: Whether publishers must wait.
     """
 
     takes_imported: ClassVar[bool] = False
@@ -43,19 +43,19 @@ class ExportQueue(SubscriptionQueue):
 
     @property
     def is_full(self) -> bool:
-        """Whether publishers are to wait."""
+        """Whether publishers must wait."""
         return self.is_held
 
     def put_all(self, messages: list[Message], size: int, group: Group | None = None) -> int:
-        """Take messages of this cloud; none is dropped."""
+        """Add messages of this cloud; none is dropped."""
         assert group is not None
         self.runs.append((messages, group.id[:STREAM_BYTES]))
         return 0
 
     def mark(self, now: float) -> None:
-        """Note nothing: the owner takes all of it in the same turn."""
+        """Do nothing: the owner takes all messages in the same turn."""
 
     def take_runs(self) -> list[tuple[list[Message], bytes]]:
-        """Take everything."""
+        """Take all batches."""
         runs, self.runs = self.runs, []
         return runs

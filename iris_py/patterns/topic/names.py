@@ -1,7 +1,7 @@
-"""Names of topics, patterns over them, and the index that finds the patterns which a topic matches.
+"""Topic names, patterns, and the index that finds the patterns a topic matches.
 
-A topic is a sequence of *tokens* with dots between them: ``sensors.berlin.roof``. A pattern may have ``*`` for any one token,
-and ``>`` as its last token for any rest of at least one token. What stands before the first of these is its *literal prefix*.
+A topic is a sequence of *tokens* separated by dots: ``sensors.berlin.roof``. In a pattern, ``*`` stands for any one token, and
+``>`` as the last token for one or more tokens. The tokens before the first wildcard are the *literal prefix*.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from iris_py.wire.names import check_own_name
 from iris_security.text_form import refuse_secret
 
 Value = TypeVar("Value")
-#: The tokens of a name, or those that it begins with.
+#: The tokens of a name or of a prefix.
 Tokens: TypeAlias = tuple[str, ...]
 
-#: A topic is the name of a group, which has so many bytes at most (iris_security.keyring).
+#: Longest topic, limited by the name of its group (iris_security.keyring).
 TOPIC_BYTES_MAX = 255
-#: A publisher looks after one group for each prefix of a topic, so a deep topic costs more than a shallow one. Nobody needs a
-#: deeper hierarchy than file systems have.
+#: A publisher maintains a group for each prefix of a topic, so a deep topic costs more than a shallow one. As deep as file
+#: systems are.
 TOKENS_MAX = 16
 
 ANY_TOKEN, ANY_REST = "*", ">"
@@ -28,7 +28,7 @@ def parse_topic(topic: str) -> Tokens:
     """Split the name of a topic.
 
     Raises:
-        ValueError: It is no name of a topic; the text says what to do.
+        ValueError: The name is invalid; the text suggests a correction.
     """
     tokens = _split(topic, "topic")
     for token in tokens:
@@ -41,7 +41,7 @@ def parse_pattern(pattern: str) -> Tokens:
     """Split a pattern.
 
     Raises:
-        ValueError: It is no pattern; the text says what to do.
+        ValueError: The pattern is invalid; the text suggests a correction.
     """
     tokens = _split(pattern, "pattern")
     for number, token in enumerate(tokens, 1):
@@ -55,7 +55,7 @@ def parse_pattern(pattern: str) -> Tokens:
 
 
 def literal_prefix(pattern: Tokens) -> Tokens:
-    """Return the tokens of a pattern before its first wildcard; all of them if it has none."""
+    """Return the tokens of a pattern before its first wildcard."""
     for index, token in enumerate(pattern):
         if token in (ANY_TOKEN, ANY_REST):
             return pattern[:index]
@@ -63,12 +63,12 @@ def literal_prefix(pattern: Tokens) -> Tokens:
 
 
 def prefixes(tokens: Tokens) -> list[Tokens]:
-    """Return what tokens begin with, the shortest first: nothing, ..., all of them."""
+    """Return all prefixes of tokens, from the empty one to the full name."""
     return [tokens[:length] for length in range(len(tokens) + 1)]
 
 
 def group_name(prefix: Tokens) -> str:
-    """Return the name of the group of a prefix. No topic is called ``>``, so that is the name of the empty one."""
+    """Return the name of the group of a prefix; ``>``, which no topic can be called, for the empty prefix."""
     return ".".join(prefix) or ANY_REST
 
 
@@ -102,7 +102,7 @@ class _Node(Generic[Value]):
 
 
 class TopicTrie(Generic[Value]):
-    """Finds the values whose patterns a topic matches, in a time that does not depend on how many others there are."""
+    """An index of patterns; finding the matches of a topic takes a time independent of the number of other patterns."""
 
     def __init__(self) -> None:
         self._root: _Node[Value] = _Node()
@@ -112,7 +112,7 @@ class TopicTrie(Generic[Value]):
         return self._size
 
     def add(self, pattern: Tokens, value: Value) -> None:
-        """Add a value; the same one under the same pattern counts once."""
+        """Add a value; a repetition under the same pattern has no effect."""
         node = self._root
         for token in pattern:
             node = node.children.setdefault(token, _Node())
@@ -120,7 +120,7 @@ class TopicTrie(Generic[Value]):
         node.values[value] = None
 
     def remove(self, pattern: Tokens, value: Value) -> bool:
-        """Remove a value, and what only it needed; returns whether it was there."""
+        """Remove a value and its unused nodes; return whether it was present."""
         path = [self._root]
         for token in pattern:
             child = path[-1].children.get(token)
@@ -139,7 +139,7 @@ class TopicTrie(Generic[Value]):
         return True
 
     def match(self, topic: Tokens) -> list[Value]:
-        """Return the values whose patterns match a topic, each once."""
+        """Return the values whose patterns match a topic, without duplicates."""
         found: dict[Value, None] = {}
         nodes = [self._root]
         for token in topic:

@@ -1,13 +1,13 @@
-"""Publications on their way out: where each topic goes, and whether there is room (docs/design.md 8.2, 8.5, 8.6).
+"""Sent publications: the groups each topic goes to, and back-pressure (docs/design.md 8.2, 8.5, 8.6).
 
-Theory of operation. Where publications to a topic go is a *route*, worked out when it is first used and again when views or
-memberships have changed. :meth:`Publisher.publish` looks whether there is room everywhere, and begins a *run*. Nothing leaves
-before the run ends (:class:`~iris_py.peers.group.Run`), so until then :meth:`Publisher.add` only appends.
+The groups of a topic form its *route*, which is computed at first use and again after a change of membership views or
+memberships. :meth:`Publisher.publish` checks for room everywhere and starts a *batch*. A batch is not sent before it ends
+(:class:`~iris_py.peers.group.Run`); until then :meth:`Publisher.add` only appends.
 
-A message has a number in the group of each prefix of its topic, also in those that it is not sent under because nobody is
-there whom no wider group reaches: who was there a moment ago, and comes back, sees from the next number what it has missed.
-Within one version of the views a group is either sent under or only counted, whatever the topic, and before a view changes or a
-group is forgotten every run is ended: so the numbers of each group are in order.
+A message has a number in the group of each prefix of its topic, even if wider groups reach all members of the group. So a node
+that left the view and returns sees from the next number how many messages it missed. Within one version of the views each group
+is either sent to or only counted, whatever the topic, and all batches end before a view changes or a group is forgotten. So the
+numbers of each group are in order.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
 
-#: Topics whose routes are remembered. Forgetting one costs working it out again.
+#: Topics with cached routes. Forgetting one costs computing it again.
 TOPICS_MAX = 4096
-#: A publisher that was asked to wait goes on after this time (seconds) unless it is asked again: who asked may be gone. Too
-#: small: a stall of the subscriber looks like its end, and messages are dropped there; too large: publishers wait for the dead.
+#: Time after which a publisher continues unless it is asked again to wait (seconds): the subscriber may be gone. Too small: a
+#: stall of the subscriber looks like its end, and it drops messages; too large: publishers wait for dead subscribers.
 PAUSE_S = 4.0
-#: Pauses that are known at once, of all groups. A subscriber beyond them is not waited for: it drops what it has no room for.
-#: Too small: subscribers that block lose messages; too large: memory that a node inside the network can take.
+#: Remembered pauses, of all groups. Further subscribers are not waited for, and drop messages beyond their queue. Too small:
+#: subscribers with policy ``block`` lose messages; too large: memory that a node inside the network can take.
 PAUSES_MAX = 16_384
 
 
@@ -51,16 +51,16 @@ class _Route:
     """The groups that the publications to one topic go to.
 
     Attributes:
-        groups: Those of all prefixes of the topic, the widest first.
-        version: That of the views and memberships that the rest was worked out from.
-        sends: The groups that it is sent under.
-        counted: The others, in which it has a number all the same.
-        casts: Those of them that are cast to.
-        peers: Who gets it directly.
+        groups: The groups of all prefixes of the topic, the widest first.
+        version: The version of views and memberships behind the following attributes.
+        sends: The groups it is sent to.
+        counted: The other groups, in which it only gets a number.
+        casts: The groups of ``sends`` reached by multicast.
+        peers: The direct receivers.
         local: The subscriptions of this node.
-        own: The group that these hear it under, as other nodes in that group do.
-        takers: Those of them that are for what comes from other clouds, too.
-        count: How many nodes get it.
+        own: The group under which ``local`` receives the messages, as on other nodes of that group.
+        takers: The subscriptions of ``local`` that accept messages from other clouds.
+        count: Number of receiving nodes.
     """
 
     __slots__ = (
@@ -90,13 +90,13 @@ class _Route:
         self.casts: set[Group] = set()
         self.peers: list[Peer] = []
         self.local: list[SubscriptionQueue] = []
-        self.own: Group  # if there are local ones
+        self.own: Group  # set if ``local`` is not empty
         self.takers: list[SubscriptionQueue] = []
         self.count = 0
 
 
 class _Arrival(NamedTuple):
-    """A message of another cloud, as a gateway gives it."""
+    """A message from another cloud, as a gateway passes it."""
 
     origin: bytes
     stream: bytes
@@ -106,15 +106,15 @@ class _Arrival(NamedTuple):
 
 
 class _ImportedRun:
-    """A run of publications of another cloud, and what the next one has to be to belong to it.
+    """A batch of publications from another cloud, and the conditions for its next message.
 
     Attributes:
-        run: The run, which may have ended.
-        cloud: Where it comes from, like the next two.
-        origin: The node that published it.
-        stream: The group that it was published under.
-        number: The number that comes next.
-        count: How many nodes it goes to.
+        run: The batch, which may have ended.
+        cloud: The originating cloud.
+        origin: The publishing node.
+        stream: The group it published under.
+        number: The next number.
+        count: Number of receiving nodes.
     """
 
     __slots__ = ("cloud", "count", "number", "origin", "run", "stream")
@@ -128,7 +128,7 @@ class _ImportedRun:
         self.count = count
 
     def takes(self, origin: bytes, stream: bytes, number: int, gap: int, cloud: str) -> bool:
-        """Tell whether something belongs to the run, if that has not ended: it follows what is there, and nothing was lost."""
+        """Tell whether a message continues the batch, provided that it has not ended: same origin, next number, no gap."""
         is_next = self.number == number and not gap
         return is_next and self.stream == stream and self.origin == origin and self.cloud == cloud
 
@@ -137,17 +137,17 @@ class Publisher:
     """The publications of one node.
 
     Args:
-        overlay: Told which groups to watch.
-        outbound: Sends.
+        overlay: Watches groups.
+        outbound: Sends messages.
         local: The node.
-        deliveries: Takes what the node itself subscribed to.
-        group_of: Finds the group of a prefix, or makes it: (prefix, now).
-        is_member: Tells whether the node itself is in a group.
-        events: Where to put what happened.
+        deliveries: Receives messages for the node's own subscriptions.
+        group_of: Finds or creates the group of a prefix: (prefix, now).
+        is_member: Tells whether the node is in a group.
+        events: Collects events.
 
     Attributes:
-        max_message_bytes: The largest payload that is published; the owner sets it.
-        runs: By topic, the last run of some topics, which may have ended; see :meth:`add`.
+        max_message_bytes: The largest payload that may be published; set by the owner.
+        runs: The last batch of some topics, which may have ended; see :meth:`add`.
     """
 
     def __init__(
@@ -169,23 +169,23 @@ class Publisher:
         self._is_member = is_member
         self._events = events
         self._version = 0
-        self._last_number = 0  # of those that may arrive twice
+        self._last_number = 0  # of publications that may arrive twice
         self._routes: dict[str, _Route] = {}
-        self.runs: dict[str, Run] = {}  # of some topics the last one, which may have ended
-        self._imported_runs: dict[str, _ImportedRun] = {}  # the same of what comes from other clouds
+        self.runs: dict[str, Run] = {}  # by topic, its last batch, which may have ended
+        self._imported_runs: dict[str, _ImportedRun] = {}  # the same for messages from other clouds
         self._missed = MissedTotals()
         self._watched: set[Group] = set()
-        # Who is to be waited for. Those that asked before the view that they are in are not waited for until it is here.
+        # Subscribers to wait for, and subscribers whose PAUSE arrived before the view that contains them.
         self._paused: dict[Group, dict[NodeId, None]] = {}
         self._asked_early: dict[Group, dict[NodeId, None]] = {}
-        # Until when. Invariant: the same groups and nodes are in one of the two, and at most PAUSES_MAX.
+        # Expiry of pauses. Invariant: the same groups and nodes as in the two tables above, at most PAUSES_MAX.
         self._pauses: DeadlineTable[tuple[Group, NodeId]] = DeadlineTable()
 
     def add(self, topic: str, payload: bytes) -> int | None:
-        """Send together with what was just sent to the same topic; returns to how many nodes.
+        """Append a message to the topic's current batch; return the number of receiving nodes.
 
-        The hot path, for messages without headers. Returns None, and sends nothing, if there is no such run, or no room in it,
-        or the payload is too large: then :meth:`publish`.
+        The hot path, for messages without headers. Returns None, and sends nothing, without a batch with room, or if the
+        payload is too large: then call :meth:`publish`.
         """
         run = self.runs.get(topic)
         if run is None:
@@ -200,20 +200,20 @@ class Publisher:
     def publish(
         self, topic: str, payload: bytes, now: float, headers: Headers = NO_HEADERS, imported: _Arrival | None = None
     ) -> int | None:
-        """Send to every subscriber's node; returns to how many. What has headers goes by itself, in no run.
+        """Send a message to every subscriber's node; return the number of nodes. Messages with headers are not batched.
 
-        Returns None, and sends nothing, while there is no room on the way to one of them, one asks to wait, or a view is not
-        yet known: after ``RoomMade`` or ``ViewKnown`` it may go.
+        Returns None, and sends nothing, while a receiver is congested or asks to wait, or a membership view is unknown; retry
+        after ``RoomMade`` or ``ViewKnown``.
 
         Args:
             topic: The topic.
-            payload: The message.
+            payload: The payload.
             now: The time.
-            headers: What stands beside the payload.
-            imported: Where it comes from, of a message of another cloud (:meth:`publish_imported`).
+            headers: The named values beside the payload.
+            imported: The origin of a message from another cloud (:meth:`publish_imported`).
 
         Raises:
-            ValueError: The topic is not valid.
+            ValueError: The topic is invalid.
             MessageTooLarge: The payload is over ``max_message_bytes``.
             overlay.OverlayError: More groups are in use than the overlay watches.
         """
@@ -243,9 +243,9 @@ class Publisher:
     def add_imported(
         self, topic: str, payload: bytes, origin: bytes, stream: bytes, number: int, gap: int, cloud: str
     ) -> int | None:
-        """Send what a gateway brought from another cloud together with what it brought just before; returns to how many nodes.
+        """Append a message from another cloud to the topic's current batch; return the number of receiving nodes.
 
-        Returns None, and sends nothing, if it does not follow that, or there is no room: then :meth:`publish_imported`.
+        Returns None, and sends nothing, if it does not continue the batch or does not fit: then call :meth:`publish_imported`.
         """
         begun = self._imported_runs.get(topic)
         if begun is None or not begun.takes(origin, stream, number, gap, cloud):
@@ -271,47 +271,47 @@ class Publisher:
         now: float,
         headers: Headers = NO_HEADERS,
     ) -> int | None:
-        """Send what a gateway brought from another cloud to every subscriber's node; returns to how many.
+        """Send a message from another cloud to every subscriber's node; return the number of nodes.
 
-        Returns None, and sends nothing, where :meth:`publish` would; then the gap is not noted either.
+        Returns None, and sends nothing, where :meth:`publish` would; the gap is not recorded then.
 
         Args:
             topic: The topic in this cloud.
-            payload: The message.
-            origin: The node that published it, as it is called here.
-            stream: The group that it was published under, as that is called here.
-            number: Its number among these.
-            gap: How many of these were lost right before it, on the way up to here.
-            cloud: The name of that cloud.
+            payload: The payload.
+            origin: The pseudonym of the publishing node.
+            stream: The pseudonym of the group it published under.
+            number: Its number within origin and stream.
+            gap: Number of messages lost right before it, up to this gateway.
+            cloud: The alias of the originating cloud.
             now: The time.
-            headers: What stands beside the payload.
+            headers: The named values beside the payload.
 
         Raises:
-            ValueError: The topic is not valid.
+            ValueError: The topic is invalid.
             MessageTooLarge: The payload is over ``max_message_bytes``.
             overlay.OverlayError: More groups are in use than the overlay watches.
         """
         count = self.publish(topic, payload, now, headers, _Arrival(origin, stream, number, gap, cloud))
         if count is None:
-            self._outbound.has_events = True  # the views may have to be asked for
+            self._outbound.has_events = True  # the views may have to be requested
         return count
 
     def miss_imported(self, origin: bytes, stream: bytes, count: int) -> None:
-        """Note that so many of a stream of another cloud are not published here: the next one that is tells of them."""
+        """Record messages from another cloud that are not published here; the stream's next message reports them."""
         self._missed.add(origin, stream, count)
 
     def routes_changed(self) -> None:
-        """Views, memberships or subscriptions are others."""
+        """Handle changed views, memberships or subscriptions."""
         self._version += 1
         self._forget_runs()
 
     def groups_changed(self) -> None:
-        """Prefixes have other groups than they had."""
+        """Handle a change of the prefixes' groups."""
         self.routes_changed()
         self._routes.clear()
 
     def view_changed(self, group: Group) -> None:
-        """The view of a group is another one."""
+        """Handle a change of a group's membership view."""
         self.routes_changed()
         for peer_id in list(self._asked_early.get(group, ())):
             if self._may_pause(group, peer_id):
@@ -322,14 +322,14 @@ class Publisher:
                 self._go_on(group, peer_id)
 
     def forget(self, group: Group) -> None:
-        """A group was forgotten."""
+        """Forget a group."""
         self.groups_changed()
         self._watched.discard(group)
         for peer_id in (*self._paused.get(group, ()), *self._asked_early.get(group, ())):
             self._go_on(group, peer_id)
 
     def receive_pause(self, group: Group, peer: Peer, now: float) -> bool:
-        """A subscriber asks to wait. Returns whether that is remembered; who is none is not waited for."""
+        """Handle a subscriber's PAUSE; return False if there are too many. Only subscribers in the view are waited for."""
         key = (group, peer.id)
         if key not in self._pauses:
             if len(self._pauses) >= PAUSES_MAX:
@@ -345,12 +345,12 @@ class Publisher:
         return True
 
     def receive_resume(self, group: Group, peer: Peer) -> None:
-        """A subscriber has room again."""
+        """Handle a subscriber's RESUME."""
         if (group, peer.id) in self._pauses:
             self._go_on(group, peer.id)
 
     def handle_timeout(self, now: float) -> None:
-        """Go on where nobody asked again."""
+        """End the pauses that were not renewed."""
         for group, peer_id in self._pauses.expired(now):
             self._go_on(group, peer_id)
 
@@ -361,12 +361,12 @@ class Publisher:
     # --
 
     def _forget_runs(self) -> None:
-        """Append nothing any more: where publications go, or whether there is room, may have changed."""
+        """End all batches: routes or room may have changed."""
         self.runs.clear()
         self._imported_runs.clear()
 
     def _send_imported(self, route: _Route, payload: bytes, now: float, headers: Headers, arrival: _Arrival) -> int:
-        """Send what came from another cloud, for which there is room."""
+        """Send a message from another cloud; there is room."""
         origin, stream, number, gap, cloud = arrival
         imported = Imported(origin, stream, number, self._missed.add(origin, stream, gap), cloud)
         count = route.count - bool(route.local) + bool(route.takers)
@@ -387,7 +387,8 @@ class Publisher:
     def _publish_alone(
         self, route: _Route, payload: bytes, now: float, headers: Headers, imported: Imported | None = None
     ) -> None:
-        """Send a message by itself: it has a number or headers of its own, or the number is needed at once."""
+        """Send a message without a batch: it has headers or a publication number, or a local subscriber needs its number now.
+        """
         head, flags, kind, local = route.head, 0, packets.PUBLICATION, route.local
         if headers.encoded:
             head = packets.HEAD_SIZE.pack(len(headers.encoded)) + headers.encoded + head
@@ -430,7 +431,7 @@ class Publisher:
         return route
 
     def _refresh(self, route: _Route, now: float) -> bool:
-        """Work out where publications go; returns whether that is known."""
+        """Compute a route; return False while a membership view is unknown."""
         for group in route.groups:
             if group.members is None:
                 return False
@@ -470,7 +471,7 @@ class Publisher:
         return not any(queue.is_blocking and queue.is_full for queue in route.local)
 
     def _may_pause(self, group: Group, peer_id: NodeId) -> bool:
-        """Tell whether a node is a subscriber; of a large group, of which only a sample is known, all may be."""
+        """Tell whether a node is a subscriber; in a large group, known by a sample, any node may be."""
         members = group.members or ()
         return group.size > len(members) or any(member.peer.id == peer_id for member in members)
 

@@ -1,12 +1,12 @@
 """Publish and subscribe, on both sides (docs/design.md section 8).
 
-Theory of operation. Every prefix of a topic has a group, the empty one too. A subscription is covered by a membership in the
-group of its literal prefix or of a shorter one (:mod:`iris_py.patterns.topic.coverage`). A publisher watches the groups of all
-prefixes of its topic. It sends a message to the members of the widest group, and to those of each narrower one who are in no
-wider one: so everything under a prefix reaches a node under one and the same group, numbered without gaps, and once.
+Every prefix of a topic has a group, including the empty prefix. A subscription is covered by a membership in the group of its
+literal prefix or of a shorter one (:mod:`iris_py.patterns.topic.coverage`). A publisher watches the groups of all prefixes of
+its topic. It sends a message to the members of the widest group, and to those members of each narrower group that are in no
+wider one. So a node receives all messages under a prefix in one group, numbered without gaps, and once.
 
-Of a group that is cast to the members are not all known. Only then may a node that is in two groups get a message twice, while
-it changes from one to the other; such messages carry a number by which the second is dropped.
+In a group reached by multicast, not all members are known. Only there may a node in two groups receive a message twice, while
+it changes from one group to the other. Such messages carry a number for deduplication.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
 
 class PubSub:
-    """The topics of one node: its memberships, and the two sides that they are for.
+    """The topics of one node: its memberships, its publisher and its deliveries.
 
     Args:
         groups: The groups in use.
-        overlay: Told of memberships and watches.
-        outbound: Sends.
+        overlay: Manages memberships and watches.
+        outbound: Sends messages.
         local: The node.
-        count_drop: Counts what is dropped, by reason.
+        count_drop: Counts dropped messages, by reason.
         make_room: Called before a group is added.
 
     Attributes:
-        publisher: What this node publishes.
-        deliveries: What it subscribed to.
-        events: What :meth:`events_received` takes.
+        publisher: The node's publications.
+        deliveries: The node's subscriptions.
+        events: The output of :meth:`events_received`.
     """
 
     def __init__(
@@ -62,26 +62,26 @@ class PubSub:
         self._local = local
         self._make_room = make_room
         self._coverage = Coverage()
-        self._prefixes: dict[bytes, Tokens] = {}  # of the groups that a join or leave is under way for
-        self._pending: dict[bytes, int] = {}  # joins that the overlay has not reported
-        self._told: dict[Tokens, dict[SubscriptionQueue, None]] = {}  # who waits for which membership
+        self._prefixes: dict[bytes, Tokens] = {}  # prefixes of groups joined or being left
+        self._pending: dict[bytes, int] = {}  # number of joins that the overlay has not confirmed
+        self._told: dict[Tokens, dict[SubscriptionQueue, None]] = {}  # subscriptions that wait for a membership
         self.events: list[TopicEvent] = []
         self.deliveries = Deliveries(outbound, local, count_drop, self.events)
         self.publisher = Publisher(overlay, outbound, local, self.deliveries, self._group, self._is_member, self.events)
 
     def view_changed(self, group: Group) -> None:
-        """The view of a group is another one."""
+        """Handle a change of a group's membership view."""
         self.publisher.view_changed(group)
 
     def groups_joined(self) -> set[Group]:
-        """Return the groups that must not be forgotten, for the node is part of them."""
+        """Return the groups of this node's memberships, which must not be forgotten."""
         return {self._groups.by_id[each] for each in self._prefixes}
 
     def rekey(self, left: list[Group], now: float) -> None:
-        """Subscribe and publish under other secrets: be in the group of each of their generations, and in no other one.
+        """Use a new keyring: join the groups of all accepted generations, and leave all other groups.
 
         Args:
-            left: The groups of generations that are not accepted any more.
+            left: The groups of generations that are no longer accepted.
             now: The time.
         """
         for prefix in self._coverage.members:
@@ -93,26 +93,26 @@ class PubSub:
             if group.id in self._prefixes:
                 self._overlay.leave_group(group.id, now)
                 if group.id in self._pending:
-                    self._pending[group.id] = 1  # the overlay will not report it any more
+                    self._pending[group.id] = 1  # the overlay will not confirm it any more
                     self.joined(group.id, now)
                 del self._prefixes[group.id]
         self.publisher.groups_changed()
         self.deliveries.memberships_changed(self._covers, now)
 
     def forget(self, group: Group) -> None:
-        """A group was forgotten."""
+        """Forget a group."""
         if group.is_topic:
             self.publisher.forget(group)
             self.deliveries.forget(group)
 
     def peer_lost(self, peer: Peer) -> None:
-        """The link to a peer is gone, or it is dead."""
+        """Handle the loss of a peer."""
         self.deliveries.peer_lost(peer)
 
     # -- subscribing
 
     def subscribe(self, queue: SubscriptionQueue, now: float) -> bool:
-        """Begin a subscription; returns whether ``SubscriptionTold`` will follow, for not every publisher knows yet.
+        """Start a subscription; return whether ``SubscriptionTold`` will follow once every publisher knows it.
 
         Raises:
             overlay.OverlayError: Too many groups, or the node is leaving.
@@ -132,7 +132,7 @@ class PubSub:
         return True
 
     def unsubscribe(self, queue: SubscriptionQueue, now: float) -> list[GroupId]:
-        """End a subscription; returns the groups that the node leaves, for each of which ``GroupLeft`` will follow."""
+        """End a subscription; return the groups that the node leaves. ``GroupLeft`` follows for each."""
         if not self.deliveries.remove(queue, now):
             return []
         self.publisher.routes_changed()
@@ -142,7 +142,7 @@ class PubSub:
         return self._change_memberships(now)
 
     def joined(self, group_id: GroupId, now: float) -> None:
-        """Every publisher knows of a membership."""
+        """Handle the overlay's confirmation that every publisher knows a membership."""
         self._pending[group_id] -= 1
         if self._pending[group_id]:
             return
@@ -153,19 +153,19 @@ class PubSub:
         self._change_memberships(now)
 
     def left(self, group_id: GroupId) -> None:
-        """Every publisher knows of the end of a membership."""
+        """Handle the overlay's confirmation that every publisher knows the end of a membership."""
         prefix = self._prefixes.get(group_id)
         if prefix is not None and prefix not in self._coverage.members and group_id not in self._pending:
             del self._prefixes[group_id]
 
     def is_topic(self, group_id: GroupId) -> bool:
-        """Tell whether the overlay reports a membership of this class."""
+        """Tell whether this class manages a group."""
         return group_id in self._prefixes
 
     # -- time, and what happened
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due; harmless if early."""
+        """Handle expired deadlines; harmless if early."""
         self.publisher.handle_timeout(now)
         self.deliveries.handle_timeout(now)
 
@@ -175,7 +175,7 @@ class PubSub:
         return expiry if again is None or (expiry is not None and expiry < again) else again
 
     def events_received(self) -> list[TopicEvent]:
-        """Take what happened, in order."""
+        """Take the events, in order."""
         events = self.events.copy()
         self.events.clear()
         for event in events:
@@ -205,11 +205,11 @@ class PubSub:
         return [group, *self._groups.accepted(group)]
 
     def _is_told(self, prefix: Tokens, now: float) -> bool:
-        """Tell whether publishers of every generation know of the membership in a prefix."""
+        """Tell whether publishers of every generation know the membership in a prefix."""
         return not any(group.id in self._pending for group in self._generations(prefix, now))
 
     def _join(self, prefix: Tokens, groups: list[Group], now: float) -> None:
-        """Become a member of groups of one prefix: of all of them or, if the overlay refuses, of none."""
+        """Join all groups of one prefix; on an overlay error, none."""
         joined = []
         try:
             for group in groups:
@@ -224,7 +224,7 @@ class PubSub:
             self._prefixes[group.id] = prefix
 
     def _covers(self, prefix: Tokens, now: float) -> list[Group]:
-        """Return the groups of the memberships that a subscription to a prefix is covered by."""
+        """Return the groups of the memberships that cover a prefix."""
         return [group for each in prefixes(prefix) if each in self._coverage.members for group in self._generations(each, now)]
 
     def _change_memberships(self, now: float) -> list[GroupId]:
@@ -248,7 +248,7 @@ class PubSub:
                 self._pending[group.id] = self._pending.get(group.id, 0) + 1
         left = []
         for prefix in leaves:
-            for member in coverage.members:  # what came with the wide one comes with them from now on
+            for member in coverage.members:  # narrower memberships take over the messages of the wide one
                 if member[: len(prefix)] == prefix:
                     for group in self._generations(member, now):
                         group.forget_baselines()

@@ -1,6 +1,6 @@
-"""One subscription of a node: its pattern, and the queue of what it has not yet taken (docs/design.md 8.5).
+"""One subscription of a node: its pattern, and the queue of received messages (docs/design.md 8.5).
 
-The events of publish and subscribe, for the owner of a node.
+The module also defines the events of publish and subscribe for the owner of a node.
 """
 
 from __future__ import annotations
@@ -24,54 +24,55 @@ if TYPE_CHECKING:
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
 
-#: What a queue that blocks takes beyond its bounds: what its publishers had sent before they heard that they shall wait. As
-#: much as the sockets and the queue of a link hold, for a few publishers at once.
+#: Bytes that a blocking queue accepts beyond its bounds: messages sent before the publishers received PAUSE. As much as the
+#: sockets and the queue of a link hold, for a few publishers at once.
 BLOCK_SLACK_BYTES: Final = 64 * 1024 * 1024
-#: Counted for each message beyond the bounds, besides its bytes: what it costs to hold an empty one.
+#: Bytes counted for each message beyond the bounds, besides its size: the overhead of an empty message.
 BLOCK_MESSAGE_BYTES: Final = 256
 
-#: Runs of which it is known when they came. Too small: of a long queue the lag of the rest is not; too large: memory.
+#: Batches with a recorded arrival time. Too small: the lag of a long queue's rest is unknown; too large: memory.
 MARKS_MAX: Final = 1024
 
-#: What who iterates over a subscription takes out of the queue at once. Too small: looking at the queue is paid more often; too
-#: large: so much more than the queue may hold, and old when it is looked at.
+#: Bytes that an iterator over a subscription takes at once. Too small: the overhead of taking is paid more often; too large:
+#: these messages exceed the queue's bound, and are old when used.
 TAKEN_BYTES_MAX: Final = 1024 * 1024
 
-#: What happens when the queue of a subscription is full.
+#: The reaction to a full queue.
 OverflowPolicy: TypeAlias = Literal["drop_oldest", "drop_newest", "block", "disconnect"]
 POLICIES: Final = get_args(OverflowPolicy)
 
 
 class SubscriptionQueue:
-    """The messages that one subscription has received and the application has not taken yet.
+    """The messages of one subscription that the application has not taken yet.
 
-    A single message that is larger than the bound is taken by an empty queue: it could never be received otherwise.
+    An empty queue accepts a single message above the bound, because it could never be received otherwise.
 
     Args:
         pattern: The tokens of the pattern.
         name: The pattern as the application wrote it.
-        policy: One of ``POLICIES``: what happens when it is full.
-        messages_max: How many messages it holds.
-        bytes_max: How many bytes of payload and headers it holds.
-        lags: Where the node counts the lag of all subscriptions.
+        policy: The overflow policy, a member of ``POLICIES``.
+        messages_max: Largest number of messages.
+        bytes_max: Largest size of payloads and headers, in bytes.
+        lags: Histogram of the lags of all subscriptions of the node.
 
     Attributes:
         waiting: The messages, the oldest first.
-        bytes: The size of their payloads and headers.
-        headed_bytes: What of that are headers. Most often none, and then nobody has to look for them.
-        dropped: What was dropped, by reason.
-        is_blocking: Whether its publishers wait when it is full.
-        is_cut: Whether it was cut off because it was too slow: nothing comes any more.
-        is_ready: Whether the owner is about to be told that something is there.
-        blocked: The publishers that were asked to wait, and under which group.
-        missed: By group and publisher, how many missed messages it knows of (:class:`~iris_py.patterns.topic.pubsub.PubSub`).
+        bytes: Size of their payloads and headers.
+        headed_bytes: Size of the headers. Usually 0, and then headers need no handling.
+        dropped: Number of dropped messages, by reason.
+        is_blocking: Whether its publishers wait while it is full.
+        is_cut: Whether a slow subscription was disconnected, so that no more messages arrive.
+        is_ready: Whether the owner is about to be notified of messages.
+        blocked: The publishers asked to wait, with their groups.
+        missed: Number of missed messages it has reported, by group and publisher
+            (:class:`~iris_py.patterns.topic.pubsub.PubSub`).
         prefix: The literal prefix of the pattern.
-        taken: How many messages have left it, dropped ones of those that had been kept among them.
-        marks: Of some runs, the oldest first: how many messages had left the queue when all of it has, and when it came.
-        lag: How long runs waited until all of them was taken.
+        taken: Number of messages that have left the queue, including dropped ones.
+        marks: For some batches, the oldest first: the value of ``taken`` at the batch's end, and its arrival time.
+        lag: Time from the arrival of a batch until its last message was taken.
     """
 
-    #: Whether it is for what came from other clouds, too.
+    #: Whether it accepts messages from other clouds.
     takes_imported: ClassVar[bool] = True
 
     __slots__ = (
@@ -125,12 +126,12 @@ class SubscriptionQueue:
         self.taken = 0
         self.marks: deque[tuple[int, float]] = deque()
         self.lag = Histogram(lags)
-        self._fence: Fence | None = None  # until something comes from another cloud
-        self.lost: dict[str, int] = {}  # dropped from here since the last message that was kept or taken, by source
+        self._fence: Fence | None = None  # None until a message from another cloud arrives
+        self.lost: dict[str, int] = {}  # messages dropped here since the last one kept or taken, by source
 
     @property
     def fence(self) -> Fence:
-        """Knows what it has had of other clouds."""
+        """Tracks the received messages of other clouds."""
         fence = self._fence
         if fence is None:
             fence = self._fence = Fence()
@@ -138,16 +139,16 @@ class SubscriptionQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether the bounds are reached: a queue that blocks makes its publishers wait."""
+        """Whether a bound is reached; publishers to a blocking queue then wait."""
         return len(self.waiting) >= self.messages_max or self.bytes >= self.bytes_max
 
     @property
     def is_low(self) -> bool:
-        """Whether there is so much room again that publishers need not wait."""
+        """Whether the queue has drained enough for publishers to continue."""
         return len(self.waiting) * 4 <= self.messages_max and self.bytes * 4 <= self.bytes_max
 
     def put(self, message: Message) -> int:
-        """Take a message; returns how many were dropped for it, itself included."""
+        """Add a message; return the number of messages dropped, possibly including this one."""
         waiting = self.waiting
         size = size_of(message)
         if waiting and (len(waiting) >= self.messages_max or self.bytes + size > self.bytes_max):
@@ -158,17 +159,17 @@ class SubscriptionQueue:
         return 0
 
     def put_all(self, messages: list[Message], size: int, group: Group | None = None) -> int:
-        """Take messages, in order; returns how many were dropped for them. Once it is cut off nothing is taken, nor counted.
+        """Add messages, in order; return the number dropped. A cut-off queue ignores and does not count them.
 
         Args:
-            messages: What arrived.
-            size: Of their payloads together, in bytes.
-            group: Under which they came, which an application is not told.
+            messages: The messages.
+            size: Total bytes of their payloads.
+            group: The group they were sent to, hidden from applications.
         """
         waiting = self.waiting
         if (
             not self.lost
-            and messages[0].headers is NO_HEADERS  # what comes as one run has the same
+            and messages[0].headers is NO_HEADERS  # a batch has equal headers
             and len(waiting) + len(messages) <= self.messages_max
             and self.bytes + size <= self.bytes_max
         ):
@@ -192,22 +193,22 @@ class SubscriptionQueue:
         return dropped
 
     def mark(self, now: float) -> None:
-        """Note when a run has come, behind :meth:`put` or :meth:`put_all`; of many that wait not of each."""
+        """Record the arrival of a batch, after :meth:`put` or :meth:`put_all`; beyond ``MARKS_MAX`` some are not recorded."""
         if len(self.marks) < MARKS_MAX:
             self.marks.append((self.taken + len(self.waiting), now))
 
     def note_lag(self, now: float) -> None:
-        """Take in how long the runs waited that have been taken."""
+        """Record the lag of the batches that have been taken."""
         marks = self.marks
         while marks and marks[0][0] <= self.taken:
             self.lag.observe(now - marks.popleft()[1])
 
     def oldest_s(self, now: float) -> float:
-        """Return how long the oldest message has waited (seconds)."""
+        """Return the waiting time of the oldest message (seconds)."""
         return now - self.marks[0][1] if self.waiting and self.marks else 0.0
 
     def pop(self) -> Message:
-        """Take the oldest message, which is there."""
+        """Take the oldest message of a non-empty queue."""
         message = self.waiting.popleft()
         self.taken += 1
         self.bytes -= len(message.payload)
@@ -229,7 +230,7 @@ class SubscriptionQueue:
         return messages
 
     def take_some(self) -> list[Message]:
-        """Take the oldest messages, at least one: up to a quarter of what the queue may hold, and about ``TAKEN_BYTES_MAX``."""
+        """Take the oldest messages, at least one: up to a quarter of the queue's bounds, and about ``TAKEN_BYTES_MAX``."""
         waiting = self.waiting
         messages_max, bytes_max = self.messages_max // 4, min(self.bytes_max // 4, TAKEN_BYTES_MAX)
         if len(waiting) <= messages_max and self.bytes <= bytes_max:
@@ -247,11 +248,11 @@ class SubscriptionQueue:
         return batch
 
     def clear(self, reason: str, taken: int = 0) -> int:
-        """Drop everything; returns how many messages that were.
+        """Drop all messages; return their number.
 
         Args:
-            reason: Why.
-            taken: Messages that were taken before and are dropped as well.
+            reason: The reason, for counting.
+            taken: Number of messages taken before that are dropped as well.
         """
         count = len(self.waiting) + taken
         self.taken += len(self.waiting)
@@ -295,7 +296,7 @@ class SubscriptionQueue:
         return 1
 
     def _put_over_oldest(self, messages: list[Message], size: int) -> int:
-        """Take messages, and drop what is too much in the end, the oldest first; nothing that waits has headers."""
+        """Add messages, then drop the oldest beyond the bounds; no waiting message has headers."""
         waiting = self.waiting
         waiting += messages
         self.bytes += size
@@ -314,7 +315,7 @@ class SubscriptionQueue:
         return len(dropped)
 
     def _pass_over(self, count: int) -> None:
-        """So many of the oldest messages were dropped: nobody took the runs that ended with one of them."""
+        """Skip the oldest messages, which were dropped, and discard the marks of their batches."""
         self.taken += count
         marks = self.marks
         while marks and marks[0][0] <= self.taken:
@@ -334,7 +335,7 @@ class SubscriptionQueue:
         return len(messages)
 
     def _has_slack(self, messages: list[Message], size: int) -> bool:
-        """Tell whether a queue that blocks takes some more messages beyond its bounds."""
+        """Tell whether a blocking queue accepts messages beyond its bounds."""
         over = max(0, len(self.waiting) + len(messages) - self.messages_max)
         return max(0, self.bytes + size - self.bytes_max) + over * BLOCK_MESSAGE_BYTES <= BLOCK_SLACK_BYTES
 
@@ -344,7 +345,7 @@ class SubscriptionQueue:
         self.headed_bytes += size - len(message.payload)
 
     def _forget_headers(self, message: Message) -> None:
-        """The headers of a message are not here any more."""
+        """Subtract the headers of a removed message."""
         size = size_of(message) - len(message.payload)
         self.bytes -= size
         self.headed_bytes -= size
@@ -367,23 +368,23 @@ class SubscriptionQueue:
 
 
 def size_of(message: Message) -> int:
-    """Return how many bytes of payload and headers a message has."""
+    """Return the size of a message's payload and headers in bytes."""
     headers = message.headers
     return len(message.payload) + (len(headers.encoded) if isinstance(headers, Headers) else 0)
 
 
 class RoomMade(msgspec.Struct):
-    """A link that was congested has room again, or is gone: who waited for room may try again."""
+    """A congested link has room again, or has ended: blocked operations may be retried."""
 
 
 class SubscriptionReady(msgspec.Struct):
-    """Something has arrived for a subscription, or it was cut off."""
+    """A subscription has messages, or was cut off."""
 
     queue: SubscriptionQueue
 
 
 class SubscriptionTold(msgspec.Struct):
-    """Every publisher knows of a subscription."""
+    """Every publisher knows a subscription."""
 
     queue: SubscriptionQueue
 

@@ -1,14 +1,13 @@
-"""Publications of other clouds: each once, in order, and with an honest gap, whichever way they come (docs/design.md 15.33).
+"""Publications of other clouds: deliver each once, in order, with correct gaps, over any path (docs/design.md 15.33).
 
-Theory of operation. A publication of another cloud has an *origin*, the node that published it, a *stream*, and a *number* that
-grows within both. Numbers are not contiguous on the way, for nobody sends what nobody wants; so a number that is missing says
-nothing, and what was lost is told beside it. Several *paths* may bring the same stream: gateways that both believe to be in
-charge, or one that was slow. In one path everything is in order, and each message says how much that path has missed of the
-stream in all. :class:`Fence` stands where paths meet, before the application; :class:`GapBook` and :class:`MissedTotals` are
-for a hop, which has one way in at a time.
+A publication of another cloud has an *origin* (the publishing node), a *stream* (its group), and a *number* that increases
+within both. Gateways skip unwanted publications, so a missing number does not mean a loss; losses are reported separately.
+Several *paths* may bring the same stream: two gateways that both believe to be in charge, or a slow one. Within a path all
+messages are in order, and each carries the total number the path has missed of the stream. :class:`Fence` merges the paths
+ahead of the application. :class:`GapBook` and :class:`MissedTotals` serve a relay, which has one incoming path at a time.
 
-Every table is bounded, and who forgets something says so: what is heard first from then on may be what was forgotten, and has a
-gap.
+All tables are bounded. A table that has forgotten an entry reports a gap for the next unknown stream, which may be the
+forgotten one.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ if TYPE_CHECKING:
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-#: Streams that are known at once; of more, those that were longest silent are forgotten. Too small: one that is forgotten may
-#: be delivered twice where paths overlap, and all new ones begin with a gap. Too large: memory that a hostile cloud can take,
-#: some 200 bytes for each.
+#: Known streams; beyond this bound the longest silent one is forgotten. Too small: a forgotten stream may be delivered twice
+#: where paths overlap, and all new streams begin with a gap. Too large: memory that a hostile cloud can take, some 200 bytes
+#: for each.
 STREAMS_MAX: Final = 8192
-#: Streams times the paths that each came by. Too small: a path that is forgotten, and goes on, shows a gap where there may be
-#: none. Too large: as above. Two for each stream, for a path is seldom changed.
+#: Known paths of all streams. Too small: a forgotten path that continues shows a possibly false gap. Too large: as above. Two
+#: for each stream, because paths seldom change.
 PATHS_MAX: Final = 2 * STREAMS_MAX
 
 
 class MissedTotals:
-    """Sums of what a hop has missed of each stream. They never shrink: a total that was forgotten goes on above all of them."""
+    """Totals of a relay's missed messages, by stream. They never decrease: a forgotten total continues above all others."""
 
     def __init__(self) -> None:
         self._totals: OrderedDict[bytes, int] = OrderedDict()
         self._floor = 0
 
     def add(self, origin: bytes, stream: bytes, missed: int) -> int:
-        """Note that so many more were missed; returns how many in all."""
+        """Add missed messages to a stream; return its total."""
         totals, key = self._totals, origin + stream
         total = totals.get(key, self._floor) + missed
         forgotten = _put(totals, key, total, STREAMS_MAX)
@@ -49,28 +48,28 @@ class MissedTotals:
 
 
 class Fence:
-    """One subscriber to streams of other clouds: it takes what is above the last number of its stream, and nothing else."""
+    """A subscriber's filter for streams of other clouds: accepts only numbers above the last one of each stream."""
 
     def __init__(self) -> None:
         self._lasts: OrderedDict[bytes, int] = OrderedDict()
-        self._totals: OrderedDict[tuple[bytes, Hashable], int] = OrderedDict()  # by path: what it had missed
+        self._totals: OrderedDict[tuple[bytes, Hashable], int] = OrderedDict()  # missed messages, by path
         self._has_forgotten = False
 
     def take(self, origin: bytes, stream: bytes, path: Hashable, number: int, count: int, missed: int) -> tuple[int, int]:
-        """Take publications of one stream with numbers that follow one another.
+        """Filter publications of one stream with consecutive numbers.
 
         Args:
-            origin: The node that published them.
-            stream: The group that it published them under.
-            path: The way that they came: within one, everything is in order.
+            origin: The publishing node.
+            stream: The group it published under.
+            path: Their path; all messages of a path are in order.
             number: The number of the first.
-            count: How many they are, at least one.
-            missed: How many of the stream were lost on that path in all, up to the first; it never shrinks.
+            count: The number of publications, at least one.
+            missed: Total number of the stream's messages lost on that path, up to the first publication; never decreases.
 
         Returns:
-            How many of them, the first ones, were late or repeated and are to be dropped; and the gap before the rest: at least
-            as many as the subscriber misses between the last one that it took and the first of the rest, if it knows the path,
-            and otherwise 1 unless they follow one another.
+            The number of publications to drop from the start, as late or repeated; and the gap before the rest. On a known path
+            the gap is at least the number of messages missed since the last accepted one; on a new path it is 1 unless the
+            numbers are consecutive.
         """
         key = origin + stream
         known = self._totals.get((key, path))
@@ -91,18 +90,18 @@ class Fence:
 
 
 class _Passed:
-    """A stream, as far as a hop knows it."""
+    """The state of a stream at a relay."""
 
     __slots__ = ("last", "owed", "upstream")
 
     def __init__(self, upstream: int) -> None:
         self.last = -1
         self.owed = 0
-        self.upstream = upstream  # the one that it came from last
+        self.upstream = upstream  # the upstream of its last message
 
 
 class GapBook:
-    """The gaps of what one hop passes on, where it drops some of it, and where what it gets may come from another place."""
+    """The gaps of the streams that one relay forwards, including drops and changes of the upstream."""
 
     def __init__(self) -> None:
         self._streams: OrderedDict[bytes, _Passed] = OrderedDict()
@@ -110,26 +109,26 @@ class GapBook:
         self._has_forgotten = False
 
     def change_upstream(self) -> None:
-        """Note that everything comes another way from now on: of each stream something may have been lost between both."""
+        """Handle a change of the upstream: each stream may have lost messages between the two."""
         self._upstream += 1
 
     def owe(self, origin: bytes, stream: bytes, count: int) -> None:
-        """Note that some of a stream are not passed on: dropped ones, and the gaps of what nobody behind this hop wants."""
+        """Add messages that are not forwarded to a stream's gap: dropped ones, and gaps before unwanted ones."""
         self._find(origin + stream).owed += count
 
     def pass_on(self, origin: bytes, stream: bytes, number: int, count: int, gap: int) -> int:
-        """Pass on publications of one stream with numbers that follow one another.
+        """Forward publications of one stream with consecutive numbers.
 
         Args:
-            origin: The node that published them.
-            stream: The group that it published them under.
+            origin: The publishing node.
+            stream: The group it published under.
             number: The number of the first.
-            count: How many they are, at least one.
-            gap: How many were lost before the first, as it came.
+            count: The number of publications, at least one.
+            gap: The received gap before the first.
 
         Returns:
-            The gap to pass on: with what is owed, and 1 at least if it is the first one from a new upstream, and its number is
-            not the next one.
+            The gap to forward: the received gap plus the owed one; at least 1 for a stream's first message from a new upstream,
+                unless its number is the next one.
         """
         passed = self._find(origin + stream)
         gap, passed.owed = gap + passed.owed, 0
@@ -154,7 +153,7 @@ class GapBook:
 
 
 def _put(table: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> Value | None:
-    """Set an entry, as the one that was used last; returns the one that was forgotten for it, if there is one."""
+    """Set an entry as the most recently used; return the evicted value, or None."""
     is_full = key not in table and len(table) >= most
     forgotten = table.popitem(last=False)[1] if is_full else None
     table[key] = value

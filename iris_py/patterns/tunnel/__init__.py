@@ -1,1 +1,1 @@
-"""Tunnels: streams of messages between two nodes, in order and under credit."""
+"""Tunnels: bidirectional connections between two nodes for ordered messages, with credit."""

@@ -1,6 +1,6 @@
-"""One end of a tunnel: a stream of messages whose chunks are sealed end to end (docs/design.md section 11).
+"""One end of a tunnel between two nodes, with end-to-end encrypted chunks (docs/design.md section 11).
 
-The offer of a caller to the members that it asks for a tunnel: the first message of a handshake (docs/design.md 11.2).
+The module also makes the offer of a caller to the members it asks for a tunnel: the first message of a handshake (11.2).
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from iris_py.wire.headers import Headers
     from iris_security import TransportKeys
 
-#: What is before the handshake message: the window of the caller.
+#: The data before the handshake message: the caller's window.
 OPEN = struct.Struct(">Q")
-#: Set in the ids that the member's chunks carry: each node counts the tunnels that it opens.
+#: Set in the ids on the member's chunks, because each node numbers the tunnels it opens.
 FROM_MEMBER = 1 << 63
 
 
 class Offer:
-    """The offer of one opening to the members that are asked, one after the other.
+    """The offer of one tunnel to members, asked one after the other.
 
     Args:
         group: The cluster.
         window_bytes: The caller's window.
         local: The caller.
-        entropy: For a fresh key for each member.
-        headers: What the caller gives beside it.
+        entropy: The source of a new key for each member.
+        headers: The caller's named values.
     """
 
     def __init__(
@@ -56,19 +56,19 @@ class Offer:
         self._entropy = entropy
 
     def make(self, peer: Peer, tunnel_id: int) -> bytes:
-        """Return the payload of a TUNNEL_OPEN to a member. Only the last member can be answered by."""
+        """Return the payload of a TUNNEL_OPEN to a member. Only the last member's answer is valid."""
         prologue = prologue_of(self.group, self._local.id, peer.id, tunnel_id)
         self.handshake = make_handshake(self.group, prologue, self._entropy, initiator=True)
         return OPEN.pack(self.window_bytes) + self.handshake.write_message()
 
 
 def prologue_of(group: Group, caller: bytes, member: bytes, tunnel_id: int) -> bytes:
-    """Return what both sides have to agree on; all parts have a fixed size."""
+    """Return the parameters that both sides must agree on; all parts have a fixed size."""
     return b"iris tunnel" + group.id + caller + member + tunnel_id.to_bytes(8, "big")
 
 
 def make_handshake(group: Group, prologue: bytes, entropy: Callable[[int], bytes], *, initiator: bool) -> Handshake:
-    """Return a handshake under the key of a cluster, with a fresh ephemeral key."""
+    """Return a handshake under the key of a cluster, with a new ephemeral key."""
     psk = group.keys.tunnel_psk()
     return Handshake(initiator=initiator, psk=psk, prologue=prologue, ephemeral_private=entropy(32))
 
@@ -77,19 +77,19 @@ class TunnelEnd(StreamEnd):
     """One end of a tunnel.
 
     Args:
-        id: What this side's chunks carry.
-        group: The cluster that it was opened to.
-        peer: Who is at the other end.
-        keys: Of the two directions.
-        window_bytes: What the peer may send before any of it is taken.
-        credit_bytes: What this side may send before the peer has taken any of it.
-        way: How its chunks travel: a link, or the ring.
-        changed: Where it notes that something changed which the application may wait for.
+        id: The id on this side's chunks.
+        group: The cluster it was opened to.
+        peer: The node at the other end.
+        keys: The keys of both directions.
+        window_bytes: Bytes the peer may send before this side takes any.
+        credit_bytes: Bytes this side may send before the peer takes any.
+        way: The transport of its chunks: a link, or the ring.
+        changed: Collects ends with changes the application may wait for.
         registration: The member's handler; None at the caller.
-        headers: What the caller gave when it opened it.
+        headers: The caller's named values.
 
     Attributes:
-        is_confirmed: Whether the peer has shown that it holds the keys. Until then the member sends nothing.
+        is_confirmed: Whether the peer has proved to hold the keys. Until then the member sends nothing.
     """
 
     __slots__ = ("_opener", "group", "is_confirmed", "peer", "registration")
@@ -117,14 +117,14 @@ class TunnelEnd(StreamEnd):
         self._opener = RecordOpener(keys.receive)
 
     def confirm(self) -> None:
-        """Show the peer that this side holds the keys, by a first chunk."""
+        """Prove to the peer that this side holds the keys, by a first chunk."""
         self.tell_credit()
 
     def receive_chunk(self, sealed: bytes | memoryview) -> None:
-        """Take a chunk of the peer, in the order in which it was sealed.
+        """Handle a chunk of the peer, in the order of encryption.
 
         Raises:
-            AuthenticationError: It is not the next one of the peer. Nothing has changed.
+            AuthenticationError: The chunk is not the peer's next one. The state is unchanged.
         """
         chunk = self._opener.open(sealed)
         if not self.is_confirmed:

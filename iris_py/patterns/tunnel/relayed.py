@@ -1,8 +1,8 @@
-"""The way of a tunnel through the ring, for two nodes that can have no link: chunks are numbered, acknowledged and repeated.
+"""The transport of a tunnel through the ring, for two nodes without a link: chunks are numbered, acknowledged and repeated.
 
-Packets through the ring may be lost, repeated and reordered. Each has a header in clear: whose tunnel, the number of its chunk,
-and which chunk of the other side is expected next, which acknowledges all before that. A relay that forges a header can stop
-the tunnel, as it could by dropping packets; chunks are sealed, in order, so it can neither change nor hide anything.
+Packets through the ring may be lost, repeated and reordered. Each has a plain header: the tunnel, the number of its chunk, and
+the next chunk expected from the other side, which acknowledges all earlier ones. A relay that forges a header can stop the
+tunnel, as it could by dropping packets. Chunks are encrypted in order, so a relay can neither change nor hide any.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from iris_py.patterns.tunnel.end import TunnelEnd
 from iris_py.patterns.tunnel.stream import Failure, Way
 from iris_security import AuthenticationError
 
-#: kind, tunnel, number of the chunk, number of the chunk that is expected next
+#: kind, tunnel, number of the chunk, number of the next expected chunk
 HEADER = struct.Struct(">BQQQ")
-#: In place of the number of a chunk: there is none, the packet only acknowledges; or it asks to be acknowledged.
+#: In place of a chunk's number: NONE for an acknowledgement only, PROBE for a request to acknowledge.
 NONE, PROBE = 0, (1 << 64) - 1
 
-#: Chunks under way. Relays carry them in their control lane, so they have to be few; each is 31 KiB at most.
+#: Chunks in transit. Relays carry them in their control lane, so they must be few; each has at most 31 KiB.
 CHUNKS_MAX = 8
-#: When the first chunk that was not acknowledged is sent again (seconds), doubling up to the second value. Too small: what was
-#: only slow goes twice; too large: each loss costs as much.
+#: Time until the first unacknowledged chunk is sent again (seconds), doubling up to the second value. Too small: slow chunks
+#: are sent twice; too large: each loss costs that long.
 RESEND_S = 0.5
 RESEND_S_MAX = 4.0
-#: Acknowledgements without progress after which the first chunk is sent again at once: two may be reordering.
+#: Acknowledgements without progress after which the first chunk is sent again at once; two may be reordering.
 REPEATED_ACKS = 3
-#: Silence after which the other side is asked whether it is there (seconds).
+#: Silence after which this side sends a PROBE (seconds).
 PROBE_S = 3.0
-#: Without a word from the other side, or progress while there is something to acknowledge, the tunnel breaks after this time
-#: (seconds). Longer than a ring needs to find its way around a dead relay.
+#: Time after which a silent tunnel, or one without progress of its acknowledgements, breaks (seconds). Longer than a ring needs
+#: to find its way around a dead relay.
 SILENCE_S = 10.0
-#: A way whose tunnel has ended stays for this long (seconds), to repeat what the other side may have missed.
+#: Time for which the transport of an ended tunnel stays, to repeat lost packets (seconds).
 LINGER_S = 10.0
-#: Those that stay, at most, of all tunnels of a node together; beyond, the one that has stayed for longest goes. Too small:
-#: where many tunnels through the ring end at once, some break at the other side that ended in good order; too large: memory.
+#: Ended tunnels' transports that stay, of all tunnels of a node; beyond this bound the oldest is removed. Too small: when many
+#: tunnels through the ring end at once, some cleanly ended ones break at the other side; too large: memory.
 LINGERING_MAX = 1024
 
 
 class RingWay(Way[TunnelEnd]):
-    """The way of one end through the ring.
+    """The transport of one end through the ring.
 
     Args:
-        ready_ways: Where it notes that it has something to send.
+        ready_ways: Collects transports with data to send.
         now: The time.
 
     Attributes:
         end: The end; set once, by the owner.
-        linger_until: Of one whose tunnel has ended: how long it goes on to repeat what the other side may have missed.
+        linger_until: After the tunnel's end, the time until which it repeats lost packets.
     """
 
     end: TunnelEnd
@@ -56,20 +56,20 @@ class RingWay(Way[TunnelEnd]):
     def __init__(self, ready_ways: dict[Way[TunnelEnd], None], now: float) -> None:
         super().__init__(ready_ways)
         self.linger_until: float | None = None
-        self._sent = 0  # the number of the last chunk
+        self._sent = 0  # number of the last chunk
         self._unacknowledged: dict[int, bytes] = {}  # in order
         self._expected = 1
-        self._early: dict[int, bytes] = {}  # what came before its turn
+        self._early: dict[int, bytes] = {}  # chunks received early
         self._resend_s = RESEND_S
         self._resend_at: float | None = None
-        self._progress_at = now  # since when the first of them waits
+        self._progress_at = now  # start of the first unacknowledged chunk's wait
         self._heard_at = self._probed_at = now
         self._repeated_acks = 0
         self._is_ack_due = self._is_resend_due = self._is_probe_due = False
 
     @property
     def has_output(self) -> bool:
-        """Whether :meth:`packets_to_send` would return something."""
+        """Whether :meth:`packets_to_send` would return packets."""
         has_chunk = bool(self.ready) and len(self._unacknowledged) < CHUNKS_MAX
         return has_chunk or self._is_ack_due or self._is_resend_due or self._is_probe_due
 
@@ -96,7 +96,7 @@ class RingWay(Way[TunnelEnd]):
         return packets
 
     def receive(self, number: int, expected: int, sealed: bytes, now: float) -> bool:
-        """Take a packet of the other side; returns whether all that was opened is authentic."""
+        """Handle a packet of the other side; return whether all decrypted chunks are authentic."""
         self._heard_at = now
         self._receive_acknowledgement(expected, number, now)
         if number == PROBE:
@@ -105,18 +105,18 @@ class RingWay(Way[TunnelEnd]):
             return True
         self._is_ack_due = True
         if not self._expected <= number < self._expected + CHUNKS_MAX:
-            return True  # a repetition, or more than can be under way
+            return True  # a repetition, or beyond CHUNKS_MAX
         self._early[number] = sealed
         while self._expected in self._early:
             try:
                 self.end.receive_chunk(self._early.pop(self._expected))
             except AuthenticationError:
-                return False  # forged on the way: the true one comes again
+                return False  # forged on the way; the genuine chunk will be repeated
             self._expected += 1
         return True
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due; harmless if early."""
+        """Handle expired deadlines; harmless if early."""
         silent_since = self._progress_at if self._unacknowledged else self._heard_at
         if now >= silent_since + SILENCE_S and self.linger_until is None:
             self.end.fail(Failure(f"no progress through the ring for {SILENCE_S:g} s", kind="silence"), is_told=False)
@@ -130,7 +130,7 @@ class RingWay(Way[TunnelEnd]):
             self._is_probe_due = True
 
     def deadline(self) -> float:
-        """Return when to call :meth:`handle_timeout`."""
+        """Return the time at which to call :meth:`handle_timeout`."""
         silent_since = self._progress_at if self._unacknowledged else self._heard_at
         times = [silent_since + SILENCE_S, max(self._heard_at, self._probed_at) + PROBE_S]
         if self.linger_until is not None:

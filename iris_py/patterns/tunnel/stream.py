@@ -1,21 +1,21 @@
-"""One end of a stream of messages: out and in, in order, under credit; without input or output (docs/design.md section 11).
+"""One end of a bidirectional message connection: ordered, with credit, without I/O (docs/design.md section 11).
 
 Tunnels between nodes (:mod:`iris_py.patterns.tunnel.end`) and channels between gateways (:mod:`iris_py.federation.channels`)
-are such streams.
+are built on it.
 
-Theory of operation. What the application writes becomes *pieces* of messages, which wait here until the way to the peer has
-room and asks for the next *chunk*: as many frames as fit ``CHUNK_BYTES``. The pieces that arrive wait until the application
-takes them, which gives the peer credit for as much again. A piece costs its bytes and ``PIECE_CHARGE``, so that a window bounds
-memory and not only payload. Each direction goes through these states, as its sender sees it::
+Data written by the application becomes *pieces* of messages. They wait until the transport has room and takes the next *chunk*:
+as many frames as fit ``CHUNK_BYTES``. Received pieces wait until the application takes them, which gives the peer as much new
+credit. A piece costs its bytes plus ``PIECE_CHARGE``, so that a window bounds memory and not only payload. Each direction
+passes through these states, as its sender sees it::
 
     OPEN --END--> ENDED --DONE--> OVER
       +------------DONE------------^      the receiver takes no more, though there may be more
 
-DONE says how much was taken, so the sender knows whether that was everything. The stream has ended cleanly when both
-directions are over. RESET, or the loss of the way, breaks it at any time.
+DONE carries the number of bytes taken, so the sender knows whether the receiver took all of them. The connection has ended
+cleanly when both directions are over. RESET, or the loss of the transport, breaks it at any time.
 
-Who passes the messages on to somebody else holds DONE back (``holds_done``) until those have been taken there, so that it says
-to the sender what it says without anybody between: that the receiver has them.
+A relay holds DONE back (``holds_done``) until the next receiver has taken the messages, so that DONE means the same as without
+a relay.
 """
 
 from __future__ import annotations
@@ -34,26 +34,27 @@ if TYPE_CHECKING:
 
     from iris_py.wire.headers import Headers
 
-#: The frames in a chunk: type, then bytes of its body.
+#: The frames in a chunk: type, then length of the body.
 MORE, LAST, CREDIT, END, DONE, RESET = range(6)
 FRAME = struct.Struct(">BI")
 _TOTAL = struct.Struct(">Q")
 
-#: A chunk is closed when it has grown to this, so that with all headers it fits one record of 32 KiB.
+#: A chunk of this size is closed, so that with all headers it fits a record of 32 KiB.
 CHUNK_BYTES = 31 * 1024
 PIECE_BYTES_MAX = CHUNK_BYTES - FRAME.size
-#: Counted for each piece besides its bytes, in credits: about what it costs to hold nothing.
+#: Cost of a piece besides its bytes, in credit: about the overhead of an empty piece.
 PIECE_CHARGE = 64
-#: Smaller, the messages that give credit would cost more than those that use it.
+#: Smallest window; with less, frames that give credit would cost more than the data.
 WINDOW_BYTES_MIN = 4096
-#: The largest that a peer may claim, so that sums stay sane.
+#: Largest window a peer may claim, so that sums stay small.
 WINDOW_BYTES_MAX = 1024 * 1024 * 1024
-#: Credit is given when it has grown to this share of the window: seldom enough to cost nothing, early enough that the sender
-#: does not run dry.
+#: Credit is given once it has grown to this share of the window: seldom enough to be cheap, early enough that the sender does
+#: not run dry.
 CREDIT_SHARE = 4
-#: A piece from here on is not copied out of its chunk until it is taken; below it a copy is cheaper than a view.
+#: A piece of this size stays in its chunk until it is taken; copying a smaller piece is cheaper than a view.
 VIEW_BYTES_MIN = 4096
-#: What an end may send in its turn: more than a chunk. Counted in bytes (surplus round robin), for chunks are not always full.
+#: Bytes that an end may send in its turn: more than a chunk. Counted in bytes (surplus round robin), because chunks are not
+#: always full.
 TURN_BYTES = 32 * 1024
 
 Piece: TypeAlias = "bytes | memoryview"
@@ -62,28 +63,28 @@ End = TypeVar("End", bound="StreamEnd")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a stream broke."""
+    """The reason why a connection broke."""
 
     reason: str
-    """For people."""
+    """The reason in human-readable words."""
     type: str = ""
-    """The class of the exception that the other side's application ended with; empty if it was not that."""
+    """The class of the exception that ended the other side's application; otherwise empty."""
     text: str = ""
     """The text of that exception."""
     kind: str = field(default="here", compare=False)
-    """The same in a word, for counting: ``here`` if the application of this side broke it off."""
+    """The reason as a metric label: ``here`` if this side's application broke it."""
 
 
 def bounded_window(window_bytes: int) -> int:
-    """Bound the window that a peer claims."""
+    """Limit the window that a peer claims to the allowed range."""
     return max(WINDOW_BYTES_MIN, min(window_bytes, WINDOW_BYTES_MAX))
 
 
 class Way(Generic[End]):
-    """A way between two ends, which several take in turns.
+    """A transport that several ends share in turns.
 
     Attributes:
-        ready: The ends that have a chunk, in the order of their turns.
+        ready: The ends with a chunk, in the order of their turns.
     """
 
     def __init__(self, ready_ways: dict[Way[End], None]) -> None:
@@ -91,12 +92,12 @@ class Way(Generic[End]):
         self._ready_ways = ready_ways
 
     def add(self, end: End) -> None:
-        """Note that an end has a chunk."""
+        """Add an end with a chunk."""
         self.ready[end] = None
         self._ready_ways[self] = None
 
     def take_turn(self) -> tuple[End, bytes]:
-        """Take a chunk of the end whose turn it is; only while any is :attr:`ready`."""
+        """Take the next end's chunk; only while :attr:`ready` is not empty."""
         end = next(iter(self.ready))
         if end.allowance <= 0:
             end.allowance += TURN_BYTES
@@ -112,35 +113,34 @@ class Way(Generic[End]):
 
 
 class StreamEnd:
-    """One end of a stream of messages.
+    """One end of a bidirectional message connection.
 
     Args:
-        id: What this side's chunks carry.
-        window_bytes: What the peer may send before any of it is taken.
-        credit_bytes: What this side may send before the peer has taken any of it.
-        way: How its chunks travel.
-        changed: Where it notes that something changed which the application may wait for. As the way it has ends of one class,
-            which the subclass names.
-        headers: What was given when it was opened.
+        id: The id on this side's chunks.
+        window_bytes: Bytes the peer may send before this side takes any.
+        credit_bytes: Bytes this side may send before the peer takes any.
+        way: The transport of its chunks.
+        changed: Collects ends with changes the application may wait for; of the same subclass as in ``way``.
+        headers: The named values of its opening.
 
     Attributes:
-        on_changed: Is called when something changed that the application may wait for; None before somebody may.
-        credit: What may still be written. Invariant: 0 <= credit <= the peer's window.
-        credit_waits: How often the application had to wait for credit; who makes it wait counts.
-        written: What was written so far, in bytes and charges, as the peer counts it.
-        received: What has come so far, counted likewise.
-        is_ready: Whether :meth:`next_chunk` would return something.
-        is_ended: Whether this side sends no more: it said so, or the peer takes no more.
-        is_taken: Whether the peer took everything that was written. Only then a clean end of this direction is one.
-        is_refused: Whether the peer has said that it takes no more.
+        on_changed: Called after a change the application may wait for; None if it never waits.
+        credit: Bytes that may still be written. Invariant: 0 <= credit <= the peer's window.
+        credit_waits: Number of the application's waits for credit, counted by the code that waits.
+        written: Bytes and charges written so far, as the peer counts them.
+        received: Bytes and charges received so far.
+        is_ready: Whether :meth:`next_chunk` would return a chunk.
+        is_ended: Whether this side sends no more: it sent END, or the peer takes no more.
+        is_taken: Whether the peer took all written data; only then this direction has ended cleanly.
+        is_refused: Whether the peer has sent DONE.
         is_peer_ended: Whether the peer sends no more.
         is_over: Whether both directions have ended.
-        holds_done: Whether the peer is not told yet that nothing more is taken; see :meth:`hold_done`.
-        failure: Why it broke; None if it did not.
-        allowance: How many bytes it may still send in its turn; for who gives the turns.
+        holds_done: Whether DONE is held back; see :meth:`hold_done`.
+        failure: The reason of a break; None if it is intact.
+        allowance: Bytes it may still send in its turn, for the scheduler.
     """
 
-    __slots__ = (  # a dictionary of so many attributes is as large as all else that a tunnel keeps
+    __slots__ = (  # a dictionary of these attributes would double a tunnel's memory
         "_allowed",
         "_changed",
         "_full",
@@ -204,33 +204,33 @@ class StreamEnd:
         self.allowance = 0
         self._changed = changed
         self._seal: Callable[[bytes], bytes] = (
-            bytes  # as it is, unless a subclass seals; a hook, for a chunk pays for each call
+            bytes  # identity, unless a subclass encrypts; an attribute, because a call per chunk matters
         )
-        self._granted = credit_bytes  # by the peer, in all
+        self._granted = credit_bytes  # total credit given by the peer
         self._parts: list[Piece] = []
         self._parts_bytes = 0
-        self._full: deque[list[Piece]] = deque()  # an entry is one chunk's worth of frames
+        self._full: deque[list[Piece]] = deque()  # each entry holds the frames of one chunk
         self._is_in_message = False
         self._is_end_due = False
         self._window = window_bytes
-        self._pieces: deque[tuple[Piece, bool]] = deque()  # with whether it is the last of its message
+        self._pieces: deque[tuple[Piece, bool]] = deque()  # with a flag on the last piece of each message
         self.received = 0
         self._taken = 0
-        self._is_passed_on = True  # what was taken arrived where it was passed on to
-        self._allowed = window_bytes  # what the peer may have sent in all
+        self._is_passed_on = True  # whether a relay's receiver took the data
+        self._allowed = window_bytes  # total bytes the peer may have sent
         self._is_peer_in_message = False
         self._is_credit_due = False
-        self._is_done = False  # nothing more is taken
+        self._is_done = False  # whether this side takes no more
         self._is_done_due = False
         self._reset: bytes | None = None
 
     # -- what the application does
 
     def write(self, data: Piece, *, is_last: bool) -> int:
-        """Send a part of a message, as far as there is credit; returns how many bytes that was, or -1 for nothing at all.
+        """Write a part of a message, as far as the credit allows; return the bytes accepted, or -1 if none were.
 
         Args:
-            data: It must not change any more.
+            data: The data, which must not change any more.
             is_last: Whether the message ends with it.
         """
         assert not self.is_ended
@@ -248,14 +248,14 @@ class StreamEnd:
         return accepted or -1
 
     def end(self) -> None:
-        """Send no more; harmless if repeated. Not in the middle of a message: then :meth:`fail`."""
+        """Send no more; harmless if repeated. Not inside a message: use :meth:`fail` there."""
         if not self.is_ended and self.failure is None:
             assert not self._is_in_message
             self.is_ended = self._is_end_due = True
             self._become_ready()
 
     def take(self) -> tuple[Piece, bool] | None:
-        """Take the next piece of a message, and whether it is the last of it; None while there is none."""
+        """Take the next piece, and whether it is the last of its message; None if there is none."""
         if not self._pieces:
             return None
         entry = self._pieces.popleft()
@@ -265,12 +265,12 @@ class StreamEnd:
         if self.is_peer_ended and not self._pieces:
             self.stop()
         elif self._taken + self._window - self._allowed >= self._window // CREDIT_SHARE:
-            self._is_credit_due = True  # after its end, too: who waits for DONE sees that something moves
+            self._is_credit_due = True  # even after its end: a peer that waits for DONE sees progress
             self._become_ready()
         return entry
 
     def stop(self) -> None:
-        """Take no more, though there may be more; harmless if repeated."""
+        """Take no more, even if there is more; harmless if repeated."""
         if not self._is_done and self.failure is None:
             self._pieces.clear()
             self._is_done = True
@@ -280,14 +280,14 @@ class StreamEnd:
                 self._become_ready()
 
     def hold_done(self) -> None:
-        """Hold DONE back, unless it was said before: then nothing came that could be passed on."""
+        """Hold DONE back, unless it was already sent: then there was nothing to relay."""
         self.holds_done = not self._is_done
 
     def release_done(self, *, is_taken: bool) -> None:
-        """Hold DONE back no more; harmless if repeated.
+        """Release DONE; harmless if repeated.
 
         Args:
-            is_taken: Whether what was taken here was taken where it was passed on to; else the peer is told that it was not.
+            is_taken: Whether the next receiver took the data; otherwise DONE reports that it did not.
         """
         if self.holds_done:
             self.holds_done = False
@@ -298,23 +298,23 @@ class StreamEnd:
                 self._become_ready()
 
     def tell_credit(self) -> None:
-        """Tell the peer its credit, though it may know it: this side is there, and something moves."""
+        """Send the peer its credit again, as a sign of life and progress."""
         if self.failure is None and not self.is_over:
             self._is_credit_due = True
             self._become_ready()
 
     def grow_window(self, window_bytes: int) -> None:
-        """Let the peer send more before any of it is taken. A window never shrinks: the peer may have used it."""
+        """Enlarge the receive window. A window never shrinks, because the peer may have used it."""
         self._window = max(self._window, window_bytes)
         self.tell_credit()
 
     def fail(self, failure: Failure, *, is_told: bool, type: str = "", text: str = "") -> None:  # noqa: A002
-        """Break it; what has arrived can still be taken, here and there. Harmless if it has ended before.
+        """Break the connection; received data can still be taken on both sides. Harmless after the end.
 
         Args:
-            failure: What became of it, for this side.
-            is_told: Whether the peer is to be told, after what was written before.
-            type: What the peer is told: the class of the exception.
+            failure: The reason, for this side.
+            is_told: Whether to notify the peer, after the data written before.
+            type: The class of the exception, for the peer.
             text: Its text.
         """
         if self.failure is not None or self.is_over:
@@ -332,12 +332,12 @@ class StreamEnd:
 
     @property
     def can_take(self) -> bool:
-        """Whether :meth:`take` would return something."""
+        """Whether :meth:`take` would return a piece."""
         return bool(self._pieces)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing more is taken."""
+        """Whether this side takes no more."""
         return self._is_done
 
     @property
@@ -347,17 +347,17 @@ class StreamEnd:
 
     @property
     def window_bytes(self) -> int:
-        """The bytes that the peer may send before any of it is taken."""
+        """Bytes the peer may send before this side takes any."""
         return self._window
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes that arrived and were not taken, as credits count them. Invariant: at most the window."""
+        """Received bytes not yet taken, including charges. Invariant: at most the window."""
         return self.received - self._taken if not self._is_done else 0
 
     @property
     def queued_bytes(self) -> int:
-        """The bytes that were written and are not in a chunk yet. Invariant: at most the peer's window and some headers."""
+        """Written bytes not yet in a chunk. Invariant: at most the peer's window and some headers."""
         return self._parts_bytes + sum(len(part) for parts in self._full for part in parts)
 
     @property
@@ -366,7 +366,7 @@ class StreamEnd:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it can be forgotten: it is over or broken, and the peer has been sent what it is to know of that."""
+        """Whether it can be forgotten: it is over or broken, and the peer has been sent all frames."""
         return (self.is_over or self.failure is not None) and not self.is_ready
 
     # -- out
@@ -397,12 +397,12 @@ class StreamEnd:
     # -- in
 
     def receive_frames(self, data: bytes, offset: int, end: int) -> None:
-        """Take a chunk of the peer, in the order in which it was made.
+        """Handle a chunk of the peer, in the order of sending.
 
         Args:
-            data: Has it.
-            offset: Where it begins.
-            end: Where it ends.
+            data: The buffer with the chunk.
+            offset: Start of the chunk.
+            end: End of the chunk.
         """
         if self.failure is not None:
             return
@@ -429,7 +429,7 @@ class StreamEnd:
             self._violate("it sent a malformed chunk")
 
     def _receive_control(self, kind: int, body: bytes) -> bool:
-        """Take any frame but a piece; returns whether the stream goes on."""
+        """Handle any frame but a piece; return whether the connection is intact."""
         if kind == RESET:
             type_, text = packets.decode_failure(body)
             self.fail(Failure("the other side broke it off", type_, text, kind="there"), is_told=False)
@@ -464,7 +464,7 @@ class StreamEnd:
         self._discard()
 
     def _discard(self) -> None:
-        """Forget what was written and is not in a chunk yet."""
+        """Discard written data that is not in a chunk yet."""
         self._parts, self._parts_bytes = [], 0
         self._full.clear()
 

@@ -1,13 +1,12 @@
-"""The tunnels of one node: opening them, at the caller and at the member; their ways; their end (docs/design.md section 11).
+"""The tunnels of one node: opening at the caller and at the member, transports, end (docs/design.md section 11).
 
 A tunnel is opened like a request: the caller's :class:`~iris_py.patterns.request.requester.Requester` gives a TUNNEL_OPEN to
-one member, and to another one if that rejects it or is lost. The member answers with TUNNEL_ACCEPT, and starts its handler when
-the first chunk of the caller shows that the caller has taken the offer; so an opening that came to nothing was surely not
-executed.
+one member, and to another one after a rejection or loss. The member answers with TUNNEL_ACCEPT. It starts its handler when the
+caller's first chunk proves that the caller uses the tunnel, so a failed opening was surely not executed.
 
-A tunnel lives on the link over which it was opened, and breaks with it; between two nodes that can have no link it goes
-through the ring (:mod:`iris_py.patterns.tunnel.relayed`). All tunnels of a link take turns, a chunk each, and only while the
-link has room: what cannot leave waits at its end, where it costs the credit of its own tunnel and delays nobody else.
+A tunnel uses the link over which it was opened and breaks with it. Between two nodes without a link it uses the ring
+(:mod:`iris_py.patterns.tunnel.relayed`). The tunnels of a link take turns, a chunk each, while the link has room. Data that
+cannot leave waits at its own end, where it uses its own tunnel's credit and delays no other tunnel.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ if TYPE_CHECKING:
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
 
-#: What is before the handshake message of an acceptance: the window of the member, and the link on which the tunnel will live;
-#: ``NO_LINK`` for the ring.
+#: The data before the handshake message of a TUNNEL_ACCEPT: the member's window, and the id of the tunnel's link; ``NO_LINK``
+#: for the ring.
 _ACCEPT = struct.Struct(">Q8s")
 _ID = struct.Struct(">Q")
 
 
 class TunnelOpened(msgspec.Struct):
-    """A member has accepted the tunnel that was asked for with this token."""
+    """A member has accepted the requested tunnel with this token."""
 
     token: object
     end: TunnelEnd
@@ -59,7 +58,7 @@ class TunnelStarted(msgspec.Struct):
 
 
 class TunnelChanged(msgspec.Struct):
-    """Something arrived, there is credit, or it ended."""
+    """Data or credit arrived, or the tunnel ended."""
 
     end: TunnelEnd
 
@@ -68,16 +67,16 @@ TunnelEvent: TypeAlias = TunnelOpened | TunnelStarted | TunnelChanged
 
 
 class TunnelCounts:
-    """The tunnels that one node has had.
+    """Counters of one node's tunnels.
 
     Attributes:
-        opened: Those that it opened.
-        served: Those that its handlers were given.
-        ended: Those of both that ended as both sides wanted.
-        broken: The others, by the kind of their failure.
-        credit_waits: Times that somebody waited for credit at those that are over.
-        sent_bytes: Bytes and charges that were written to those that are over.
-        received_bytes: Bytes and charges that came through them.
+        opened: Tunnels opened here.
+        served: Tunnels given to handlers here.
+        ended: Cleanly ended tunnels, on both roles.
+        broken: Broken tunnels, by kind of failure.
+        credit_waits: Waits for credit, in tunnels that are over.
+        sent_bytes: Bytes and charges sent through tunnels that are over.
+        received_bytes: Bytes and charges received through tunnels that are over.
     """
 
     __slots__ = ("broken", "credit_waits", "ended", "opened", "received_bytes", "sent_bytes", "served")
@@ -92,7 +91,7 @@ class TunnelCounts:
         self.received_bytes = 0
 
     def end(self, end: TunnelEnd) -> None:
-        """A tunnel is over or broken."""
+        """Count a tunnel that is over or broken."""
         self.credit_waits += end.credit_waits
         self.sent_bytes += end.written
         self.received_bytes += end.received
@@ -103,7 +102,7 @@ class TunnelCounts:
 
 
 class LinkWay(Way[TunnelEnd]):
-    """Chunks go over a link."""
+    """The transport of tunnels over a link."""
 
     def __init__(self, ready_ways: dict[Way[TunnelEnd], None], link: Link) -> None:
         super().__init__(ready_ways)
@@ -117,15 +116,15 @@ class Tunnels:
     Args:
         local: The node itself.
         entropy: The source of ephemeral keys.
-        requester: Who finds members for those that are opened here.
-        service: Who has the registrations.
-        count_drop: Counts what is dropped, by reason.
+        requester: Finds members for tunnels opened here.
+        service: Holds the registrations.
+        count_drop: Counts dropped chunks and messages, by reason.
 
     Attributes:
-        has_new_deadline: Whether :meth:`deadline` may have changed; the owner takes it back.
-        counts: How many tunnels there were, and what became of them.
-        is_used: Whether a tunnel was ever asked for, here or by others. Before, the owner need not ask for work: a request must
-            not pay for tunnels.
+        has_new_deadline: Whether :meth:`deadline` may have changed; the owner resets it.
+        counts: Counters of tunnels.
+        is_used: Whether a tunnel was ever requested, here or by a peer. Before, the owner skips this object, so that plain
+            requests do not pay for tunnels.
     """
 
     def __init__(
@@ -144,16 +143,16 @@ class Tunnels:
         self._requester = requester
         self._service = service
         self._count_drop = count_drop
-        self._ends: dict[tuple[Peer, int], TunnelEnd] = {}  # by what the peer's chunks carry
-        self._live: dict[TunnelEnd, None] = {}  # those that have not ended
-        self._running: dict[TunnelEnd, None] = {}  # those whose handler runs
-        self._lingering: dict[TunnelEnd, None] = {}  # those that ended, whose ways through the ring stay for a while
+        self._ends: dict[tuple[Peer, int], TunnelEnd] = {}  # by the id on the peer's chunks
+        self._live: dict[TunnelEnd, None] = {}  # not ended
+        self._running: dict[TunnelEnd, None] = {}  # with a running handler
+        self._lingering: dict[TunnelEnd, None] = {}  # ended, with a transport through the ring that still repeats packets
         self._ready_ways: dict[Way[TunnelEnd], None] = {}
         self._within: Way[TunnelEnd] = Way(self._ready_ways)  # from this node to itself
         self._links: dict[Link, LinkWay] = {}
         self._deadlines: DeadlineTable[TunnelEnd] = DeadlineTable()
         self._changed: dict[TunnelEnd, None] = {}
-        self._reported: dict[TunnelEnd, None] = {}  # since then they may have ended
+        self._reported: dict[TunnelEnd, None] = {}  # reported ends, which may have ended since
         self._out: list[PeerMessage] = []
         self._routed: list[tuple[NodeInfo, bytes]] = []
         self._events: list[TunnelEvent] = []
@@ -164,19 +163,19 @@ class Tunnels:
     # -- commands
 
     def offer(self, group: Group, window_bytes: int, headers: Headers = NO_HEADERS) -> Offer:
-        """Return what a tunnel to a cluster is to be asked for with."""
+        """Return the offer for a tunnel to a cluster."""
         self.is_used = True
         return Offer(group, window_bytes, self._local, self._entropy, headers)
 
     def close(self) -> None:
-        """Break every tunnel, for this node is closed."""
+        """Break every tunnel of a closing node."""
         for end in list(self._live):
             end.fail(
                 Failure("this node was closed", kind="closed"), is_told=True, type="NodeClosed", text="the node was closed"
             )
 
     def ends(self) -> Collection[TunnelEnd]:
-        """Return the ends of those that have not ended."""
+        """Return the ends that have not ended."""
         return self._live.keys()
 
     def groups(self) -> set[Group]:
@@ -195,7 +194,7 @@ class Tunnels:
         now: float,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        """Accept a tunnel, or reject it."""
+        """Accept or reject a tunnel."""
         self.is_used = True
         registration = self._service.admit_tunnel(group)
         link = peer.link
@@ -238,7 +237,7 @@ class Tunnels:
         self._out.append(PeerMessage(group, peer, packets.TUNNEL_ACCEPT, tunnel_id, 0, answer))
 
     def receive_accept(self, group: Group, peer: Peer, tunnel_id: int, payload: bytes, now: float) -> None:
-        """A member has accepted."""
+        """Handle a member's TUNNEL_ACCEPT."""
         offer = self._requester.offer_of(peer, tunnel_id)
         if offer is None:
             return
@@ -248,13 +247,13 @@ class Tunnels:
         window_bytes, link_id = _ACCEPT.unpack_from(payload)
         link = peer.link
         if (link.id if link is not None and link.is_open else NO_LINK) != link_id:
-            # It lives on a link that is gone here, or of which only one side knows: so it does not live at all.
+            # Its link is gone, or only one side knows it, so the tunnel cannot work.
             self._requester.give_back(tunnel_id, peer, now, is_tried=False)
             return
         assert offer.handshake is not None
         try:
             offer.handshake.read_message(payload[_ACCEPT.size :])
-        except AuthenticationError:  # it is repeated, or the member is not in order
+        except AuthenticationError:  # a repetition, or a faulty member
             self._count_drop("unauthentic")
             self._requester.give_back(tunnel_id, peer, now, is_tried=True)
             return
@@ -278,7 +277,7 @@ class Tunnels:
         self._events.append(TunnelOpened(token, end))
 
     def receive_cancel(self, peer: Peer, tunnel_id: int) -> bool:
-        """The caller gave up before it took the offer; returns whether there is such a tunnel."""
+        """Handle a caller's CANCEL of an unused offer; return whether there is such a tunnel."""
         end = self._ends.get((peer, tunnel_id))
         if end is None or end.is_confirmed:
             return False
@@ -287,7 +286,7 @@ class Tunnels:
         return True
 
     def handler_done(self, end: TunnelEnd) -> None:
-        """The handler of an end that was started has returned."""
+        """Handle the return of a started handler."""
         if self._running.pop(end, end) is None and end not in self._live:
             assert end.registration is not None
             self._service.tunnel_over(end.registration)
@@ -295,10 +294,10 @@ class Tunnels:
     # -- chunks
 
     def receive_chunk(self, peer: Peer, tunnel_id: bytes, sealed: bytes | memoryview) -> None:
-        """Take a chunk that came over a link."""
+        """Handle a chunk that came over a link."""
         end = self._ends.get((peer, *_ID.unpack(tunnel_id))) if len(tunnel_id) == _ID.size else None
         if end is None or isinstance(end.way, RingWay):
-            self._count_drop("unknown_tunnel")  # most often it ended here while this was under way
+            self._count_drop("unknown_tunnel")  # usually the tunnel ended while the chunk was in transit
             return
         was_confirmed = end.is_confirmed
         try:
@@ -312,7 +311,7 @@ class Tunnels:
             self._handle_confirmed(end)
 
     def receive_routed(self, peer: Peer, packet: bytes, now: float) -> None:
-        """Take a packet that came through the ring."""
+        """Handle a packet that came through the ring."""
         if len(packet) < HEADER.size:
             self._count_drop("malformed")
             return
@@ -331,20 +330,20 @@ class Tunnels:
             self._schedule(end, end.way.deadline())
 
     def link_closed(self, link: Link, reason: str) -> None:
-        """A link is gone, and its tunnels with it."""
+        """Break the tunnels of an ended link."""
         way = self._links.get(link)
         for end in list(way.ends) if way is not None else ():
             end.fail(Failure(f"the link to the other side ended: {reason}", kind="link"), is_told=False)
             self._retire(end)
 
     def peer_died(self, peer: Peer) -> None:
-        """A peer is dead: tunnels to it through the ring break."""
+        """Break the tunnels through the ring to a dead peer."""
         for end in [end for end in self._live if end.peer is peer and isinstance(end.way, RingWay)]:
             end.fail(Failure("the other side is dead", kind="death"), is_told=False)
             self._retire(end)
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due; harmless if early."""
+        """Handle expired deadlines; harmless if early."""
         for end in self._deadlines.expired(now):
             way = end.way
             if end in self._live and not end.is_confirmed:
@@ -369,16 +368,16 @@ class Tunnels:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is something to send that has room, or something to report."""
+        """Whether there is data to send with room, or an event to report."""
         return bool(self._out or self._ready_ways or self._changed or self._reported or self._events)
 
     @property
     def has_events(self) -> bool:
-        """Whether there is something to report."""
+        """Whether there is an event to report."""
         return bool(self._changed or self._events)
 
     def is_ready_for(self, link: Link) -> bool:
-        """Tell whether a link has room, and a tunnel something for it."""
+        """Tell whether a link has room and a tunnel has a chunk for it."""
         way = self._links.get(link)
         return way is not None and bool(way.ready) and link.has_tunnel_room
 
@@ -388,7 +387,7 @@ class Tunnels:
         return out
 
     def fill(self, now: float) -> list[Link]:
-        """Give chunks to the ways that have room; returns the links that got some."""
+        """Give chunks to the transports with room; return the links that got some."""
         filled: list[Link] = []
         for way in list(self._ready_ways):
             if isinstance(way, LinkWay):
@@ -412,7 +411,7 @@ class Tunnels:
         return routed
 
     def events_received(self) -> list[TunnelEvent]:
-        """Take what happened, in order."""
+        """Take the events, in order."""
         events, self._events = self._events, []
         events += map(TunnelChanged, self._changed)
         self._reported |= self._changed
@@ -453,7 +452,7 @@ class Tunnels:
         return way
 
     def _handle_confirmed(self, end: TunnelEnd) -> None:
-        """The caller has taken the offer: the handler may begin."""
+        """Start the handler: the caller has proved that it uses the tunnel."""
         if end in self._live:
             self._schedule(end, None)
             self._running[end] = None
@@ -504,7 +503,7 @@ class Tunnels:
             self._retire(end)
 
     def _retire(self, end: TunnelEnd) -> None:
-        """An end is over or broken: it holds up nobody any more."""
+        """Release the resources of an end that is over or broken."""
         if self._live.pop(end, end) is not None:
             return
         end.peer.awaited -= 1
