@@ -123,7 +123,7 @@ class _Survey:
         self.deadline = deadline
         self.begun_at = begun_at
         self.replies_left = stop_after
-        self.count = 0  # number of nodes asked
+        self.count = 0  # nodes asked
         self.is_asked = False  # from then on the members, or their number, are known
         self.is_cast = False
         self.is_routed = False  # whether a question went through the ring, where no link shows its loss

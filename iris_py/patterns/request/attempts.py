@@ -1,4 +1,4 @@
-"""When a request is given to further members: the hedging times, and the timeouts of attempts (docs/design.md 6.12).
+"""The times at which a request is given to further members: hedging, and attempt timeouts (docs/design.md 6.12).
 
 ``HedgeTimes`` holds the times at which a requester checks for members that are late with an answer. ``Attempts`` holds the
 timeouts of requests with an ``attempt_timeout`` (:class:`~iris_py.patterns.request.retry.Retry`).

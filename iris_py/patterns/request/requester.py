@@ -1,9 +1,8 @@
 """Requests, at the caller: choose a member, wait, and report the exact outcome of each request (docs/design.md section 6).
 
-Every request has one outcome: the reply, or an error that names the cause: no member, all members full, handler failed, member
-died, timeout. A request that surely was not executed is tried on another member. A request that may have been executed is tried
-again only if its caller declared it idempotent. Tunnel openings find their member in the same way
-(:mod:`iris_py.patterns.tunnel.table`), because an opening alone executes nothing.
+The outcome is the reply, or an error that names the cause: no member, all members full, handler failed, member died, timeout.
+A request that surely was not executed is tried on another member; one that may have been executed only if it is idempotent.
+Tunnel openings find their member in the same way (:mod:`iris_py.patterns.tunnel.table`), because they execute nothing.
 
 A request without an outcome is in one place: at a member (and, while hedged, at earlier members), in ``_waiting`` for a member
 or a link, in ``_rooms`` for a place, or in ``_retry_times`` for a time. A request that waits for a member until a deadline is
@@ -71,8 +70,7 @@ class Requester:
         self._losses = losses
         self.last_id = 0
         self._pending: dict[int, Pending] = {}
-        # without a member: the membership view is unknown or empty, or every link is congested
-        self._waiting: dict[int, None] = {}
+        self._waiting: dict[int, None] = {}  # without a member: unknown or empty view, or all links congested
         self._deadlines: DeadlineTable[int | Together] = DeadlineTable()
         self._retry_times: DeadlineTable[int] = DeadlineTable()
         self._hedge_times = HedgeTimes()
@@ -314,8 +312,7 @@ class Requester:
             else:
                 self._finish(request_id, pending, outcomes.of_loss(pending))
             return
-        # a departed member does not count among the full ones
-        if reason != packets.Rejection.NOT_A_MEMBER or not pending.rejected:
+        if reason != packets.Rejection.NOT_A_MEMBER or not pending.rejected:  # a departed member is not a full one
             pending.rejected = reason
         member = pending.member
         pending.refused += 1
@@ -332,9 +329,7 @@ class Requester:
     def peer_lost(
         self, peer: Peer, now: float, unsent: Container[int] = (), *, is_broken: bool = False, is_silent: bool = False
     ) -> None:
-        """Handle the loss of a peer or its link, after the membership views have changed.
-
-        The peer may have executed its requests.
+        """Handle the loss of a peer or its link, after a change of the views: its requests may have been executed.
 
         Args:
             peer: The peer.
@@ -355,10 +350,9 @@ class Requester:
         self.out += self._losses.messages_to_send()
 
     def _lose(self, request_id: int, pending: Pending, now: float, *, stays: bool = False, is_uncounted: bool = False) -> None:
-        """Handle the loss of the request's member, which may have executed it.
+        """Handle the loss of the member, which may have executed the request; with ``stays`` it may live and is asked again.
 
-        With ``stays`` the member may live and is asked again. With ``is_uncounted`` no member is known to be gone: it is
-        silent, or the ring or a gateway has lost the request.
+        With ``is_uncounted`` no member is known to be gone: it is silent, or the ring or a gateway has lost the request.
         """
         assert pending.member is not None
         if pending.offer is not None and pending.lost is not pending.member:  # nothing is executed before the offer is taken
@@ -475,8 +469,7 @@ class Requester:
             return
         member, unready = choose_near(levels, self._rng)
         peer = member.peer
-        # not Peer.is_congested: this path is hot
-        is_congested = peer.is_full or (peer.link is not None and peer.link.congested)
+        is_congested = peer.is_full or (peer.link is not None and peer.link.congested)  # inline: the path is hot
         if pending.tried or is_congested or (group.spills and candidates.has_full(group, now)):
             untried = candidates.untried(pending, now)
             uncongested = [other for other in untried if other.peer.has_room_for(len(pending.payload))]

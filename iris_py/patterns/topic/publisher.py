@@ -387,8 +387,7 @@ class Publisher:
     def _publish_alone(
         self, route: _Route, payload: bytes, now: float, headers: Headers, imported: Imported | None = None
     ) -> None:
-        """Send a message without a batch: it has headers or a publication number, or a local subscriber needs its number now.
-        """
+        """Send a message without a batch: it has headers or a number, or a local subscriber needs its number now."""
         head, flags, kind, local = route.head, 0, packets.PUBLICATION, route.local
         if headers.encoded:
             head = packets.HEAD_SIZE.pack(len(headers.encoded)) + headers.encoded + head
