@@ -1,1 +1,1 @@
-"""One node without input or output: links, overlay and patterns put together."""
+"""The core of a node, without I/O: links, overlay and patterns combined."""

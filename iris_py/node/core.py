@@ -1,8 +1,8 @@
-"""One node without input or output: links, overlay and patterns put together.
+"""The core of a node, without I/O: it combines links, overlay and patterns.
 
-The owner (:mod:`iris_py.net.driver`) gives it what happened and takes what is to be done, in this order, until nothing moves:
-:meth:`NodeCore.flush`, :meth:`NodeCore.links_to_flush` (write each one's ``data_to_send``), :meth:`NodeCore.datagrams_to_send`,
-:meth:`NodeCore.outcomes_received`, :meth:`NodeCore.events_received`; then it arms one timer for :meth:`NodeCore.deadline`.
+The owner (:mod:`iris_py.net.driver`) passes input, then calls these methods in order, until there is no more output:
+:meth:`NodeCore.flush`, :meth:`NodeCore.links_to_flush` (write each ``data_to_send``), :meth:`NodeCore.datagrams_to_send`,
+:meth:`NodeCore.outcomes_received`, :meth:`NodeCore.events_received`. Then it sets one timer for :meth:`NodeCore.deadline`.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ if TYPE_CHECKING:
     from iris_py.wire.headers import Headers
     from iris_security import Identity, Keyring
 
-#: How long after this process stood still a broken link says nothing of the peer, which may have ended it meanwhile (seconds).
-#: Too small: members that live count as lost with their requests; too large: a death shortly after a stall does not count.
+#: Time after a stall for which a broken link does not count as a lost peer, which may have ended the link meanwhile (seconds).
+#: Too small: living members count as lost with their requests; too large: a death shortly after a stall does not count.
 RESUMING_S = 5.0
 
 
@@ -83,22 +83,22 @@ class NodeCore:
     """The protocol of one node.
 
     Args:
-        info: The node itself, with the addresses it listens on.
-        identity: The key pair that its id is of.
+        info: The node itself, with its listening addresses.
+        identity: The key pair behind its id.
         keyring: The secrets of the network.
-        rng: Randomness for choices and jitter; nothing secret depends on it.
+        rng: Randomness for choices and jitter, not for secrets.
         entropy: Randomness for keys.
-        link_config: Times and bounds of links.
-        overlay_config: Times and bounds of the overlay.
+        link_config: Timeouts and queue bounds of links.
+        overlay_config: Timeouts and bounds of the overlay.
         max_message_bytes: The largest payload that this node sends.
-        name: What the node calls itself; empty to tell nobody.
+        name: The node's name for itself; empty for none.
 
     Raises:
-        ValueError: The id of the node is another one than that of its identity.
+        ValueError: The node's id does not match its identity.
 
     Attributes:
-        journal: Counts what is dropped, by reason in ``drops``, and keeps the last events.
-        datagrams: Seals and opens what travels without a link.
+        journal: Counts drops, by reason in ``drops``, and keeps the last events.
+        datagrams: Encrypts and decrypts datagrams.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class NodeCore:
             self.journal,
         )
         self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
-        # Links and overlay change their deadlines only when something rare happens; a request must not pay for asking.
+        # Deadlines of links and overlay change rarely; a request must not pay for computing them.
         self._rare_deadline: float | None = None
         self._rare_deadline_changed = True
         self._events: list[NodeEvent] = []
@@ -173,7 +173,7 @@ class NodeCore:
     # -- commands of the application
 
     def group(self, cluster: str, now: float) -> Group:
-        """Return what is known of a cluster; its view is watched from now on.
+        """Return the group of a cluster, and watch its membership view from now on.
 
         Raises:
             ConfigurationError: The name is empty or too long, or more groups are in use than the overlay watches.
@@ -208,7 +208,7 @@ class NodeCore:
 
         Raises:
             MessageTooLarge: The payload is over ``max_message_bytes``.
-            ConfigurationError: As of :meth:`group`, or the key is empty.
+            ConfigurationError: As in :meth:`group`, or the key is empty.
             TypeError: The key is neither text nor bytes.
         """
         identity = b""
@@ -238,11 +238,11 @@ class NodeCore:
     def request_many(
         self, cluster: str, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float, retry: Retry
     ) -> range:
-        """Start idempotent requests with keys; see :class:`~iris_py.patterns.request.requester.Requester`.
+        """Start idempotent keyed requests, or none on an error; see :class:`~iris_py.patterns.request.requester.Requester`.
 
         Raises:
-            MessageTooLarge: A payload is over ``max_message_bytes``. None is started then, as with the errors below.
-            ConfigurationError: As of :meth:`group`, or a key is empty.
+            MessageTooLarge: A payload is over ``max_message_bytes``.
+            ConfigurationError: As in :meth:`group`, or a key is empty.
             TypeError: A key is neither text nor bytes.
         """
         limit = self.max_message_bytes
@@ -279,12 +279,12 @@ class NodeCore:
         *,
         waits: bool = True,
     ) -> int:
-        """Ask for a tunnel; ``TunnelOpened`` or an outcome with ``token`` follows. Returns its id. Raises as :meth:`group`."""
+        """Request a tunnel; ``TunnelOpened`` or an outcome with ``token`` follows. Return its id. Raises as :meth:`group`."""
         offer = self.tunnels.offer(self.group_to_ask(cluster, b"", now), window_bytes, headers)
         return self.requester.begin(new_opening(offer.group, offer, timeout_s, token, now, placement, waits=waits), now)
 
     def group_to_ask(self, cluster: str, payload: bytes, now: float) -> Group:
-        """Return what is known of a cluster that is to be sent a payload. Raises as :meth:`request` does."""
+        """Return the group of a cluster for a payload. Raises as :meth:`request` does."""
         if len(payload) > self.max_message_bytes:
             packets.check_size(payload, self.max_message_bytes)
         group = self.group(cluster, now)
@@ -298,21 +298,21 @@ class NodeCore:
 
         Raises:
             MessageTooLarge: The payload is over ``max_message_bytes``.
-            ConfigurationError: As of :meth:`group`.
+            ConfigurationError: As in :meth:`group`.
         """
         packets.check_size(payload, self.max_message_bytes)
         return self._broadcaster.broadcast(self.group(cluster, now), payload, now, headers)
 
     def join(self, registration: Registration, now: float) -> bool:
-        """Take part in a cluster; see :meth:`~iris_py.node.groups.Memberships.join`."""
-        # Since the registration was made, its group may have been forgotten.
+        """Join a cluster; see :meth:`~iris_py.node.groups.Memberships.join`."""
+        # The group may have been forgotten since the registration was made.
         registration.group = self.group(registration.group.name, now)
         is_first = self._memberships.join(registration, now)
         self._advance(now)
         return is_first
 
     def leave(self, registration: Registration, now: float) -> bool:
-        """Begin to leave; see :meth:`~iris_py.node.groups.Memberships.leave`."""
+        """Begin to leave a cluster; see :meth:`~iris_py.node.groups.Memberships.leave`."""
         is_last = self._memberships.leave(registration, now)
         self._advance(now)
         return is_last
@@ -320,27 +320,27 @@ class NodeCore:
     def close_registration(self, registration: Registration, now: float) -> None:
         """Stop serving after :meth:`leave`; ``RegistrationDrained`` follows.
 
-        What runs is finished. Requests that wait go back to their callers, who ask another member; if there is none, they are
-        executed here, for a leave fails no request.
+        Running requests are finished. Queued requests return to their callers, which ask another member. Without another member
+        they are executed here, because leaving must fail no request.
         """
         has_others = registration.group.has_others(registration.rank) or self.service.is_member(registration.group)
         self.service.close(registration, now, hands_back=has_others)
 
     def publish(self, topic: str, payload: bytes, now: float, headers: Headers = NO_HEADERS) -> int | None:
-        """Send to every subscriber of a topic; see :meth:`~iris_py.patterns.topic.publisher.Publisher.publish`.
+        """Send a message to every subscriber of a topic; see :meth:`~iris_py.patterns.topic.publisher.Publisher.publish`.
 
         Raises:
             MessageTooLarge: The payload is over ``max_message_bytes``.
-            ConfigurationError: The topic is not valid, or more groups are in use than the overlay watches.
+            ConfigurationError: The topic is invalid, or more groups are in use than the overlay watches.
         """
         with refusals:
             count = self.pubsub.publisher.publish(topic, payload, now, headers)
         if count is None:
-            self._advance(now)  # the views may have to be asked for
+            self._advance(now)  # the views may have to be requested
         return count
 
     def subscribe(self, queue: SubscriptionQueue, now: float) -> bool:
-        """Begin a subscription; see :meth:`~iris_py.patterns.topic.pubsub.PubSub.subscribe`.
+        """Start a subscription; see :meth:`~iris_py.patterns.topic.pubsub.PubSub.subscribe`.
 
         Raises:
             ConfigurationError: Too many groups, or the node is leaving.
@@ -351,7 +351,7 @@ class NodeCore:
         return is_told_later
 
     def unsubscribe(self, queue: SubscriptionQueue, now: float) -> list[GroupId]:
-        """End a subscription; returns the groups for which ``GroupLeft`` will follow."""
+        """End a subscription; return the groups for which ``GroupLeft`` will follow."""
         left = self.pubsub.unsubscribe(queue, now)
         self._advance(now)
         return left
@@ -359,10 +359,10 @@ class NodeCore:
     # -- commands of the owner
 
     def rekey(self, keyring: Keyring, now: float) -> None:
-        """Use other secrets from now on, without losing anything between nodes that accept a generation of each other.
+        """Use a new keyring, without loss between nodes that accept a common generation.
 
         Raises:
-            ConfigurationError: Too many groups, the node is leaving, or a cluster lacks a secret of its own.
+            ConfigurationError: Too many groups, the node is leaving, or a cluster lacks its own secret.
         """
         self._outbound.seal_all_broadcasts(now)
         with refusals:
@@ -380,12 +380,12 @@ class NodeCore:
         self._advance(now)
 
     def depart(self, now: float) -> None:
-        """Tell everybody that this node leaves the network; ``Departed`` follows."""
+        """Announce that this node leaves the network; ``Departed`` follows."""
         self.overlay.leave(now)
         self._advance(now)
 
     def close_links(self, now: float) -> None:
-        """Close every link, after what is queued on it; drop what waits for one."""
+        """Close every link after sending its queue; drop messages without a link."""
         self._outbound.close()
         for link in self.peers.links():
             link.close(CloseReason.LEAVING, now)
@@ -403,37 +403,37 @@ class NodeCore:
         complete: bool,
         unix_s: float | None = None,
     ) -> None:
-        """Begin to look for others; see :meth:`iris_overlay.overlay.Overlay.start`.
+        """Start the search for other nodes; see :meth:`iris_overlay.overlay.Overlay.start`.
 
         Raises:
-            ConfigurationError: An address is none.
+            ConfigurationError: An address is invalid.
         """
         with refusals:
             self.overlay.start(now, seeds, remembered, beacons, complete, unix_s)
         self._advance(now)
 
     def dialled(self, address: str, now: float, host: str = "") -> Link:
-        """A connection to an address was made, of which a host name stands for an IP address; returns its link."""
+        """Return the link for a connection made to an address. ``host`` is its IP address if the address has a host name."""
         link = self.peers.dialled(address, now, host)
         self.overlay.dial_connected(address, now)
         self._handle_link(link, now)
         return link
 
     def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None:
-        """No connection to an address could be made.
+        """Handle a failed dial.
 
         Args:
-            address: As it was requested.
+            address: The requested address.
             now: The time.
-            is_refused: Whether the host says that nobody listens there.
-            is_broken: Whether it took the connection, which then ended at once.
+            is_refused: Whether the host refused the connection.
+            is_broken: Whether the connection was accepted and ended at once.
         """
         self.peers.counts.dials_failed += 1
         self.overlay.dial_failed(address, now, is_refused=is_refused, is_broken=is_broken)
         self._advance(now)
 
     def accepted(self, address: str, now: float) -> Link | None:
-        """A connection from an IP address was accepted; returns its link, or None if there are too many strangers."""
+        """Return the link for a connection accepted from an IP address, or None if there are too many strangers."""
         evicted = self.peers.evict_stranger()
         if evicted is not None:
             self._handle_link(evicted, now)
@@ -443,7 +443,7 @@ class NodeCore:
         return link
 
     def link_received(self, link: Link, now: float) -> None:
-        """Bytes were given to the link: handle what came of them. The hot path."""
+        """Handle the packets and events of a link that was given bytes. The hot path."""
         if link.has_events():
             self._handle_link(link, now)
         else:
@@ -452,7 +452,7 @@ class NodeCore:
             self._outbound.touched[link] = None
 
     def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
-        """A datagram came, from whomever."""
+        """Handle a datagram from any source."""
         opened = self.datagrams.open(data, source, now)
         if opened is not None:
             sender, payload = opened
@@ -460,7 +460,7 @@ class NodeCore:
             self._advance(now)
 
     def handle_resumption(self, now: float) -> None:
-        """The node stood still until now: requests that it finds may be those of callers who have given up."""
+        """Verify all links after the node stood still: unread requests may have been given up by their callers."""
         self.journal.note_at(now, "stalled")
         for link in self.peers.links():
             if link.is_open:
@@ -468,7 +468,7 @@ class NodeCore:
                 self._handle_link(link, now)
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due; harmless if early."""
+        """Handle expired deadlines; harmless if early."""
         self.journal.now = now
         for link in self._link_deadlines.expired(now):
             link.handle_timeout(now, is_awaited=(peer := self.peers.peer_of(link)) is not None and peer.awaited > 0)
@@ -498,7 +498,7 @@ class NodeCore:
     # -- what is to be done
 
     def has_output(self) -> bool:
-        """Tell whether :meth:`flush` or :meth:`links_to_flush` would do something."""
+        """Tell whether :meth:`flush` or :meth:`links_to_flush` has work."""
         requester, outbound = self.requester, self._outbound
         return bool(
             requester.out
@@ -511,7 +511,7 @@ class NodeCore:
         )
 
     def flush(self, now: float) -> None:
-        """Turn everything that the patterns want to send into packets on links."""
+        """Turn all messages of the patterns into packets on links."""
         outbound = self._outbound
         while True:
             outgoing = self.requester.messages_to_send()
@@ -537,12 +537,12 @@ class NodeCore:
         return self.tunnels.is_used and self.tunnels.is_ready_for(link)
 
     def links_to_flush(self) -> list[Link]:
-        """Take the links that may have something to write."""
+        """Take the links that may have data to write."""
         touched, self._outbound.touched = self._outbound.touched, {}
         return list(touched)
 
     def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]:
-        """Take the datagrams to send, sealed; None is the multicast group."""
+        """Take the datagrams to send, encrypted; the destination None is the multicast group."""
         return self.datagrams.seal(self.overlay.datagrams_to_send()) if self._rare_deadline_changed else []
 
     def outcomes_received(self) -> list[tuple[object, bytes | IrisError]]:
@@ -550,12 +550,12 @@ class NodeCore:
         return self.requester.outcomes_received()
 
     def has_events(self) -> bool:
-        """Tell whether :meth:`outcomes_received` or :meth:`events_received` would return something."""
+        """Tell whether :meth:`outcomes_received` or :meth:`events_received` would return entries."""
         usual = self.requester.outcomes or self._events or self.service.events or self.pubsub.events or self.surveyor.events
         return bool(usual or (self.tunnels.is_used and self.tunnels.has_events))
 
     def events_received(self) -> list[NodeEvent]:
-        """Take what happened, in order."""
+        """Take the events, in order."""
         events, self._events = self._events, []
         if self.service.events:
             events += self.service.events_received()
@@ -568,7 +568,7 @@ class NodeCore:
         return events
 
     def has_new_deadline(self) -> bool:
-        """Tell whether :meth:`deadline` may be earlier than it was, or there are datagrams to send."""
+        """Tell whether :meth:`deadline` may be earlier than before, or datagrams wait."""
         return self._rare_deadline_changed or self.requester.has_new_deadline or self.service.has_new_deadline
 
     def deadline(self) -> float | None:
@@ -584,9 +584,9 @@ class NodeCore:
     # -- links
 
     def _handle_link(self, link: Link, now: float) -> None:
-        """Handle what a link has to say: an opening before its packets, its end after them."""
+        """Handle the output of a link: its opening before its packets, its end after them."""
         packets_received = link.packets_received()
-        while link.has_events():  # to confirm a link opens it
+        while link.has_events():  # confirming a link opens it
             for event in link.events_received():
                 if isinstance(event, LinkClosed | LinkVerified) and packets_received:
                     self._receive_packets(link, packets_received, now)
@@ -615,14 +615,14 @@ class NodeCore:
         self._advance(now)
 
     def _has_place(self, link: Link, node_id: bytes, now: float) -> bool:
-        """Tell whether an identified peer may have a link; for that, another one may be closed."""
+        """Tell whether an identified peer may have a link; another link may be closed for it."""
         is_admitted, closed = self._spare_links.admit(link, node_id, now)
         if closed is not None:
             self._handle_link(closed, now)
         return is_admitted
 
     def _carry_outbound(self, now: float) -> None:
-        """Do what the sending side wants done elsewhere."""
+        """Handle the outputs of the sending side."""
         outbound = self._outbound
         outbound.has_events = False
         self._rare_deadline_changed = True
@@ -652,16 +652,16 @@ class NodeCore:
         self._advance(now)
 
     def _send_surveys(self, now: float) -> list[PeerMessage]:
-        """Send what surveys have for several peers; returns what they have for single ones."""
+        """Send the multicasts of surveys; return their messages for single peers."""
         messages: list[PeerMessage] = []
         for multicast in self.surveyor.multicasts_to_send():
-            if multicast.peers is None and self.service.serves(multicast.group):  # what is cast does not come back
+            if multicast.peers is None and self.service.serves(multicast.group):  # a multicast does not return to its sender
                 messages.append(multicast.to(self._local))
             self._outbound.send_multicast(multicast, now)
         return messages + self.surveyor.messages_to_send()
 
     def _fill_tunnels(self, now: float) -> list[PeerMessage]:
-        """Give the ways of tunnels what they have room for; returns the messages that open tunnels."""
+        """Fill the transports of tunnels; return the messages that open tunnels."""
         messages = self.tunnels.messages_to_send()
         if self.tunnels.has_new_deadline:
             self.tunnels.has_new_deadline = False
@@ -681,7 +681,7 @@ class NodeCore:
     # -- overlay
 
     def _advance(self, now: float) -> None:
-        """Carry events between links and overlay until nothing moves."""
+        """Exchange events between links and overlay until none is left."""
         self._rare_deadline_changed = True
         moved = True
         while moved:
@@ -723,7 +723,7 @@ class NodeCore:
             else:
                 self.pubsub.left(event.group)
                 self._events.append(event)
-        elif not self._outbound.is_closed:  # who closes does not dial
+        elif not self._outbound.is_closed:  # a closing node does not dial
             self._events.append(event)
 
     def _handle_peers_event(self, event: PeersEvent, now: float) -> None:
@@ -732,7 +732,7 @@ class NodeCore:
             self._outbound.peer_opened(event.peer, now)
         elif isinstance(event, PeerClosed):
             self._inbound.link_closed(event.link)
-            self._outbound.touched[event.link] = None  # one that was replaced has nothing more to say, and is closed
+            self._outbound.touched[event.link] = None  # a replaced link has no more output and must be closed
             self._link_deadlines.cancel(event.link)
             self._handle_peer_closed(event, now)
         elif isinstance(event, PeerDrained):
@@ -754,15 +754,15 @@ class NodeCore:
         for group in self.groups.by_id.values():
             group.forget_peer(peer.id)
         unsent = self._outbound.unsent(peer)
-        if event.released:  # it waits for no answer over this link; that to a survey down a tree goes over another one
+        if event.released:  # no answers are due on this link; those of a survey down a tree take another
             self.requester.peer_released(peer, now, unsent)
             self.surveyor.peer_released(peer, now, unsent)
         else:
-            has_stalled = now - self.overlay.resumed_at < RESUMING_S  # then others ended the links that break now
+            has_stalled = now - self.overlay.resumed_at < RESUMING_S  # then the peers ended the links that break now
             self._peer_lost(peer, now, unsent, is_broken=event.broken, is_silent=has_stalled or event.is_silent)
         self.tunnels.link_closed(event.link, event.reason)
         self._outbound.peer_closed(peer, now, is_clean=event.clean)
-        self._make_room(now)  # who was congested is not any more
+        self._make_room(now)  # the peer is no longer congested
 
     def _handle_death(self, peer_id: NodeId, reason: str, now: float) -> None:
         self.journal.note_at(now, "died", peer_id.hex(), node=self.peers.known_nodes.find(peer_id), detail=reason)
@@ -782,10 +782,10 @@ class NodeCore:
         self.pubsub.peer_lost(peer)
 
     def _handle_routed(self, event: PacketReceived, now: float) -> None:
-        # Where a known peer listens is not for whoever relays a packet to say.
+        # A relayed packet must not change the addresses of a known peer.
         peer = self.peers.known(event.source.id) or self.peers.peer(event.source)
         if self._inbound.receive_routed(peer, event.payload, now) and peer.link is None:
-            peer.is_routed, peer.is_dead = True, False  # it could have no link to us: answers go the same way meanwhile
+            peer.is_routed, peer.is_dead = True, False  # it has no link to this node, so answers go through the ring too
         for info, packet in self._inbound.packets_to_route():
             self.overlay.send(info, packet, now)
 

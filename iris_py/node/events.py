@@ -1,4 +1,4 @@
-"""The events of a node, for its owner, besides the outcomes of requests."""
+"""The events of a node for its owner, without the outcomes of requests."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from iris_py.peers.rotation import RotationEvent
 
 
 class DialRefused(msgspec.Struct):
-    """Somebody answers at the address, but could not be authenticated."""
+    """A peer answers at the address but could not be authenticated."""
 
     address: str
     reason: str
     is_end: bool = False
-    """Whether the connection merely ended, which a node that is killed does as well."""
+    """Whether the connection merely ended, as with a killed node."""
 
 
 class DialBroken(msgspec.Struct):
-    """A connection to the address was made, and came to nothing for another reason."""
+    """A connection to the address was made and failed for another reason."""
 
     address: str
     reason: str
@@ -40,7 +40,7 @@ class DialAnswered(msgspec.Struct):
 
 
 class ViewKnown(msgspec.Struct):
-    """The first view of a group has arrived."""
+    """The first membership view of a group has arrived."""
 
     group: Group
 

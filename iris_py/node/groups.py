@@ -1,11 +1,9 @@
-"""Views of groups, brought to everybody whom they concern: who is a member now, who is none any more, what waits for one.
+"""The groups of a node: the clusters it serves, changes of membership views, and the removal of idle groups.
 
-Groups that nothing uses are forgotten: the longest unused one where there are too many, and those of retired generations.
-
-The clusters that a node serves: it is a member in every generation of their secrets (docs/design.md 2.9).
-
-Nodes with another primary generation ask in another group. So a member is in the groups of all generations that it accepts, and
-what comes in any of them goes to the same registrations.
+``Memberships`` joins the groups of all accepted generations of a cluster's secret, because nodes with another primary
+generation ask in another group (docs/design.md 2.9). Requests in any of these groups go to the same registrations. ``Views``
+passes membership views to all parts that use them. ``IdleGroups`` forgets the longest unused group if there are too many, and
+the groups of retired generations.
 """
 
 from __future__ import annotations
@@ -47,9 +45,9 @@ class Memberships:
     Args:
         local: The node.
         groups: The groups in use.
-        overlay: Told of memberships.
-        service: Serves.
-        name: What the node calls itself; empty to tell nobody.
+        overlay: Manages memberships.
+        service: Holds the registrations.
+        name: The node's name for itself; empty for none.
     """
 
     def __init__(self, local: NodeId, groups: Groups, overlay: Overlay, service: Service, name: str = "") -> None:
@@ -61,12 +59,12 @@ class Memberships:
         self._joined: set[GroupId] = set()
 
     def join(self, registration: Registration, now: float) -> bool:
-        """Take part in a cluster; returns whether ``GroupJoined`` will follow (not for a further registration of the same).
+        """Join a cluster; return whether ``GroupJoined`` will follow (not for a second registration of the cluster).
 
-        A registration that takes part already says anew with which rank.
+        A repeated call with the same registration announces its new rank.
 
         Raises:
-            ConfigurationError: Too many groups, the node is leaving, or it takes part already, with another weight or rank.
+            ConfigurationError: Too many groups, the node is leaving, or it is a member with another weight or rank.
         """
         group = registration.group
         standing = self._service.membership_of(group)
@@ -90,7 +88,7 @@ class Memberships:
         return self._service.register(registration)
 
     def leave(self, registration: Registration, now: float) -> bool:
-        """Begin to leave; returns whether ``GroupLeft`` will follow, before which requests are still served."""
+        """Begin to leave; return whether ``GroupLeft`` will follow. Until then requests are still served."""
         if not self._service.leave(registration):
             return False
         for group in (registration.group, *self._groups.accepted(registration.group)):
@@ -98,10 +96,10 @@ class Memberships:
         return True
 
     def rekey(self, left: list[Group], now: float) -> None:
-        """Serve under other secrets: be in the group of each of their generations, and in no other one.
+        """Use a new keyring: join the groups of all accepted generations, and leave all other groups.
 
         Args:
-            left: The groups of generations that are not accepted any more.
+            left: The groups of generations that are no longer accepted.
             now: The time.
 
         Raises:
@@ -116,7 +114,7 @@ class Memberships:
                 self._leave(group, now)
 
     def _join(self, groups: list[Group], registration: Registration, now: float) -> None:
-        """Become a member of those groups where the node is none: of all of them or, if the overlay refuses, of none."""
+        """Join the groups without a membership: all of them or, on an overlay error, none."""
         joined = []
         with refusals:
             try:
@@ -143,24 +141,24 @@ class Memberships:
         self._overlay.leave_group(group.id, now)
 
 
-#: A group whose generation is not accepted any more is kept for so long (seconds), for the overlay signs with its keys that the
-#: node is no member any more, and tells it again if nobody confirms. Too small: it is shown as a member until that expires; too
-#: large: the keys of a retired secret stay in memory.
+#: Time for which a group of a retired generation is kept (seconds): the overlay signs the end of the membership with its keys,
+#: and repeats it until confirmed. Too small: the node is shown as a member until its registration expires; too large: the keys
+#: of a retired secret stay in memory.
 LEFT_LINGER_S: Final = 5.0
 
 
 class IdleGroups:
-    """Finds the groups of one node that nothing uses, and forgets them.
+    """Finds and forgets the idle groups of one node.
 
     Args:
         groups: The groups in use.
         overlay: Watches them.
         outbound: May hold broadcasts with numbers in them.
-        pubsub: Whose groups of topics are among them.
-        requester: Asks in them.
-        surveyor: Asks in them.
-        service: Serves in them.
-        tunnels: Have groups, too.
+        pubsub: Uses the groups of topics.
+        requester: Sends requests in them.
+        surveyor: Sends surveys in them.
+        service: Serves them.
+        tunnels: Uses them for tunnels.
     """
 
     def __init__(
@@ -182,26 +180,26 @@ class IdleGroups:
         self._surveyor = surveyor
         self._service = service
         self._tunnels = tunnels
-        self._left: dict[Group, float] = {}  # when they may be forgotten
+        self._left: dict[Group, float] = {}  # earliest time to forget each
 
     def forget_one(self, now: float) -> None:
-        """Forget the group that was not used for the longest time, if one is idle."""
+        """Forget the longest unused group, if any is idle."""
         pending = self._pending() | self._pubsub.groups_joined()
         oldest = self._groups.oldest(lambda group: not self._service.serves(group) and group not in pending)
         if oldest is not None:
             self._forget(oldest, now)
 
     def leave(self, groups: list[Group], now: float) -> None:
-        """Forget groups of generations that are not accepted any more, when no answer is due in them any more.
+        """Forget groups of retired generations once no answer is due in them.
 
-        Requests that nobody has answered there go on in the primary group of their cluster.
+        Unanswered requests continue in the primary group of their cluster.
         """
         self._requester.rekey(self._groups.find, now)
         for group in groups:
             self._left[group] = now + LEFT_LINGER_S
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due; harmless if early."""
+        """Forget the groups whose time has come; harmless if early."""
         if not self._left:
             return
         pending = self._pending()
@@ -216,25 +214,25 @@ class IdleGroups:
         return self._requester.groups_pending() | self._surveyor.groups_pending() | self._tunnels.groups()
 
     def _forget(self, group: Group, now: float) -> None:
-        self._outbound.seal_all_broadcasts(now)  # publications to others may have their numbers in it, too
+        self._outbound.seal_all_broadcasts(now)  # publications to others may carry its numbers
         self._groups.forget(group)
         self._pubsub.forget(group)
         self._overlay.unwatch_group(group.id, now)
 
 
 class Views:
-    """Bring the views of groups to everybody whom they concern.
+    """Passes the membership views of groups to all parts that use them.
 
     Args:
-        zone: That of the local node: members are ordered by their distance.
-        groups: Those in use, by id; the owner changes it.
-        peer_of: Returns the peer that a member is; the local one for the local node.
-        outbound: Takes what waits for a member that is gone.
-        requester: Who asks members.
-        surveyor: Who asks all members.
-        pubsub: Who publishes to members.
-        journal: Counts what is dropped, and notes who came and went.
-        losses: What new members are told.
+        zone: The local node's zone, for the distances of members.
+        groups: The groups in use, by id; the owner changes the mapping.
+        peer_of: Returns the peer of a member; the local peer for the local node.
+        outbound: Returns held messages for members that are gone.
+        requester: Sends requests to members.
+        surveyor: Sends surveys to members.
+        pubsub: Publishes to members.
+        journal: Counts drops, and records joins and departures.
+        losses: The losses to announce to new members.
     """
 
     def __init__(
@@ -260,11 +258,11 @@ class Views:
         self._losses = losses
 
     def take(self, event: ViewChanged, now: float) -> ViewKnown | None:
-        """Handle a view; returns an event if it is the first one of its group."""
+        """Handle a membership view; return an event if it is the group's first."""
         group = self._groups.get(event.group)
         if group is None:
             return None
-        self._outbound.seal_all_broadcasts(now)  # what was broadcast before the change goes to those who were there
+        self._outbound.seal_all_broadcasts(now)  # earlier broadcasts go to the earlier members
         known = ViewKnown(group) if group.members is None and event.is_known else None
         before = None if group.members is None else {member.peer.id for member in group.members}
         gone, unproven = group.take_view(event.members, self._peer_of, self._zone)
@@ -291,11 +289,11 @@ class Views:
         return known
 
     def _note_changes(self, group: Group, before: set[NodeId], gone: list[Member]) -> None:
-        """Note who is a member now and was none, and who is none any more. Of a large cluster that is of the sample."""
+        """Record the members that came and went. In a large cluster only the sample is known."""
         told = f"#{group.id.hex()}" if group.is_own else ""
         for member in group.members or ():
             if member.peer.id not in before:
-                if member.rank or group.name.startswith(GATEWAYS):  # only gateways stand in for others
+                if member.rank or group.name.startswith(GATEWAYS):  # only gateways are stand-ins
                     self._journal.departures.note_gateway(member.peer.name)
                 self._journal.note("joined", member.peer.name, node=member.peer.described, name=group.name, told_name=told)
         for member in gone:

@@ -1,4 +1,4 @@
-"""The receiving side of a node: it opens packets, and gives each message in them to the pattern that it belongs to."""
+"""The receiving side of a node: it decrypts packets and passes each message to its pattern."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _TUNNEL, _STATUS = bytes((TUNNEL,)), bytes((packets.STATUS,))
 _CLOCK_QUESTION, _CLOCK_ANSWER = bytes((packets.CLOCK_QUESTION,)), bytes((packets.CLOCK_ANSWER,))
 
-#: Takes a message, and the time.
+#: A function that handles a message at a time.
 Receiver: TypeAlias = "Callable[[PeerMessage, float], None]"
 
 
@@ -45,21 +45,21 @@ class Inbound:
     """The receiving side of a node.
 
     Args:
-        groups: The groups in use, by id; the owner changes it.
-        requester: Who gets answers to requests.
-        surveyor: Who gets answers to surveys.
-        service: Who gets requests and surveys.
-        losses: What gets the losses that others tell.
-        broadcaster: Who gets broadcasts.
-        pubsub: Who gets publications.
-        tunnels: Who gets what belongs to tunnels.
-        questions: Who gets questions about this node, and answers of others.
-        receive_control: Takes a message of the overlay: (peer, message, now).
-        entropy: Randomness that nobody can guess.
-        journal: Counts what is dropped, and notes who asks to wait.
+        groups: The groups in use, by id; the owner changes the mapping.
+        requester: Receives answers to requests.
+        surveyor: Receives answers to surveys.
+        service: Receives requests and surveys.
+        losses: Receives announced losses.
+        broadcaster: Receives broadcasts.
+        pubsub: Receives publications.
+        tunnels: Receives the messages of tunnels.
+        questions: Receives questions about this node, and answers of others.
+        receive_control: Handles an overlay message: (peer, message, now).
+        entropy: Unpredictable randomness.
+        journal: Counts drops, and records pauses.
 
     Attributes:
-        receivers: What to call with a message of each kind.
+        receivers: The function for each kind of message.
     """
 
     def __init__(
@@ -105,28 +105,28 @@ class Inbound:
         self.receivers[packets.TUNNEL_ACCEPT] = self._receive_tunnel_accept
         self.receivers[packets.RESERVE] = service.receive_reservation
         self.receivers[packets.LOSSES] = self._receive_losses
-        # The peer takes back what it sent on a link that this side closes as idle.
+        # The peer sends its requests again after this side closes a link as idle.
         self._receivers_released = list(self.receivers)
         self._receivers_released[packets.REQUEST] = self._refuse_request
         self._receivers_released[packets.REQUEST_ONCE] = self._refuse_request
         self._receivers_released[packets.SURVEY] = self._refuse_request
         self._receivers_released[packets.TUNNEL_OPEN] = self._refuse_request
         self._receivers_released[packets.RESERVE] = self._refuse_request
-        # This node stood still: who knows whether the caller still waits.
+        # After a stall of this node, the caller may no longer wait.
         self._standing = StandingRequests()
-        self._unsure_link: Link | None = None  # the one that something comes from
+        self._unsure_link: Link | None = None  # the link of the packets being read
         self._receivers_unsure = list(self.receivers)
         for kind in (packets.REQUEST, packets.REQUEST_ONCE, packets.SURVEY):  # a tunnel begins with an answer of the caller
             self._receivers_unsure[kind] = self._let_stand
         self._receivers_unsure[packets.CANCEL] = self._cancel_standing
-        # What came through the ring may have been held up there.
+        # Requests through the ring may have been delayed there.
         self._routed = RoutedRequests(Clocks(entropy), self.receive_local, journal.count_drop)
-        self._routed_sent_at = 0  # of what is read now
+        self._routed_sent_at = 0  # send time of the packet being read
         self._receivers_routed = list(self.receivers)
         for kind in (packets.REQUEST, packets.REQUEST_ONCE, packets.SURVEY):  # a tunnel begins with an answer of the caller
             self._receivers_routed[kind] = self._receive_routed_request
         self._receivers_routed[packets.CANCEL] = self._cancel_routed
-        # Only broadcasts and surveys are for everybody.
+        # Only broadcasts and surveys are valid for a whole group.
         self._receivers_cast: list[Receiver] = [self._receive_unknown] * packets.KINDS
         self._receivers_cast[packets.BROADCAST] = broadcaster.receive
         self._receivers_cast[packets.SURVEY] = self._receive_survey
@@ -135,7 +135,7 @@ class Inbound:
     # -- packets
 
     def receive_packets(self, link: Link, peer: Peer, received: list[Packet], now: float) -> None:
-        """Take what came over a link. The hot path."""
+        """Handle packets of a link. The hot path."""
         receivers = self.receivers
         if link.is_releasing:
             receivers = self._receivers_released
@@ -146,7 +146,7 @@ class Inbound:
             if kind == CONTROL:
                 self._receive_control(peer.id, key, now)
                 if link.state is LinkState.CLOSED:
-                    return  # that broke the rules: what came with it does not count, nor cost any more
+                    return  # the peer broke the protocol: ignore the rest
                 continue
             link.active_at = now
             group = groups.get(key)
@@ -165,21 +165,21 @@ class Inbound:
                 self._receive_sealed(receivers, open_packet, group, peer, data[start:at], memoryview(data)[at:stop], now)
 
     def link_verified(self, link: Link, now: float) -> None:
-        """The peer still waits: begin what stood, with the time that is left now."""
+        """Start the held requests of a link whose peer still waits, with the time they have left."""
         for message, arrived_at in self._standing.take(link):
-            message.argument = max(0, message.argument - int((now - arrived_at) * 1000))  # the time that is left
+            message.argument = max(0, message.argument - int((now - arrived_at) * 1000))  # the time left
             self.receivers[message.kind](message, now)
 
     def link_closed(self, link: Link) -> None:
-        """A link has ended: nobody waits for what stood."""
+        """Drop the held requests of an ended link."""
         for _message in self._standing.take(link):
             self._count_drop("request_without_caller")
 
     def receive_routed(self, peer: Peer, payload: bytes, now: float) -> bool:
-        """Take a packet that a peer sent through the ring; returns whether it is surely that peer's."""
+        """Handle a peer's packet through the ring; return whether it is authentic."""
         if payload[:1] == _TUNNEL:
             self._tunnels.receive_routed(peer, payload, now)
-            return False  # its header is not authentic
+            return False  # its header is not authenticated
         if payload[:1] == _CLOCK_QUESTION:
             self._routed.receive_question(peer, payload, now)
             return False
@@ -188,7 +188,7 @@ class Inbound:
             return False
         if payload[:1] == _STATUS:
             self._questions.receive(peer.info, payload)
-            return False  # It came through the ring by choice.
+            return False  # it came through the ring by choice
         decoded = packets.decode_routed(payload)
         if decoded is None or decoded[0] not in (UNICAST, MULTICAST):
             self._count_drop("malformed")
@@ -202,15 +202,15 @@ class Inbound:
         return self._receive_sealed(self._receivers_routed, open_packet, group, peer, nonce, sealed, now)
 
     def handle_timeout(self, now: float) -> None:
-        """Drop the requests that have waited for too long to be known young enough; harmless if early."""
+        """Drop requests held too long without a known age; harmless if early."""
         self._routed.handle_timeout(now)
 
     def packets_to_route(self) -> list[tuple[NodeInfo, bytes]]:
-        """Take what is to be sent through the ring because of what came through it."""
+        """Take the packets to send through the ring in response to others."""
         return self._routed.packets_to_route()
 
     def receive_cast(self, group_id: GroupId, peer: Peer, payload: bytes, now: float) -> None:
-        """Take a piece of what a peer cast."""
+        """Handle a piece of a peer's multicast."""
         whole = self._assembler.receive(group_id, peer.id, payload)
         if whole is None:
             return
@@ -245,13 +245,13 @@ class Inbound:
     def _receive_body(
         self, receivers: list[Receiver], group: Group, peer: Peer, body: bytes, offset: int, end: int, now: float
     ) -> None:
-        """Give each message between two places of some bytes to its receiver. The hot path."""
+        """Pass each message of a body to its receiver. The hot path."""
         unpack = packets.MESSAGE.unpack_from
         if end - offset > packets.SHARED_BODY_BYTES_MAX and not packets.is_body_sane(body, offset, end):
             self._count_drop("malformed")
             return
         is_usual = receivers is self.receivers
-        # Of the kinds that come in hundreds, those that follow one another; nothing else passes them.
+        # Consecutive messages of the frequent kinds are collected; messages of other kinds do not overtake them.
         requests: list[tuple[int, int, bytes, bytes, Headers]] = []
         replies: list[tuple[int, bytes]] = []
         while end - offset >= packets.MESSAGE_BYTES:
@@ -322,7 +322,7 @@ class Inbound:
     # -- messages
 
     def receive_local(self, message: PeerMessage, now: float) -> None:
-        """Take a message whose time is known to be right, as of one that this node sends to itself."""
+        """Handle a message with a reliable time, such as this node's messages to itself."""
         self.receivers[message.kind](message, now)
 
     def _receive_request(self, message: PeerMessage, now: float) -> None:
@@ -343,7 +343,7 @@ class Inbound:
     def _let_stand(self, message: PeerMessage, now: float) -> None:
         link = self._unsure_link
         assert link is not None
-        if 0.0 < link.late_s * 1000 < message.argument:  # a line has held it up, and it is in time nevertheless
+        if 0.0 < link.late_s * 1000 < message.argument:  # a line has delayed it, and it is still in time
             self.receivers[message.kind](message, now)
         else:
             self._standing.add(link, message, now)
@@ -382,7 +382,7 @@ class Inbound:
             self._requester.receive_rejection(message.peer, message.id, message.argument, now, message.payload)
 
     def _receive_answer(self, message: PeerMessage, now: float) -> None:
-        """Take an answer to a survey: a reply, a failure, a rejection, or that a handler declines."""
+        """Handle a survey's answer: REPLY, FAILURE, REJECTION or DECLINE."""
         self._surveyor.receive_answer(
             message.group, message.peer, message.kind, message.id, message.argument, message.payload, now
         )

@@ -1,8 +1,7 @@
-"""Questions about nodes and their answers, sealed for the way through the ring (docs/design.md 16.2).
+"""Questions of nodes about each other and their answers, encrypted for the ring (docs/design.md 16.2).
 
-They belong to no cluster that anybody joins: all nodes have the keys of ``iris.nodes``, which are those of the network unless
-the settings give that name a secret of its own. They go through the ring, or over a link that is there already: nobody dials
-for a question, and no link stays because of one.
+They use the keys of the name ``iris.nodes``, which has no members: the network's keys unless the settings give the name its own
+secret. They go through the ring, or over an existing link: a question neither opens a link nor keeps one.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
     from iris_overlay.overlay import Overlay
     from iris_security import GroupKeys, Keyring
 
-#: kind, group, nonce: what is before the sealed body
+#: kind, group, nonce: the head before the encrypted body
 HEAD: Final = struct.Struct(">B16s12s")
-#: whether it is an answer, number of the question: what is before the question or the answer in the body
+#: whether it is an answer, number of the question: the head of the body
 BODY: Final = struct.Struct(">BQ")
 
 
@@ -39,7 +38,7 @@ class NodeAsked(msgspec.Struct):
 
 
 class NodeAnswered(msgspec.Struct):
-    """A node answers what this one may have asked."""
+    """A node answers a possible question of this one."""
 
     source: NodeId
     number: int
@@ -56,15 +55,15 @@ class _Generation:
 
 
 class Questions:
-    """Asks nodes, and answers them.
+    """Asks nodes and answers their questions.
 
     Args:
         local: This node.
         keyring: The secrets of the network.
-        overlay: Carries them.
-        advance: Has done what the overlay wants done.
-        emit: Takes what came.
-        count_drop: Counts what is dropped, by reason.
+        overlay: Sends the packets.
+        advance: Handles the overlay's output.
+        emit: Receives questions and answers.
+        count_drop: Counts dropped packets, by reason.
     """
 
     def __init__(
@@ -81,12 +80,12 @@ class Questions:
         self._advance = advance
         self._emit = emit
         self._count_drop = count_drop
-        self._epoch = 0  # the last one that was sealed under, if it has grown since
+        self._epoch = 0  # at least the last epoch used for encryption
         self._generations: dict[bytes, _Generation] = {}
         self.rekey(keyring)
 
     def rekey(self, keyring: Keyring) -> None:
-        """Use other secrets from now on."""
+        """Use a new keyring."""
         self._epoch = max([self._epoch, *(each.sealer.epoch for each in self._generations.values())])
         kept: dict[bytes, _Generation] = {}
         for keys in keyring.internal(NODES):
@@ -98,18 +97,18 @@ class Questions:
         self._generations = kept
 
     def ask(self, node: NodeInfo, number: int, question: bytes, now: float) -> None:
-        """Ask a node; ``NodeAnswered`` follows, or nothing.
+        """Ask a node; ``NodeAnswered`` follows unless the question or its answer is lost.
 
         Args:
-            node: The node, maybe this one.
-            number: A random number, below 2^63: only the node that is asked learns it.
+            node: The node, possibly this one.
+            number: A random number below 2^63, which only the asked node learns.
             question: The question.
             now: The time.
         """
         self._send(node, False, number, question, now)
 
     def answer(self, asker: NodeInfo, number: int, answer: bytes, now: float) -> None:
-        """Answer what a node has asked; ``number`` is that of the question."""
+        """Answer the question with this number."""
         self._send(asker, True, number, answer, now)
 
     def find_root(self, key: bytes, number: int, now: float) -> None:
@@ -125,7 +124,7 @@ class Questions:
         self._advance(now)
 
     def receive(self, source: NodeInfo, packet: bytes) -> None:
-        """Take a packet that begins with ``STATUS``, of the node that surely sent it."""
+        """Handle a packet that begins with ``STATUS``, from its authenticated sender."""
         if len(packet) < HEAD.size:
             self._count_drop("malformed")
             return

@@ -1,4 +1,4 @@
-"""The boundary at which a refusal of names, keys, topics and the overlay becomes an error of the caller."""
+"""The conversion of errors about names, keys, topics and the overlay into errors for the caller."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 class Refusals:
-    """Raises what is refused within its ``with`` block as :class:`~iris_py.errors.ConfigurationError`, with the same text."""
+    """Converts errors of its ``with`` block to :class:`~iris_py.errors.ConfigurationError`, with the same text."""
 
     __slots__ = ()
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Enter the block."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Translate.
+        """Convert an error of the block.
 
         Raises:
-            ConfigurationError: The block was left with a :exc:`ValueError` or an error of the overlay.
+            ConfigurationError: The block raised a :exc:`ValueError` or an overlay error.
         """
         if isinstance(error, ValueError | OverlayError):
             raise ConfigurationError(str(error)) from error

@@ -1,4 +1,4 @@
-"""The identity of a node, as the overlay wants it, and the keys of its groups (docs/design.md 2.7, 2.8)."""
+"""The signatures and permits of a node, for the overlay (docs/design.md 2.7, 2.8)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OverlaySigner:
 
     Args:
         identity: This node.
-        groups: The groups in use, by id; the owner changes it.
+        groups: The groups in use, by id; the owner changes the mapping.
     """
 
     def __init__(self, identity: Identity, groups: Mapping[bytes, Group]) -> None:
@@ -27,18 +27,18 @@ class OverlaySigner:
         self._groups = groups
 
     def sign(self, data: bytes) -> bytes:
-        """Return the signature of this node."""
+        """Return this node's signature."""
         return self._identity.sign(Purpose.OVERLAY, data)
 
     def verify(self, node: NodeId, data: bytes, signature: bytes) -> bool:
-        """Tell whether a signature is that of a node."""
+        """Tell whether a signature is a node's."""
         try:
             return verify_signature(Purpose.OVERLAY, data, signature) == node
         except AuthenticationError:
             return False
 
     def permit(self, group: GroupId, data: bytes) -> bytes:
-        """Return the permit of a group; nothing if this node does not use the group."""
+        """Return the permit of a group; empty if this node does not use the group."""
         used = self._groups.get(group)
         return b"" if used is None else used.keys.permit(data)
 

@@ -1,4 +1,4 @@
-"""The numbers of a node at one moment: what its parts have counted, and what they hold, in one tree of structs."""
+"""The statistics of a node at one moment, collected from its parts into a tree of structs."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     from iris_py.peers.group import Group, Groups
     from iris_py.peers.peer import Peer
 
-#: Links that are shown one by one, the busiest of those that are open. Too small: the one that matters may be missing; too
-#: large: a node with thousands of peers says more than anybody reads.
+#: Number of links shown singly, the busiest open ones. Too small: the important link may be missing; too large: a node with
+#: thousands of peers shows more than anybody reads.
 LINKS_SHOWN_MAX: Final = 256
 
 
-#: Nodes that are named as holders of tunnels. Too small: two that share the blame are not told from one; too large: a page of
-#: answers has room for fewer clusters.
+#: Number of nodes named as holders of tunnels. Too small: two nodes that share the blame look like a single culprit; too large:
+#: a page of answers has room for fewer clusters.
 HOLDERS_SHOWN_MAX: Final = 8
-#: What a subscription drops without having kept it.
+#: Reasons for which a subscription drops messages on arrival.
 _NEVER_KEPT: Final = ("newest", "over_block", "cut_off")
 
 
@@ -67,19 +67,19 @@ def statistics_of(
     *,
     retransmissions: int = 0,
 ) -> Statistics:
-    """Return the numbers of a node.
+    """Return the statistics of a node.
 
     Args:
         core: The node.
-        subscriptions: Those that the program has, also to topics of other clouds.
-        process: The process that it runs in.
-        questions: What others have asked about it.
-        started_at: When the node was started.
+        subscriptions: The program's subscriptions, including those to other clouds.
+        process: The process statistics.
+        questions: The statistics of questions from other nodes.
+        started_at: Start time of the node.
         now: The time.
-        retransmissions: Segments that TCP has sent again on its links.
+        retransmissions: TCP segments retransmitted on its links.
     """
     requests, service, groups = core.requester.counts, core.service, core.groups
-    clusters = _clusters(core)  # and settles durations, which are in the totals from then on
+    clusters = _clusters(core)  # also adds pending durations to the totals
     shown = tuple([_subscription(queue, now) for queue in subscriptions])
     histograms = _histograms(core)
     return Statistics(
@@ -130,7 +130,7 @@ def _clusters(core: NodeCore) -> dict[str, ClusterStatistics]:
 
 
 def _tunnel_holders(core: NodeCore) -> dict[str, dict[str, int]]:
-    """Return how many tunnels each node has here, by the cluster; of those that this node serves."""
+    """Return the number of tunnels of each node here, by cluster served by this node."""
     found: dict[str, dict[str, int]] = {}
     for end in core.tunnels.ends():
         if end.registration is not None:
@@ -175,7 +175,7 @@ def _requests(counts: GroupCounts, group: Group | None) -> RequestStatistics:
     replied, errors = counts.round_trip.settled, counts.errors
     pending = counts.sent - replied - counts.cancelled - (sum(errors.values()) if errors else 0)
     in_flight = 0
-    if pending and group is not None:  # else nobody asks any of the members, and there may be thousands
+    if pending and group is not None:  # otherwise no request is in flight, and there may be thousands of members
         in_flight = min(pending, sum([member.in_flight for member in group.members or ()]))
     return RequestStatistics(
         sent=counts.sent,
@@ -205,7 +205,7 @@ def _service(
         queued_bytes += each.queued_bytes
         queue_bytes += each.queue_bytes
         weight = max(weight, each.weight)
-    handling = counts.handling.show()  # which sorts all that there are
+    handling = counts.handling.show()  # sorts all pending values
     return ServiceStatistics(
         handlers=len(registrations),
         executed=counts.queue_wait.settled,
@@ -410,7 +410,7 @@ def _histograms(core: NodeCore) -> Histograms:
     )
 
 
-# Of most clusters a node does only one thing.
+# Most clusters use one pattern only.
 _NO_REQUESTS: Final = RequestStatistics()
 _NONE: Final[Mapping[str, int]] = {}
 _NO_BROADCASTS: Final = BroadcastStatistics()

@@ -1,7 +1,7 @@
-"""Links that may be closed: those that nothing has used for a while, and how a node that has enough makes room for another one.
+"""Unused links that may be closed, and room for new peers (docs/design.md 3.9).
 
-Nothing that is under way is given up for a newcomer, for whoever holds the secret may come as often as it likes. It is turned
-away instead, and reached through the ring; but a neighbour in the ring is not, for the ring would break (docs/design.md 3.9).
+A newcomer never displaces a link in use, because a holder of the secret may return as often as it likes. Without room the
+newcomer is rejected and reached through the ring. A ring neighbour is always accepted, because the ring would break without it.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from iris_py.peers.peer import Peer
     from iris_py.peers.peers import Peers
 
-#: A link on which packets moved within this time (seconds) is not closed, though the overlay does not need it. Too small: a
-#: conversation with pauses dials again and again. Too large: descriptors.
+#: A link with packets within this time (seconds) stays open, though the overlay does not need it. Too small: a conversation
+#: with pauses dials again and again. Too large: descriptors.
 LINK_IDLE_S: Final = 30.0
-#: The same where another peer waits for the place. Too small: a conversation with pauses loses its link between two messages to
-#: any newcomer, as often as there is one; too large: newcomers of a crowd that is gone find no place.
+#: The same while another peer waits for room. Too small: any newcomer ends a conversation with pauses between two messages; too
+#: large: after a crowd has left, newcomers find no room.
 CROWDED_IDLE_S: Final = 2.0
 
 
 class SpareLinks:
-    """Finds the links that a node can do without.
+    """Finds the links that a node can close.
 
     Args:
         peers: The links.
-        overlay: Knows which of them the ring and the groups need.
-        service: Knows to whom an answer is due.
+        overlay: Knows the links that the ring and the groups need.
+        service: Knows the peers that await an answer.
     """
 
     def __init__(self, peers: Peers, overlay: Overlay, service: Service) -> None:
@@ -41,26 +41,26 @@ class SpareLinks:
         self._service = service
 
     def release(self, peer_id: NodeId, now: float) -> Link | None:
-        """Close the link to a peer that the overlay does not need, unless something uses it or did so a moment ago.
+        """Close the link to a peer that the overlay does not need, unless it was used within ``LINK_IDLE_S``.
 
         Returns:
-            The link that was closed, to be handled.
+            The closed link, to be handled.
         """
         peer = self._peers.find(peer_id)
         return self._close(peer, now) if peer is not None and _is_unused(peer, now - LINK_IDLE_S) else None
 
     def admit(self, link: Link, node_id: bytes, now: float) -> tuple[bool, Link | None]:
-        """Find a place for a peer that has just been identified, or turn it away.
+        """Make room for a newly identified peer, or reject it.
 
-        The host with the most links gives one up: the one that is unused the longest, and not needed.
+        The host with the most links gives up its longest unused link that is not needed.
 
         Returns:
-            Whether there is a place, and the link that was closed for it, to be handled.
+            Whether there is room, and the link closed for it, to be handled.
         """
         peer_id = NodeId(node_id)
         if not self._peers.is_crowded_for(peer_id):
             return True, None
-        # One that is being closed still has its place, until its peer has said that it gives up, too.
+        # A closing link occupies its place until its peer agrees.
         if not self._peers.is_crowded_for(peer_id, is_leaf=True):
             closed = self._close_longest_unused(now)
             if closed is not None or self._overlay.wants_link(peer_id):
@@ -78,7 +78,7 @@ class SpareLinks:
         return None
 
     def _close(self, peer: Peer, now: float) -> Link | None:
-        """Close the link to a peer, unless something is due on it."""
+        """Close the link to a peer, unless an answer is due on it."""
         link = peer.link
         if link is None or peer.awaited or peer.held is not None or self._service.owes(peer):
             return None
