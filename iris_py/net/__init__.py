@@ -1,1 +1,1 @@
-"""Sockets, and the driver that runs a node on them. Nothing else touches sockets."""
+"""Sockets, and the driver that runs a node on them. No other package uses sockets."""

@@ -1,4 +1,4 @@
-"""Addresses as people write them, and those that others are told to dial."""
+"""Human-readable addresses, and the addresses that a node advertises to others."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ __all__ = [
     "without_ports",
 ]
 
-#: Stands for the address that the node listens on, among those that it is to advertise. No host has this name: one word without
-#: a dot is looked up in the local domain only, where an operator who has such a host can write its full name.
+#: In the setting ``advertise``, stands for the addresses the node listens on. It does not clash with host names: a word without
+#: a dot is looked up in the local domain only, where an operator can write the full name of such a host.
 LISTENED: Final = "listen"
 
 
 def host_addresses(machine: Machine, families: Collection[int], towards: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the addresses of a machine that other machines can be told, the one that most of them reach first.
+    """Return the addresses of a machine to advertise, the most widely reachable first.
 
-    First the addresses that the routing table picks towards the given hosts, then the one towards the rest of the world, then
-    those of all other interfaces, at most `ADDRESSES_MAX` in all. Loopback and link-local addresses of IPv6 are left out: they
-    mean something else on each machine.
+    The order is: the source addresses that the routing table picks towards the given hosts, then the one towards the rest of
+    the world, then one of every other interface, at most `ADDRESSES_MAX` in all. Loopback and IPv6 link-local addresses are
+    left out, because they are valid on a single machine only.
 
     Args:
         machine: The machine.
         families: 4, 6 or both; the addresses of the first family come first.
-        towards: Numeric addresses of other hosts that this one is to be reached from.
+        towards: Numeric addresses of other hosts that must reach this one.
     """
     interfaces = machine.interfaces()
     sources = [
@@ -51,20 +51,20 @@ def host_addresses(machine: Machine, families: Collection[int], towards: Iterabl
     ]
     told = [host for host in (_lasting(source, interfaces) for source in sources if source) if _is_told(host)]
     told += _interface_addresses([each for each in interfaces if each.is_running], families)
-    if not told:  # what has no carrier leads nowhere today, and is better than nothing
+    if not told:  # an address without carrier is unreachable today, but better than none
         told = _interface_addresses(interfaces, families)
     return tuple(dict.fromkeys(told))[:ADDRESSES_MAX]
 
 
 def _lasting(source: str, interfaces: Iterable[Interface]) -> str:
-    """Return the address that stays in place of a temporary one of IPv6, on the same network."""
+    """Return the stable address on the same network in place of a temporary IPv6 address."""
     ip = ipaddress.ip_address(source)
     near = [each.ip for interface in interfaces for each in interface.addresses if ip in each.network]
     return source if ip.version == 4 or ip in near or not near else str(near[0])
 
 
 def _interface_addresses(interfaces: Collection[Interface], families: Collection[int]) -> list[str]:
-    """Return one address of each family of each interface: it leads there."""
+    """Return one address of each family of each interface."""
     found: list[str] = []
     for family in families:
         for interface in interfaces:
@@ -79,12 +79,12 @@ def _is_told(host: str) -> bool:
 
 
 def advertised_addresses(listened: Iterable[str], port: int, advertise: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return what others are told to dial, in the order in which they are to try.
+    """Return the addresses that others dial, in the order of their attempts.
 
     Args:
-        listened: The addresses that the node is reached at where nothing stands before it.
+        listened: The addresses the node listens on.
         port: Its port there.
-        advertise: What the settings say instead: each as :func:`parse_advertised` takes it. Nothing: what it listens on.
+        advertise: The setting, with entries as for :func:`parse_advertised`. Empty for ``listened``.
     """
     told: dict[str, None] = {}
     for text in advertise or (LISTENED,):
@@ -97,28 +97,28 @@ def advertised_addresses(listened: Iterable[str], port: int, advertise: Iterable
 
 
 def without_ports(advertise: Iterable[str]) -> tuple[str, ...]:
-    """Return what is to be advertised by a node that listens on another port than others pass connections on to."""
+    """Return the advertised addresses without those with a port: they forward to the port of another node."""
     return tuple(text for text in advertise if text == LISTENED or parse_advertised(text)[1] is None)
 
 
 def parse_advertised(text: str, origin: str = "advertise") -> tuple[str, int | None]:
-    """Split ``HOST[:PORT]``, an address that others are to be told.
+    """Split ``HOST[:PORT]``, an address to advertise.
 
     Args:
         text: For example ``203.0.113.5``, ``203.0.113.5:4711``, ``db.example.org:4711`` or ``[2001:db8::5]:4711``.
-        origin: Where the text comes from, for the error.
+        origin: The source of the text, for the error.
 
     Returns:
-        The host without brackets, and the port; None for the one that the node listens on.
+        The host without brackets, and the port; None for the port the node listens on.
 
     Raises:
-        ConfigurationError: The text is no such address, or one that nobody can dial.
+        ConfigurationError: The text is not an address, or cannot be dialled.
     """
     host, port = _split_advertised(text, origin)
     try:
         ip = ipaddress.ip_address(host)
     except ValueError:
-        if not host.isascii():  # what peers are told is ASCII: it ends up in their logs
+        if not host.isascii():  # advertised addresses are ASCII, because they appear in peers' logs
             raise ConfigurationError(
                 f"{origin} {text!r} has letters that DNS does not. Write the name in its ASCII form (xn--...)."
             ) from None
@@ -136,7 +136,7 @@ def parse_advertised(text: str, origin: str = "advertise") -> tuple[str, int | N
 
 def _split_advertised(text: str, origin: str) -> tuple[str, int | None]:
     try:
-        return str(ipaddress.IPv6Address(text)), None  # without brackets: the port is left out, so nothing is ambiguous
+        return str(ipaddress.IPv6Address(text)), None  # without brackets there is no port, so the text is unambiguous
     except ValueError:
         pass
     is_host = ":" not in text or text.endswith("]")

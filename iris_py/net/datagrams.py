@@ -1,9 +1,9 @@
 """UDP datagrams on real sockets, by unicast and multicast.
 
-Theory of operation. Every process of a machine shares the port of the group, so a datagram sent *to one of them* there would
-be handed to any. A datagram socket therefore has two kinds of ends: one on a port of its own, which sends everything and hears
-what is meant for this node alone, and those on the shared group port, which only hear multicast. Of IPv4 one of the latter
-hears it on all interfaces, of IPv6 there is one for each: a group there means nothing without its interface.
+All processes of a machine share the group's port, so a datagram sent *to one of them* there could reach any. A datagram socket
+therefore has two kinds of ends: one on its own port, which sends all datagrams and receives those for this node, and ends on
+the shared group port, which receive multicast only. One IPv4 end receives multicast from all interfaces; IPv6 needs an end for
+each interface, because an IPv6 group is bound to an interface.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ if TYPE_CHECKING:
 
 logger = EventLogger(__name__)
 
-#: Datagrams that wait to be handed to the system, which is done once per turn of the event loop: everything that was received
-#: in one turn can be answered in it. They are some 200 bytes each, 1,200 at most.
+#: Datagrams that wait to be handed to the system, once per turn of the event loop: all datagrams received in a turn can be
+#: answered in it. They have some 200 bytes each, 1,200 at most.
 DATAGRAMS_SENT_MAX = DATAGRAMS_RECEIVED_MAX
 
-#: What the system keeps for us while the event loop is busy. It counts about 800 bytes for a small datagram and 2,300 for the
-#: largest, so this holds as many as our own queue; the system lowers it to its limit (net.core.rmem_max), usually to half.
+#: Size of the system's receive buffer while the event loop is busy. The system counts about 800 bytes for a small datagram and
+#: 2,300 for the largest, so this holds as many as the own queue; the system lowers it to its limit (net.core.rmem_max), usually
+#: to half.
 RECEIVE_BUFFER_BYTES = 1024 * 1024
 
-#: On the machine itself, and on its own link: discovery is not meant to pass a router.
+#: TTL on the machine itself, and on its own link: discovery must not pass a router.
 TTL_LOOPBACK = 0
 TTL_LINK = 1
 
 PORT_MAX = 65_535
-#: The number of an interface has 32 bits, and is never nearly as large.
+#: Interface numbers have 32 bits but are never nearly as large.
 SCOPE_DIGITS_MAX = 9
 
 #: Linux, <linux/in.h>; missing from the socket module of Python 3.11.
@@ -49,16 +50,16 @@ IP_MULTICAST_ALL = 49
 class SocketDatagrams(ReceivedDatagrams):
     """UDP datagrams by unicast and multicast: implements :class:`iris_py.net.network.DatagramSocket`.
 
-    asyncio_dgram queues what it receives without bound and lets a send wait for the system. Both are bounded here: one task
-    per end moves datagrams over into a queue that drops, and ``send`` only queues.
+    asyncio_dgram has an unbounded receive queue, and its send waits for the system. Here both are bounded: a task per end moves
+    datagrams into a queue that drops, and ``send`` only queues.
     """
 
     @classmethod
     async def open(cls, sock: socket.socket, group: Address | None) -> SocketDatagrams:
-        """Return datagrams by a socket, in the group if that works: see :meth:`iris_py.net.network.Network.open_datagrams`.
+        """Return datagrams by a socket, in the group if possible; see :meth:`iris_py.net.network.Network.open_datagrams`.
 
         Args:
-            sock: One of :func:`bound_socket`, which is closed if this fails.
+            sock: A result of :func:`bound_socket`, closed on failure.
             group: The address of the group; None for none.
         """
         datagrams = cls(sock, group)
@@ -70,20 +71,20 @@ class SocketDatagrams(ReceivedDatagrams):
         return datagrams
 
     def __init__(self, sock: socket.socket, group: Address | None) -> None:
-        """Take a bound socket that nobody listens to yet; use :meth:`open`."""
+        """Wrap a bound socket without readers; use :meth:`open`."""
         super().__init__()
         self._sock: socket.socket | None = sock
         self._family = sock.family
         self._address: Address = sock.getsockname()[:2]
         self._group = group
-        self._everybody: list[tuple[SocketAddress, int]] = []  # where a datagram for the group goes, by which interface
+        self._everybody: list[tuple[SocketAddress, int]] = []  # destinations of a datagram for the group, with their interfaces
         self._sending: asyncio.Queue[tuple[bytes, SocketAddress, int]] = asyncio.Queue(DATAGRAMS_SENT_MAX)
         self._streams: list[DatagramServer] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def address(self) -> Address:
-        """Where this socket alone is reached."""
+        """The address of this socket alone."""
         return self._address
 
     def send(self, data: bytes, destination: Address | None) -> None:
@@ -122,7 +123,7 @@ class SocketDatagrams(ReceivedDatagrams):
         return [] if self._closed else [stream.socket.fileno() for stream in self._streams]
 
     async def _open(self) -> None:
-        """Add the shared ends, if they work, and the own one; log once what does not work."""
+        """Add the shared ends, if possible, and the own end; log a failure once."""
         own, self._sock = self._sock, None
         assert own is not None
         shared: list[socket.socket] = []
@@ -145,7 +146,7 @@ class SocketDatagrams(ReceivedDatagrams):
             raise
 
     def _join(self, own: socket.socket, group: Address) -> list[socket.socket]:
-        """Return sockets that hear the group, on every interface that it is to be heard on, and note where to send to it."""
+        """Return sockets that receive the group on all suitable interfaces, and record the group's destinations."""
         interfaces = beacon_interfaces(self._family, own.getsockname())
         if self._family == socket.AF_INET:
             _prepare_multicast(own, self._address[0])
@@ -169,7 +170,7 @@ class SocketDatagrams(ReceivedDatagrams):
         """Hand a socket to asyncio_dgram and receive from it."""
         opening = asyncio.ensure_future(asyncio_dgram.from_socket(sock))
         try:
-            # Shielded: uvloop forgets to close an end whose opening is cancelled.
+            # Shielded: uvloop does not close an end whose opening is cancelled.
             stream = await asyncio.shield(opening)
         except asyncio.CancelledError:
             opening.add_done_callback(_discard)
@@ -183,9 +184,9 @@ class SocketDatagrams(ReceivedDatagrams):
         return stream
 
     def _numeric(self, destination: Address) -> SocketAddress | None:
-        """Return an address as the own end can send to it; None if it cannot.
+        """Return an address in the form for the own end; None if it is unusable.
 
-        A host name would make the event loop wait for the resolver, and a port out of range would close the transport.
+        A host name would block the event loop with the resolver, and a port out of range would close the transport.
         """
         host, percent, scope = destination[0].partition("%")
         port = destination[1]
@@ -209,7 +210,7 @@ class SocketDatagrams(ReceivedDatagrams):
                 try:
                     choose_interface(own, interface)
                 except OSError:
-                    self._dropped[REFUSED] += 1  # it is gone
+                    self._dropped[REFUSED] += 1  # the interface is gone
                     continue
                 chosen = interface
             # asyncio_dgram reports the failure of one datagram by raising instead of sending the next.
@@ -229,8 +230,8 @@ class SocketDatagrams(ReceivedDatagrams):
             except asyncio_dgram.TransportClosed:
                 break
             if not isinstance(sender, tuple):
-                continue  # uvloop reports no address where the system does not; such a datagram could not be answered
-            # The scope of a link-local address is a part of it: without, nothing can be answered.
+                continue  # uvloop gives no address if the system gives none; such a datagram cannot be answered
+            # Keep the scope of a link-local address: without it an answer is impossible.
             host = f"{sender[0]}%{sender[3]}" if len(sender) == 4 and sender[3] and "%" not in sender[0] else sender[0]
             self._receive_data(data, (host, sender[1]))
         if not self._closed:
@@ -238,7 +239,7 @@ class SocketDatagrams(ReceivedDatagrams):
             logger.warning("datagrams_broken", "an end of the datagram socket broke: %s", stream.sockname)
 
     def _count_failures(self, stream: DatagramServer) -> None:
-        """Take the errors that the system reported since the last call."""
+        """Count the errors reported by the system since the last call."""
         while True:
             try:
                 stream.exception  # noqa: B018  # raises the next error, if any
@@ -249,16 +250,16 @@ class SocketDatagrams(ReceivedDatagrams):
 
 
 def _discard(opening: asyncio.Task[DatagramServer | DatagramClient]) -> None:
-    """Close an end that nobody waits for any more."""
+    """Close an end that is no longer needed."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
 
 
 def bound_socket(family: int, address: SocketAddress) -> socket.socket:
-    """Return a socket at an address that is nobody else's.
+    """Return a socket bound exclusively to an address.
 
     Raises:
-        OSError: The address is taken, or is not ours.
+        OSError: The address is taken, or is not of this machine.
     """
     sock = socket.socket(family, socket.SOCK_DGRAM)
     try:
@@ -273,7 +274,7 @@ def bound_socket(family: int, address: SocketAddress) -> socket.socket:
 
 
 def _prepare_multicast(sock: socket.socket, interface: str) -> None:
-    """Let a socket send multicast through an interface, and to this machine too."""
+    """Let a socket send multicast through an interface, also to this machine."""
     ttl = TTL_LOOPBACK if interface.startswith("127.") else TTL_LINK
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
@@ -281,12 +282,12 @@ def _prepare_multicast(sock: socket.socket, interface: str) -> None:
 
 
 def _shared_socket(group: Address, own: str, interfaces: list[int]) -> tuple[socket.socket, list[int]]:
-    """Return a socket that hears a group on the port which all members on this machine share, and on which interfaces it does.
+    """Return a socket that receives a group on the port shared on this machine, and its interfaces.
 
     Args:
         group: The group, and the port.
-        own: The address of the interface, where that is to be chosen by it.
-        interfaces: Their numbers; `SYSTEM` for the one with that address.
+        own: The address of the interface, for `SYSTEM`.
+        interfaces: Interface numbers; `SYSTEM` for the interface with the address ``own``.
     """
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
@@ -294,9 +295,9 @@ def _shared_socket(group: Address, own: str, interfaces: list[int]) -> tuple[soc
         if hasattr(socket, "SO_REUSEPORT"):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if sys.platform == "linux":
-            # Otherwise we hear a group on interfaces where only *another* process joined it: loopback alone would not be.
+            # Without this option the socket receives the group on interfaces joined by *another* process only, beyond loopback.
             sock.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
-        # Bound to the group and not to all addresses: unicast to this port is not ours (see the top of the module).
+        # Bound to the group's address: unicast to this port is not for this socket (see the top of the module).
         sock.bind(group)
         if interfaces == [SYSTEM]:
             option = socket.inet_aton(group[0]) + socket.inet_aton(own)
@@ -308,7 +309,7 @@ def _shared_socket(group: Address, own: str, interfaces: list[int]) -> tuple[soc
                 sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership(group[0], index))
                 joined.append(index)
             except OSError as exc:
-                failure = exc  # it has just gone, or the system allows no more
+                failure = exc  # the interface has just gone, or the system allows no more
         if failure is not None and not joined:
             raise failure
     except BaseException:
@@ -318,7 +319,7 @@ def _shared_socket(group: Address, own: str, interfaces: list[int]) -> tuple[soc
 
 
 def _shared_socket_ipv6(group: Address, interface: int) -> socket.socket:
-    """Return a socket that hears a group of IPv6 on an interface, on the port which all members on this machine share."""
+    """Return a socket that receives an IPv6 group on an interface, on the port shared on this machine."""
     sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     try:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

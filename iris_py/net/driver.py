@@ -1,10 +1,10 @@
-"""Runs a core on a network: moves bytes between links and streams, carries datagrams, keeps one timer.
+"""Runs a core on a network: moves bytes between links and streams, passes datagrams, keeps one timer.
 
-The core is that of a node, or what a gateway says to other clouds: whatever has the methods of :class:`Core`.
+The core is that of a node, or a gateway's side towards other clouds: any object with the methods of :class:`Core`.
 
-Everything that wants to be sent schedules :meth:`Driver.wake`, which runs :meth:`Driver.transmit` once per turn of the event
-loop: that is where batching comes from. What has nothing to share a record with does not wait for that. Strictly one routine
-takes everything out of the core, in the order that :mod:`iris_py.node.core` asks for.
+Every sender of data schedules :meth:`Driver.wake`, which runs :meth:`Driver.transmit` once per turn of the event loop, so that
+messages are batched. A message without others to share a record with is sent at once. Only ``transmit`` takes the core's
+outputs, in the order that :mod:`iris_py.node.core` requires.
 """
 
 from __future__ import annotations
@@ -39,49 +39,48 @@ Result = TypeVar("Result")
 
 logger = EventLogger("iris_py.net")
 
-#: A dial that takes longer is a black hole; nodes on other continents answer in a tenth of this.
+#: A longer dial never succeeds; nodes on other continents answer in a tenth of this time.
 DIAL_TIMEOUT_S = 3.0
-#: How a dial fails that the system of the other side took, for a process that was just ending: before the end of connect(2), or
-#: before the address of the peer was asked for.
+#: Errors of a dial accepted by the other side's system for a process that was just ending: before the end of connect(2), or
+#: before the peer's address was read.
 _BROKEN = (errno.ECONNRESET, errno.ENOTCONN)
-#: Ports that are tried until one is free for streams and for datagrams, where any will do. Each try fails only as often as a
-#: port of the ephemeral range is in use: with half of them taken, all tries fail once in 65,000 times.
+#: Ports tried until one is free for both streams and datagrams, if the port is arbitrary. A try fails with the probability that
+#: an ephemeral port is in use: with half of them taken, all tries fail once in 65,000 times.
 PORT_ATTEMPTS_MAX = 16
-#: Read at most this much at once; a record is at most half of it. A mapping, for its untouched pages cost nothing: a bytearray
-#: is cleared when it is made, which is 256 KiB of memory for each idle link.
+#: Largest read; a record is at most half of it. A mapping, because its untouched pages cost nothing: a bytearray is cleared,
+#: which would take 256 KiB of memory for each idle link.
 RECEIVE_BUFFER_BYTES = 2 * (RECORD_BYTES_MAX + 4)
-#: The transport's own queue. Small, for what is in it can no longer be overtaken by a more urgent frame; large enough to keep
-#: a socket busy for a turn of the loop.
+#: The transport's own queue. Small, because urgent frames cannot overtake its contents; large enough to keep a socket busy for
+#: a turn of the loop.
 WRITE_BUFFER_BYTES = 256 * 1024
 #: Bytes taken from a link at once while its transport has room.
 WRITE_BATCH_BYTES = 128 * 1024
-#: The C library of Linux gives memory at the top of its heap back to the system as soon as 128 KiB of it are free, and every
-#: few records take and free that much: the pages fault in again and again, a fifth of the time of a stream of messages. Once a
-#: block was freed that is larger than its threshold for blocks of their own, it keeps twice that size (mallopt(3), "dynamic
-#: mmap threshold"). Untouched, the block costs microseconds; elsewhere it does nothing. Too small: the few messages of a
-#: megabyte that a task of Spark has under way fault in 100 to 200 pages each; too large: memory that nobody gets back.
+#: The C library of Linux returns memory at the top of its heap to the system once 128 KiB of it are free, and every few records
+#: take and free as much: the repeated page faults cost a fifth of the time of a series of messages. After a larger block was
+#: freed, the library keeps twice its size (mallopt(3), "dynamic mmap threshold"). The block is never touched, so it costs
+#: microseconds; elsewhere it has no effect. Too small: the few messages of a megabyte that a Spark task has in flight fault in
+#: 100 to 200 pages each; too large: memory that is never returned.
 HEAP_BLOCK_BYTES = 8 * 1024 * 1024
-#: What a link that has ended leaves in its transport must be gone by then, or is dropped: a peer that does not read would hold
-#: the socket until the system gives up, which takes a quarter of an hour.
+#: Time for the transport to send its rest after the link's end; then the rest is dropped. A peer that does not read would
+#: otherwise hold the socket until the system gives up, after a quarter of an hour.
 LINGER_S = 2.0
-#: What came over one link is handled for so long in one turn of the event loop; then what else waits has its turn, and the link
-#: is not read from meanwhile. Too small: turns for the same; too large: one peer that sends what takes long keeps the node, and
-#: the program around it, from everything else.
+#: Time for which one link's input is handled in one turn of the event loop; then other work has its turn, and the link is not
+#: read meanwhile. Too small: more turns for the same work; too large: a peer that sends expensive data blocks the node and its
+#: program.
 TURN_S = 0.02
-#: A timer that is later than this says that the process was stopped, or its event loop blocked: what it finds in its sockets
-#: may be from long ago, and each link is asked. Too small: a busy machine asks again and again, and requests wait for one more
-#: round trip each time; too large: requests are begun whose callers' time was over within as much.
+#: A timer later than this shows that the process was stopped or its event loop blocked: data in its sockets may be old, and
+#: each link is verified. Too small: a busy machine verifies again and again, and each time requests wait for another round
+#: trip; too large: requests are started after their callers have given up.
 STANDSTILL_S = 0.25
-#: Connections whose retransmissions are read from the system at once, for a microsecond each; of more, the next ones follow at
-#: the next reading. Too small: the figure of a node with many links is late by several scrapes; too large: a scrape holds the
-#: event loop up.
+#: Connections whose retransmissions are read from the system at once, for a microsecond each; further ones follow at the next
+#: reading. Too small: the figure of a node with many links lags by several scrapes; too large: a scrape blocks the event loop.
 RETRANSMISSIONS_READ_MAX = 256
-#: A turn ends after this many rounds even if more is to be done, so that a busy node still reads.
+#: A turn ends after this number of rounds even with work left, so that a busy node still reads.
 TRANSMIT_ROUNDS_MAX = 16
 
 
 class Core(Protocol):
-    """The protocol that a driver runs: :class:`iris_py.node.core.NodeCore` says what each method is for."""
+    """The protocol that a driver runs; :class:`iris_py.node.core.NodeCore` documents the methods."""
 
     def accepted(self, address: str, now: float) -> Link | None: ...
     def dialled(self, address: str, now: float, host: str = "") -> Link | None: ...
@@ -104,13 +103,13 @@ class Core(Protocol):
 
 
 class Owner(Protocol):
-    """The owner of a driver, who is told of the events of its core."""
+    """The owner of a driver, which receives the events of its core."""
 
     def handle_outcomes(self, outcomes: Any) -> None:  # noqa: ANN401 - those of its core
-        """Requests have ended: the token and the outcome of each."""
+        """Handle ended requests: (token, outcome) of each."""
 
     def handle_events(self, events: Any) -> None:  # noqa: ANN401 - those of its core
-        """Something else happened."""
+        """Handle other events."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -118,13 +117,13 @@ class Connection(asyncio.BufferedProtocol):
 
     Args:
         driver: The node's driver.
-        address: Where it was dialled; None for an accepted one.
+        address: The dialled address; None for an accepted stream.
     """
 
     def __init__(self, driver: Driver, address: str | None) -> None:
         self.link: Link | None = None
         self.lost = driver.loop.create_future()
-        self.retransmissions = 0  # as they were read last
+        self.retransmissions = 0  # at the last reading
         self._driver = driver
         self._address = address
         self._transport: asyncio.Transport | None = None
@@ -145,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def host(self) -> str:
-        """The IP address at the other end; empty if it is gone already."""
+        """The IP address at the other end; empty if the connection has ended."""
         peer = None if self._transport is None else self._transport.get_extra_info("peername")
         return peer[0] if isinstance(peer, tuple) else ""
 
@@ -167,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
             self._make_room()
 
     def read_on(self) -> bool:
-        """Handle what was left for want of time; returns whether something is left still."""
+        """Handle input left over for lack of time; return whether any is left again."""
         link, now = self.link, self._driver.loop.time()
         assert link is not None
         if self._read(link, now, now + TURN_S):
@@ -177,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def _read(self, link: Link, now: float, until: float) -> bool:
-        """Handle what is in the buffer until a time; returns whether something that is complete is left."""
+        """Handle buffered input until a time; return whether complete frames are left."""
         while True:
             self._start += link.receive_data(self._buffer[self._start : self._end], now)
             self._driver.link_received(link)
@@ -197,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
             self._start, self._end = 0, len(rest)
 
     def read_retransmissions(self) -> None:
-        """Ask the system how many segments were sent again, while the socket is surely open."""
+        """Read the number of retransmitted segments from the system, while the socket is open."""
         if self._transport is not None and not self._transport.is_closing():
             self.retransmissions = retransmissions(self._transport) or self.retransmissions
 
@@ -225,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
     # --
 
     def flush(self, link: Link) -> None:
-        """Write what the link has, as far as the transport has room; close the transport if the link has ended."""
+        """Write the link's data, as far as the transport has room; close the transport after the link's end."""
         transport = self._transport
         assert transport is not None
         if transport.is_closing():
@@ -244,19 +243,19 @@ class Connection(asyncio.BufferedProtocol):
                 self._driver.call_at(self._driver.loop.time() + LINGER_S, transport.abort)
 
     def pause_reading(self) -> None:
-        """Read nothing until :meth:`resume_reading` was called as often."""
+        """Stop reading until :meth:`resume_reading` has been called as often."""
         self._reading_pauses += 1
         if self._reading_pauses == 1 and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take one :meth:`pause_reading` back."""
+        """Undo one :meth:`pause_reading`."""
         self._reading_pauses -= 1
         if self._reading_pauses == 0 and self._transport is not None and not self._transport.is_closing():
-            self._driver.run_apart(self._transport.resume_reading)  # asyncio makes its reader anew
+            self._driver.run_apart(self._transport.resume_reading)  # asyncio creates its reader anew
 
     def descriptors(self) -> list[int]:
-        """Return the descriptor of the socket, while it is surely open: later the number may be another's."""
+        """Return the descriptor of the open socket. After the end its number may belong to another."""
         if self._transport is None or self._transport.is_closing():
             return []
         return [self._transport.get_extra_info("socket").fileno()]
@@ -279,26 +278,26 @@ class Connection(asyncio.BufferedProtocol):
 class Driver:
     """The inputs and outputs of one node.
 
-    Dials, the readers of links, and timers begin in the context in which the driver was made. A request that happens to dial
-    would otherwise lend its context to everything that comes over that link.
+    Dials, readers of links, and timers run in the context in which the driver was made. Otherwise a request that happens to
+    dial would pass its context to all traffic of that link.
 
     Args:
-        network: What it runs on.
-        owner: Who is told what the node has to say.
+        network: The network.
+        owner: The receiver of events.
 
     Attributes:
-        late_at: From when on the timer is so late that the process must have stood still; then :meth:`resume`.
-        is_closed: Whether nothing is sent or handled any more.
-        network: What it runs on.
-        own: The numeric addresses at which a dial from here would find this node itself.
-        lateness: How late the timer was.
+        late_at: Time after which a timer is so late that the process must have stood still; then call :meth:`resume`.
+        is_closed: Whether sending and handling have stopped.
+        network: The network.
+        own: The numeric addresses at which a dial from here would reach this node itself.
+        lateness: The lateness of timers.
     """
 
     def __init__(self, network: Network, owner: Owner) -> None:
         self.late_at = math.inf
         self.own: frozenset[Address] = frozenset()
         self.lateness = Lateness()
-        bytes(HEAP_BLOCK_BYTES)  # freed at once: that is its purpose
+        bytes(HEAP_BLOCK_BYTES)  # freed at once, on purpose
         self.loop = asyncio.get_running_loop()
         self._context = copy_context()
         self.network = network
@@ -307,10 +306,10 @@ class Driver:
         self._listener: Listener | None = None
         self._datagrams: DatagramSocket | None = None
         self._connections: dict[Link, Connection] = {}
-        self._retransmissions_ended = 0  # of connections that have ended
-        self._readings = 0  # of retransmissions, of single connections
+        self._retransmissions_ended = 0  # total of ended connections
+        self._readings = 0  # number of readings of single connections
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: deque[Connection] = deque()  # each of them is not read from
+        self._waiting: deque[Connection] = deque()  # connections with unhandled input, not read meanwhile
         self._exhaustion = Exhaustion()
         self._is_awake = False
         self._is_transmitting = False
@@ -324,22 +323,22 @@ class Driver:
 
     @property
     def has_multicast(self) -> bool:
-        """Whether datagrams to everybody can be sent and heard."""
+        """Whether datagrams to the group can be sent and received."""
         return self._datagrams is not None and self._datagrams.has_multicast
 
     async def listen(self, host: str, port: int, *, datagrams: bool = True, multicast: bool = False) -> tuple[str, int]:
-        """Open the door for streams, and for datagrams at the same address; returns that address.
+        """Listen for streams, and for datagrams at the same address; return that address.
 
-        What comes before :meth:`run` is turned away.
+        Streams before :meth:`run` are rejected.
 
         Args:
-            host: An address of this machine, or a name of one.
-            port: The port; 0 for any that is free for both.
-            datagrams: Whether datagrams are wanted at all.
-            multicast: Whether datagrams to everybody are wanted too.
+            host: An address of this machine, or a host name.
+            port: The port; 0 for any port free for both.
+            datagrams: Whether to open datagrams.
+            multicast: Whether to open datagrams to the group too.
 
         Raises:
-            OSError: The address is taken, or not ours.
+            OSError: The address is taken, or is not of this machine.
         """
         for attempts_left in reversed(range(1 if port else PORT_ATTEMPTS_MAX)):
             listener = None
@@ -368,7 +367,7 @@ class Driver:
 
         Args:
             core: The node.
-            on_dial_failed: Told of each address to which no connection could be made, and why.
+            on_dial_failed: Called with each address without a connection, and the error.
         """
         self._core = core
         self._on_dial_failed = on_dial_failed
@@ -380,7 +379,7 @@ class Driver:
         self.wake()
 
     async def close(self, timeout_s: float) -> None:
-        """End everything; connections that are still open get ``timeout_s`` to send what they hold."""
+        """Close the node; open connections get ``timeout_s`` to send their queues."""
         core = self._core
         if self._listener is not None:
             self._listener.close()
@@ -394,7 +393,7 @@ class Driver:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def abort(self) -> list[asyncio.Task[None]]:
-        """Stop at once and send nothing more; returns the tasks that are about to end."""
+        """Stop at once without sending; return the tasks that are about to end."""
         self.is_closed = True
         if self._is_watched:
             self._is_watched = False
@@ -413,28 +412,28 @@ class Driver:
         return tasks
 
     def disown(self) -> None:
-        """In the child of a fork: let go of the sockets, which are the parent's, and send nothing more."""
+        """Release the parent's sockets in the child of a fork, and stop sending."""
         self.is_closed = True
         found = [descriptor for connection in self._connections.values() for descriptor in connection.descriptors()]
         for end in (self._listener, self._datagrams):
             found += [] if end is None else end.descriptors()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for descriptor in found:
-            # Not closed but replaced: the number stays taken, so whatever still closes it closes nobody else's, and what it
-            # asks of the epoll that both processes share is about no socket of the parent.
+            # Replaced instead of closed: the number stays taken, so that later closes hit no other file, and calls to the
+            # shared epoll concern no socket of the parent.
             os.dup2(null, descriptor, inheritable=False)
         os.close(null)
 
     # -- in
 
     def resume(self, now: float) -> None:
-        """The timer is late, and nothing that was due since was done."""
-        self.late_at = math.inf  # until the timer is armed again
+        """Handle a late timer, before any overdue work."""
+        self.late_at = math.inf  # until the timer is set again
         if self._core is not None and not self.is_closed:
             self._core.handle_resumption(now)
 
     def connection_made(self, connection: Connection, address: str | None) -> Link | None:
-        """A stream is there; returns its link, or None to turn it away."""
+        """Return the link of a new stream, or None to reject it."""
         if self._core is None or self.is_closed:
             return None
         now = self.loop.time()
@@ -446,25 +445,25 @@ class Driver:
         return link
 
     def link_received(self, link: Link) -> None:
-        """Bytes were given to a link, or its stream ended.
+        """Handle input of a link, or the end of its stream.
 
-        Transmits at once: whatever one read brought is a batch already, and waiting for the end of the turn would only add to
-        the round trip.
+        Transmits at once: the input of one read is a batch already, and waiting for the end of the turn would only lengthen the
+        round trip.
         """
         if self._core is not None:
             self._core.link_received(link, self.loop.time())
             self.transmit()
 
     def connection_lost(self, link: Link) -> None:
-        """The stream of a link is gone."""
+        """Forget the ended stream of a link."""
         connection = self._connections.pop(link, None)
         if connection is not None:
             self._retransmissions_ended += connection.retransmissions
 
     def retransmissions(self) -> int:
-        """Return how many segments TCP has sent again, over all connections since the driver was made.
+        """Return the number of segments TCP has retransmitted, over all connections of the driver.
 
-        0 where the system does not say. Each call reads at most ``RETRANSMISSIONS_READ_MAX`` connections from the system.
+        0 where the system does not report it. Each call reads at most ``RETRANSMISSIONS_READ_MAX`` connections from the system.
         """
         connections = list(self._connections.values())
         for _ in range(min(RETRANSMISSIONS_READ_MAX, len(connections))):
@@ -473,26 +472,26 @@ class Driver:
         return self._retransmissions_ended + sum([each.retransmissions for each in connections])
 
     def retransmissions_of(self, links: Sequence[Link | None]) -> int:
-        """Return how many segments TCP has sent again over some links that are open."""
+        """Return the number of segments TCP has retransmitted over some open links."""
         found = [self._connections[link] for link in links if link is not None and link in self._connections]
         for connection in found:
             connection.read_retransmissions()
         return sum([connection.retransmissions for connection in found])
 
     def pause_reading(self, link: Link) -> None:
-        """Stop reading from a link, so that its peer is slowed down."""
+        """Stop reading from a link, to slow its peer down."""
         connection = self._connections.get(link)
         if connection is not None:
             connection.pause_reading()
 
     def resume_reading(self, link: Link) -> None:
-        """Go on reading from a link."""
+        """Continue reading from a link."""
         connection = self._connections.get(link)
         if connection is not None:
             connection.resume_reading()
 
     def let_wait(self, connection: Connection) -> None:
-        """Handle the rest of what came over a connection in a later turn of the event loop, one connection in each turn."""
+        """Handle the rest of a connection's input in a later turn of the event loop, one connection per turn."""
         self._waiting.append(connection)
         if len(self._waiting) == 1:
             self.loop.call_soon(self._read_on, context=self._context)
@@ -508,7 +507,7 @@ class Driver:
             self.loop.call_soon(self._read_on, context=self._context)
 
     def wake(self) -> None:
-        """See that :meth:`transmit` runs in this turn of the event loop."""
+        """Run :meth:`transmit` in this turn of the event loop."""
         if not self._is_awake:
             self._is_awake = True
             self.loop.call_soon(self.transmit, context=self._context)
@@ -516,7 +515,7 @@ class Driver:
     # -- in the context of the node
 
     def run_apart(self, function: Callable[Arguments, Result], *args: Arguments.args, **values: Arguments.kwargs) -> Result:
-        """Call a function in the context in which the driver was made, or rather in a copy: that context may be entered."""
+        """Call a function in a copy of the context in which the driver was made; the original may be entered already."""
         return self._context.copy().run(function, *args, **values)
 
     def call_at(self, when: float, function: Callable[[], object]) -> asyncio.TimerHandle:
@@ -526,15 +525,15 @@ class Driver:
     # -- out
 
     def transmit_now(self) -> None:
-        """Run :meth:`transmit` at once, not later in this turn: for what nothing else could share a record with.
+        """Run :meth:`transmit` at once, for a message that has no others to share a record with.
 
-        It saves a turn of the event loop. Within :meth:`transmit`, as when a handler that runs there answers, that takes it.
+        It saves a turn of the event loop. Has no effect within :meth:`transmit`, as when a handler answers there.
         """
         if not (self._is_transmitting or self._is_awake):
             self.transmit()
 
     def transmit(self) -> None:
-        """Take everything out of the core and do it, until nothing moves; then arm the timer."""
+        """Take and handle all outputs of the core, until there is none left; then set the timer."""
         self._is_awake = False
         core = self._core
         if core is None or self.is_closed:
@@ -550,7 +549,7 @@ class Driver:
                     if events:
                         self._handle_events(events)
                 if core.has_output():
-                    core.flush(now)  # with what a handler that runs inline has answered
+                    core.flush(now)  # including answers of inline handlers
                     if not core.has_events() and not self._write_links(core, now):
                         break
                 elif not core.has_events():
@@ -569,7 +568,7 @@ class Driver:
                 self._datagrams.send(data, destination)
 
     def _write_links(self, core: Core, now: float) -> bool:
-        """Write what the links have; returns whether that made something happen."""
+        """Write the links' data; return whether that caused new work."""
         happened = False
         for link in core.links_to_flush():
             connection = self._connections.get(link)
@@ -590,8 +589,8 @@ class Driver:
 
     def _arm_timer(self, core: Core, now: float) -> None:
         deadline = core.deadline()
-        # A timer that comes too early is harmless, so it is only ever moved to an earlier time: one per request would cost
-        # more than the request's own bookkeeping.
+        # An early timer is harmless, so the timer is only moved to an earlier time: a timer per request would cost more than
+        # the request's own bookkeeping.
         if deadline is None or (self._timer is not None and self._timer_at <= deadline):
             return
         if self._timer is not None:
@@ -618,7 +617,7 @@ class Driver:
             host, port = parse_address(address)
             async with asyncio.timeout(DIAL_TIMEOUT_S):
                 await self.network.dial(lambda: Connection(self, address), host, port, own=self.own)
-        except (OSError, IrisError) as exc:  # a TimeoutError is an OSError; an IrisError, that a peer told us nonsense
+        except (OSError, IrisError) as exc:  # a TimeoutError is an OSError; an IrisError means an invalid address from a peer
             is_refused = isinstance(exc, ConnectionRefusedError)
             is_broken = getattr(exc, "errno", None) in _BROKEN
             if self._on_dial_failed is not None:
@@ -646,12 +645,12 @@ class Driver:
 
 
 def is_absence(error: OSError | IrisError) -> bool:
-    """Return whether a dial has failed because surely nobody is there: nobody listens, or there is no such host."""
+    """Tell whether a failed dial proves that no node is there: the connection was refused, or the host does not exist."""
     return isinstance(error, ConnectionRefusedError | OwnAddressError | socket.gaierror)
 
 
 def describe_dial_error(error: OSError | IrisError) -> str:
-    """Say what is known of an address to which no connection could be made."""
+    """Describe the failure of a dial."""
     if isinstance(error, ConnectionRefusedError):
         return "refuses connections: nobody listens there"
     if isinstance(error, OwnAddressError):

@@ -1,7 +1,7 @@
-"""Datagrams of a node that listens on every address of both families: a socket of IPv6 and one of IPv4, on one port.
+"""Datagrams of a node that listens on every address of both families: an IPv6 and an IPv4 socket on one port.
 
-One socket of IPv6 could take both on Linux. Then addresses of IPv4 would show as ``::ffff:192.0.2.1`` everywhere, multicast of
-IPv4 would depend on options that other systems refuse there, and some of them have no such sockets at all.
+On Linux, one IPv6 socket could serve both. But then IPv4 addresses would appear as ``::ffff:192.0.2.1`` everywhere, IPv4
+multicast would need options that other systems reject there, and some systems have no such sockets.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class DualDatagrams(ReceivedDatagrams):
     """Datagrams of both families: implements :class:`iris_py.net.network.DatagramSocket`.
 
     Args:
-        ipv6: Those of IPv6; its address is the one of both.
-        ipv4: Those of IPv4, on the same port.
+        ipv6: The IPv6 datagrams, whose address represents both.
+        ipv4: The IPv4 datagrams, on the same port.
     """
 
     def __init__(self, ipv6: SocketDatagrams, ipv4: SocketDatagrams) -> None:
@@ -36,21 +36,21 @@ class DualDatagrams(ReceivedDatagrams):
 
     @property
     def address(self) -> Address:
-        """Where this socket alone is reached: the unspecified address of IPv6, which stands for that of IPv4, too."""
+        """The address of this socket alone: the unspecified IPv6 address, which represents the IPv4 address too."""
         return self._parts[0].address
 
     @property
     def has_multicast(self) -> bool:
-        """Whether datagrams to and from the group of either family work here."""
+        """Whether datagrams to and from the group of either family work."""
         return any(part.has_multicast for part in self._parts)
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """How many datagrams were dropped on this side, by reason."""
+        """The number of datagrams dropped on this side, by reason."""
         return sum((Counter(part.dropped) for part in self._parts), Counter(self._dropped))
 
     def send(self, data: bytes, destination: Address | None) -> None:
-        """Send a datagram by the socket of its family, or to everyone by both. Never raises and never blocks."""
+        """Send a datagram by the socket of its family, or to the group by both. Never raises and never blocks."""
         ipv6, ipv4 = self._parts
         if destination is not None:
             (ipv6 if ":" in destination[0] else ipv4).send(data, destination)
@@ -79,5 +79,5 @@ class DualDatagrams(ReceivedDatagrams):
             try:
                 data, sender = await part.receive()
             except ConnectionAbortedError:
-                return  # it is closed
+                return  # the socket is closed
             self._receive_data(data, sender)

@@ -1,6 +1,6 @@
-"""The process that has a port: whether it is a node of the same network, as a handshake of a link shows.
+"""The process that holds a port: the first two messages of a link's handshake show whether it is a node of the same network.
 
-Only the handshake is made. It shows that the other side holds the secret of the network, and no link comes of it.
+The handshake proves that the other side holds the secret of the network; no link results.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Credentials", "Holder", "ask_holder"]
 
-#: Bytes of an X25519 private key (RFC 7748).
+#: Length of an X25519 private key (RFC 7748).
 EPHEMERAL_BYTES: Final = 32
 
-#: How long the process may take to answer (seconds). A node answers at once, unless its event loop stands still. Too small: a
-#: busy one is taken for something else; too large: the error of a program beside a server that waits for more comes so late.
+#: Time for the process to answer (seconds). A node answers at once, unless its event loop stands still. Too small: a busy node
+#: is taken for another program; too large: beside a server that waits for more data, the error comes this late.
 ANSWER_S: Final = 2.0
 
 
 class Answer(enum.Enum):
-    """The kinds of processes that a port may have."""
+    """The kinds of processes that may hold a port."""
 
     NODE = enum.auto()
     """A node of the same network."""
     OTHER = enum.auto()
-    """Something else, or a node of another network."""
+    """Another program, or a node of another network."""
     NOBODY = enum.auto()
-    """Nobody listens there."""
+    """No listener."""
     UNSURE = enum.auto()
-    """The connection ended without a word: a node that is just starting or ending does so, and others, too."""
+    """The connection ended silently, as with a node that is starting or ending, and with some other programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The process that has a port."""
+    """The process that holds a port."""
 
     answer: Answer
-    """The kind of process that it is."""
+    """The kind of process."""
     node_id: bytes = b""
-    """The id of the node, if it is one of the same network."""
+    """The id of a node of the same network; otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class Credentials:
     keyring: Keyring = field(repr=False)
     """The secrets of the network."""
     identity: Identity = field(repr=False)
-    """The key pair that the id of the node is of."""
+    """The key pair behind the node's id."""
     entropy: Callable[[int], bytes] = field(repr=False)
     """The source of ephemeral keys."""
 
     def handshake(self, attempt: int) -> LinkHandshake:
-        """Make the handshake of a link, as the side that dials; each attempt is under the next generation of the secret."""
+        """Return the handshake of a link, as initiator; each attempt uses the next generation of the secret."""
         generations = self.keyring.generations
         return LinkHandshake(
             initiator=True,
@@ -77,13 +77,13 @@ class Credentials:
 
 
 async def ask_holder(network: Network, host: str, port: int, handshake: LinkHandshake) -> Holder:
-    """Find out what listens at an address.
+    """Find out which process listens at an address.
 
     Args:
-        network: Where.
-        host: The address, or a name of it.
+        network: The network.
+        host: The address, or a host name.
         port: The port.
-        handshake: One that is new, of the side that dials.
+        handshake: A new handshake of an initiator.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -103,7 +103,7 @@ async def ask_holder(network: Network, host: str, port: int, handshake: LinkHand
 
 
 class _Knock(asyncio.BufferedProtocol):
-    """A stream that carries the two messages of a handshake."""
+    """A stream for the two messages of a handshake."""
 
     def __init__(self, handshake: LinkHandshake, holder: asyncio.Future[Holder]) -> None:
         self.holder = holder

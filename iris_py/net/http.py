@@ -1,7 +1,7 @@
-"""A server of HTTP/1.1 for those who only read: what monitoring asks a process (docs/design.md 16.3).
+"""A read-only HTTP/1.1 server for monitoring (docs/design.md 16.3).
 
-The format is h11's; this module has the bounds. Each connection has a deadline for whatever it does: sending a head, waiting
-for the answer, taking it, or nothing at all. A byte now and then moves none of them.
+h11 parses the format; this module sets the bounds. Each connection has a deadline for each step: sending a head, waiting for
+the answer, receiving it, and being idle. A slow trickle of bytes extends none of them.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ __all__ = ["Answer", "HttpServer", "Question"]
 
 logger = EventLogger("iris_py.net")
 
-#: Connections at once. For one more, another one makes room (``HttpServer.admit``). Too small: two Prometheus servers, a
-#: balancer and a probe push each other out; too large: strangers hold descriptors that the node needs.
+#: Largest number of connections. A further connection evicts another one (``HttpServer.admit``). Too small: two Prometheus
+#: servers, a balancer and a probe evict each other; too large: strangers hold descriptors that the node needs.
 CONNECTIONS_MAX: Final = 32
-#: Bytes of the head of a request, of which only the path, the host and the method count. Too small: proxies add headers; too
-#: large: memory for strangers.
+#: Largest head of a request, of which only path, host and method count. Too small: proxies add headers; too large: memory for
+#: strangers.
 HEAD_BYTES_MAX: Final = 8192
-#: How long (seconds) the head of a request may take. Too small: slow networks; too large: places are held.
+#: Time (seconds) for the head of a request. Too small: slow networks fail; too large: strangers hold connections.
 HEAD_TIMEOUT_S: Final = 5.0
-#: How long (seconds) finding the answer may take, and then taking it.
+#: Time (seconds) for finding the answer, and then again for sending it.
 ANSWER_TIMEOUT_S: Final = 10.0
-#: How long (seconds) a connection may be idle between two requests. Too small: each scrape makes one anew, which costs little;
-#: too large: balancers that have gone hold places.
+#: Idle time (seconds) of a connection between two requests. Too small: each scrape opens a new connection, which costs little;
+#: too large: balancers that are gone hold connections.
 IDLE_TIMEOUT_S: Final = 75.0
-#: How long (seconds) answers that are under way may take when the server closes.
+#: Time (seconds) for answers in progress when the server closes.
 CLOSE_TIMEOUT_S: Final = 1.0
 
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 
 class Question(NamedTuple):
-    """A request, as far as it matters for the answer."""
+    """The parts of a request that determine the answer."""
 
     path: str
     """The path, decoded."""
     query: Mapping[str, str]
-    """The parameters; of one that is repeated the last."""
+    """The parameters; the last value of a repeated one."""
 
 
 class Answer(NamedTuple):
-    """An answer; caches never keep one."""
+    """An answer, never cached."""
 
     status: HTTPStatus
     """The status."""
     content: bytes
-    """The content; whoever asked for the head alone is not sent it."""
+    """The content, omitted in answers to HEAD."""
     content_type: str = _PLAIN
     """The media type of the content."""
 
@@ -67,19 +67,19 @@ class Answer(NamedTuple):
 class HttpServer:
     """Answers GET and HEAD.
 
-    Where it listens on loopback, it answers to the names of loopback alone: a web page whose name leads there is a stranger's.
+    On loopback it accepts only the names of loopback as host, which protects against DNS rebinding.
 
     Args:
         answer: Finds the answer to a question.
 
     Attributes:
-        address: Where it listens, ``host:port``; empty while it does not.
+        address: The listening address, ``host:port``; empty while closed.
     """
 
     def __init__(self, answer: Callable[[Question], Awaitable[Answer]]) -> None:
         self.address = ""
         self.answer: Final = answer
-        self.connections: dict[Connection, None] = {}  # the connection that has waited for its next request longest comes first
+        self.connections: dict[Connection, None] = {}  # in order of the wait for a next request, the longest first
         self.is_local = True
         self.is_closing = False
         self._server: asyncio.Server | None = None
@@ -88,11 +88,11 @@ class HttpServer:
         """Listen at an address.
 
         Args:
-            host: An address of this machine, or a name of one.
-            port: The port; 0 takes a free one.
+            host: An address of this machine, or a host name.
+            port: The port; 0 for a free one.
 
         Raises:
-            OSError: It cannot be listened there.
+            OSError: Listening at the address failed.
         """
         self._server = await asyncio.get_running_loop().create_server(lambda: Connection(self), host, port)
         bound = [socket.getsockname() for socket in self._server.sockets]
@@ -100,7 +100,7 @@ class HttpServer:
         self.is_local = all(is_loopback(name[0]) for name in bound)
 
     async def close(self) -> None:
-        """Listen no more; what is being answered gets ``CLOSE_TIMEOUT_S``. Harmless if repeated."""
+        """Stop listening; answers in progress get ``CLOSE_TIMEOUT_S``. Harmless if repeated."""
         self.is_closing = True
         if self._server is not None:
             self._server.close()
@@ -112,7 +112,7 @@ class HttpServer:
         self.abort()
 
     def abort(self) -> None:
-        """End at once."""
+        """End all connections at once."""
         self.is_closing = True
         if self._server is not None:
             self._server.close()
@@ -120,10 +120,10 @@ class HttpServer:
             connection.abort()
 
     def admit(self, connection: Connection) -> bool:
-        """Add a connection; if the server is full, another one makes room.
+        """Add a connection; a full server evicts another one.
 
         Returns:
-            False if the server is closing, or if it is full and all other connections wait for an answer of this process.
+            False if the server is closing, or is full of connections that wait for this process.
         """
         if self.is_closing:
             return False
@@ -137,10 +137,10 @@ class HttpServer:
         return True
 
     def _find_dispensable(self) -> Connection | None:
-        """Return the connection that makes room: of the host with the most, the one that has waited longest.
+        """Return the connection to evict: the longest-waiting one of the host with the most.
 
-        Connections without a complete request go first, then connections that are slow to take their answer. A client that
-        holds many connections competes with itself, and a probe that sends its request at once keeps its place.
+        Connections without a complete request go first, then connections that receive their answer slowly. A client with many
+        connections competes with itself, and a probe that sends its request at once stays connected.
         """
         for can_end in (lambda each: not each.is_answering, lambda each: each.is_sent):
             by_host: dict[str, list[Connection]] = {}
@@ -153,15 +153,15 @@ class HttpServer:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: requests one after the other.
+    """One connection: consecutive requests.
 
     Args:
         server: The server.
 
     Attributes:
-        host: The host at the other end, as :func:`iris_py.peers.crowd.network_of` tells hosts apart.
-        is_idle: Whether nothing has come since the last answer.
-        is_sent: Whether the answer was given to the transport, and not all of it has left.
+        host: The host at the other end, as defined by :func:`iris_py.peers.crowd.network_of`.
+        is_idle: Whether no data has arrived since the last answer.
+        is_sent: Whether the transport still holds a part of the answer.
         lost: Done when the connection has ended.
     """
 
@@ -194,17 +194,17 @@ class Connection(asyncio.Protocol):
         if self.is_idle:
             self.is_idle = False
             self._limit(HEAD_TIMEOUT_S)
-        for start in range(0, len(data), HEAD_BYTES_MAX):  # the parser bounds only what is not yet complete
+        for start in range(0, len(data), HEAD_BYTES_MAX):  # the parser bounds only incomplete data
             self._parser.receive_data(data[start : start + HEAD_BYTES_MAX])
             self._read()
 
     def eof_received(self) -> bool:
         self._parser.receive_data(b"")
         self._read()
-        return self.is_answering  # whoever has asked still gets the answer
+        return self.is_answering  # the client still gets its answer
 
     def pause_writing(self) -> None:
-        """Not all of the answer has left yet."""
+        """Do nothing: the answer has not been sent completely."""
 
     def resume_writing(self) -> None:
         if self.is_sent:
@@ -223,22 +223,22 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_answering(self) -> bool:
-        """Whether there is a question, and its answer has not left yet."""
+        """Whether an answer is being made or sent."""
         return self._answering is not None or self.is_sent
 
     def abort(self) -> None:
-        """End at once."""
+        """End the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
     def _limit(self, seconds: float) -> None:
-        """End, unless something else comes first."""
+        """End the connection after a time, in place of the previous limit."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(seconds, self.abort)
 
     def _read(self) -> None:
-        """Take what has come whole, until there is a question."""
+        """Parse the received data until a question is complete."""
         transport = self._transport
         assert transport is not None
         while not self.is_answering and not transport.is_closing():
@@ -260,7 +260,7 @@ class Connection(asyncio.Protocol):
                 self._answering = self._loop.create_task(self._answer(self._request.target))
             elif isinstance(event, h11.ConnectionClosed):
                 transport.close()
-            else:  # more has to come
+            else:  # more data is needed
                 return
 
     def _refusal_of(self, request: h11.Request) -> HTTPStatus | None:
@@ -280,7 +280,7 @@ class Connection(asyncio.Protocol):
         self._send(answer)
 
     def _refuse(self, status: HTTPStatus) -> None:
-        """Answer what is no request that is answered, and end."""
+        """Answer an unacceptable request and close the connection."""
         self._send(_refusal(status), ends=True)
 
     def _send(self, answer: Answer, *, ends: bool = False) -> None:
@@ -312,7 +312,7 @@ class Connection(asyncio.Protocol):
             self._end_answer()
 
     def _end_answer(self) -> None:
-        """The answer has left: end, or be ready for the next question."""
+        """Handle a sent answer: close, or prepare for the next question."""
         assert self._transport is not None
         self.is_sent, self._request = False, None
         if self._parser.our_state is not h11.DONE or self._parser.their_state is not h11.DONE or self._server.is_closing:
@@ -334,7 +334,7 @@ def _question(target: bytes) -> Question:
 
 
 def _host(request: h11.Request) -> str:
-    """Return the host that was asked for; who names none, in HTTP/1.0, is no browser."""
+    """Return the requested host; a client without one (HTTP/1.0) is no browser."""
     text = next((value.decode("latin-1") for name, value in request.headers if name == b"host"), "localhost")
     host = text.rpartition("]")[0].lstrip("[") if text.startswith("[") else text.partition(":")[0]
     return host.rstrip(".")

@@ -1,7 +1,7 @@
-"""The network interfaces of this machine, with their addresses, and the address that it uses towards another host.
+"""The network interfaces of this machine, their addresses, and the source address towards another host.
 
-Linux tells both by ioctl(2) and by files of ``/proc``. Neither needs a netlink socket, which services and containers are often
-denied; ``socket.if_nameindex`` and ``getifaddrs(3)`` do. Other systems tell only the address towards another host here.
+On Linux, ioctl(2) and files of ``/proc`` provide both, without a netlink socket, which services and containers are often
+denied; ``socket.if_nameindex`` and ``getifaddrs(3)`` need one. On other systems only the source address is available here.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Interface", "InterfaceAddress", "Machine", "ThisMachine", "find_interfaces"]
 
-#: An address of an interface, with the network that it is on.
+#: An address of an interface, with its network.
 InterfaceAddress: TypeAlias = "ipaddress.IPv4Interface | ipaddress.IPv6Interface"
 
-# Linux, <linux/sockios.h> and <linux/if.h>; the socket module does not have them.
+# Linux, <linux/sockios.h> and <linux/if.h>; missing from the socket module.
 _GET_FLAGS: Final = 0x8913
 _GET_ADDRESS: Final = 0x8915
 _GET_NETMASK: Final = 0x891B
@@ -34,12 +34,12 @@ _LOOPBACK: Final = 0x8
 _RUNNING: Final = 0x40
 _MULTICAST: Final = 0x1000
 _REQUEST: Final = struct.Struct("16s24s")
-#: Flags of an address of IPv6 that others are not told (<linux/if_addr.h>): temporary (RFC 8981), a duplicate, deprecated.
+#: Flags of IPv6 addresses not to advertise (<linux/if_addr.h>): temporary (RFC 8981), a duplicate, deprecated.
 _PASSING: Final = 0x01 | 0x08 | 0x20
 
 _PROC: Final = Path("/proc/self/net")
 
-#: An address of documentation (RFC 5737, RFC 3849), so that of no host: the way there is that to the rest of the world.
+#: Documentation addresses (RFC 5737, RFC 3849), which no host has: their route is the default route.
 _ELSEWHERE: Final = {4: "192.0.2.1", 6: "2001:db8::1"}
 
 
@@ -51,7 +51,7 @@ class Interface:
     """Its number in the system."""
     name: str
     addresses: tuple[InterfaceAddress, ...] = ()
-    """The primary address of IPv4, then those of IPv6 that stay, also link-local ones."""
+    """The primary IPv4 address, then the stable IPv6 addresses, including link-local ones."""
     mtu: int = 1500
     """The largest packet, in bytes."""
     is_loopback: bool = False
@@ -61,29 +61,29 @@ class Interface:
 
 
 class Machine(Protocol):
-    """The machine that a node runs on, as far as its addresses are concerned."""
+    """The machine of a node, with regard to its addresses."""
 
     def interfaces(self) -> tuple[Interface, ...]:
-        """Return the interfaces that are up; none where the system does not tell."""
+        """Return the interfaces that are up; none if the system does not report them."""
 
     def source_towards(self, host: str | None, family: int) -> str | None:
-        """Return the own address that the routing table picks for packets to a host; None if no way leads there.
+        """Return the source address that the routing table picks for packets to a host; None without a route.
 
         Args:
             host: A numeric address; None for the rest of the world.
-            family: 4 or 6: that of the address.
+            family: The family of the address, 4 or 6.
         """
 
 
 class ThisMachine:
-    """Implements :class:`Machine` with the system's own answers."""
+    """Implements :class:`Machine` with the system's answers."""
 
     def interfaces(self) -> tuple[Interface, ...]:
         """Return the interfaces that are up."""
         return find_interfaces()
 
     def source_towards(self, host: str | None, family: int) -> str | None:
-        """Ask the routing table: connecting a datagram socket sends nothing."""
+        """Return the source address of a connected datagram socket, which sends no packet."""
         kind = socket.AF_INET6 if family == 6 else socket.AF_INET
         try:
             with socket.socket(kind, socket.SOCK_DGRAM) as probe:
@@ -95,7 +95,7 @@ class ThisMachine:
 
 
 def find_interfaces() -> tuple[Interface, ...]:
-    """Return the interfaces that are up, by their numbers; none where the system is not Linux."""
+    """Return the interfaces that are up, by number; none on systems other than Linux."""
     if sys.platform != "linux":
         return ()
     lasting = _ipv6_addresses()
@@ -113,14 +113,14 @@ def find_interfaces() -> tuple[Interface, ...]:
 
 def _names() -> list[str]:
     try:
-        lines = (_PROC / "dev").read_text().splitlines()[2:]  # the first two are a heading
+        lines = (_PROC / "dev").read_text().splitlines()[2:]  # the first two lines are a heading
     except OSError:
         return [name for _, name in socket.if_nameindex()]
     return [line.partition(":")[0].strip() for line in lines]
 
 
 def _interface(probe: socket.socket, name: str, ipv6: Iterable[InterfaceAddress]) -> Interface | None:
-    """Return an interface; None if it is down, or has gone just now."""
+    """Return an interface; None if it is down or gone."""
     import fcntl  # not on Windows, where this module is imported as well
 
     def ask(request: int) -> bytes:
@@ -136,11 +136,11 @@ def _interface(probe: socket.socket, name: str, ipv6: Iterable[InterfaceAddress]
     if not flags & _UP:
         return None
     try:
-        # The primary one alone: further ones, such as the address of a service that moves between machines, may leave.
+        # Only the primary address: others, such as the address of a service that moves between machines, may leave.
         address, mask = (socket.inet_ntoa(ask(request)[4:8]) for request in (_GET_ADDRESS, _GET_NETMASK))
         ipv4: tuple[InterfaceAddress, ...] = (ipaddress.IPv4Interface(f"{address}/{mask}"),)
     except OSError:
-        ipv4 = ()  # it has none
+        ipv4 = ()  # no IPv4 address
     return Interface(
         index,
         name,
@@ -153,7 +153,7 @@ def _interface(probe: socket.socket, name: str, ipv6: Iterable[InterfaceAddress]
 
 
 def _ipv6_addresses() -> dict[str, list[InterfaceAddress]]:
-    """Return the addresses of IPv6 that stay, by the name of their interface."""
+    """Return the stable IPv6 addresses, by interface name."""
     try:
         lines = (_PROC / "if_inet6").read_text().splitlines()
     except OSError:
@@ -165,5 +165,5 @@ def _ipv6_addresses() -> dict[str, list[InterfaceAddress]]:
             interface = ipaddress.IPv6Interface((bytes.fromhex(address), int(prefix_bits, 16)))
             found.setdefault(name, []).append(interface)
     for addresses in found.values():
-        addresses.sort()  # the kernel tells them in the order of a hash table
+        addresses.sort()  # the kernel lists them in the order of a hash table
     return found

@@ -1,4 +1,4 @@
-"""A line between a process and one that it starts: a pair of sockets, of which the child inherits one by its number."""
+"""A socket pair between a process and its child, which inherits one descriptor."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Streams: TypeAlias = "tuple[asyncio.StreamReader, asyncio.StreamWriter]"
 
 @asynccontextmanager
 async def open_line(bytes_max: int) -> AsyncIterator[tuple[Streams, int]]:
-    """Open a line; in the block the child has to be started. If that fails, the line is closed.
+    """Open a socket pair; start the child inside the block. On an exception the socket is closed.
 
     Args:
-        bytes_max: The longest text between two line ends.
+        bytes_max: The longest line of text, in bytes.
 
     Returns:
-        The streams of this end, and the number of the descriptor that the child is to inherit.
+        The streams of this end, and the descriptor for the child to inherit.
     """
     ours, theirs = socket.socketpair()
     with theirs:
@@ -36,11 +36,11 @@ async def open_line(bytes_max: int) -> AsyncIterator[tuple[Streams, int]]:
 
 
 async def take_line(descriptor: int, bytes_max: int) -> Streams:
-    """Return the streams of the child's end; whatever the child starts has no part in it.
+    """Return the streams of the child's end; processes started by the child do not inherit it.
 
     Args:
-        descriptor: The number of its descriptor.
-        bytes_max: The longest text between two line ends.
+        descriptor: The inherited descriptor.
+        bytes_max: The longest line of text, in bytes.
     """
     sock = socket.socket(fileno=descriptor)
     sock.set_inheritable(False)

@@ -1,8 +1,8 @@
-"""The place that a node listens at: which address others are told, and which addresses lead back to the node itself.
+"""The place a node listens at: the addresses it advertises, and the addresses that lead back to it.
 
-An unspecified host (``0.0.0.0``, ``::``) stands for every interface of the machine and cannot be dialled. In its place others
-are told the addresses of the interfaces, those first that lead to the seeds. Loopback is told only where all seeds are on
-loopback, so the whole network is on this machine: everywhere else it means another machine.
+An unspecified host (``0.0.0.0``, ``::``) stands for every interface of the machine and cannot be dialled. The node advertises
+the addresses of the interfaces instead, first those towards the seeds. It advertises loopback only if all seeds are on
+loopback, so that the whole network is on this machine: elsewhere loopback means another machine.
 """
 
 from __future__ import annotations
@@ -39,47 +39,47 @@ __all__ = ["ListenSettings", "Place", "listen", "settle_place"]
 
 logger = EventLogger("iris_py.net.listening")
 
-#: How long the names of seeds may take to be looked up (seconds), where their addresses decide which of several own addresses
-#: others are told first. Too small: the wrong one comes first when a name server is slow, and first dials take half a second
-#: longer; too large: a node without a name server starts so much later.
+#: Time to resolve the names of seeds (seconds), if their addresses decide which of several own addresses is advertised first.
+#: Too small: with a slow name server the wrong one comes first, and first dials take half a second longer; too large: without a
+#: name server the node starts that much later.
 RESOLVE_S: Final = 1.0
 
-#: How long a program looks for the process that has its port (seconds), if that ends each connection without a word or does not
-#: listen for streams. A node that starts or ends at the same time does so. Too small: of programs that start together on a busy
-#: machine some fail; too large: the error comes so late.
+#: Time to identify the process that holds the port (seconds), if it ends each connection silently or does not listen for
+#: streams, as a node that is starting or ending. Too small: of programs that start together on a busy machine some fail; too
+#: large: the error comes this late.
 PORT_WAIT_S: Final = 5.0
-#: The pause before the next look, which doubles up to the second one. Too small: connections for nothing; too large: a program
-#: starts so much later than it could.
+#: The pause before the next try, doubling up to the second value. Too small: needless connections; too large: the program
+#: starts later than it could.
 PORT_PAUSE_S: Final = 0.05
 PORT_PAUSE_S_MAX: Final = 0.8
 
 _LOOPBACK: Final = {4: "127.0.0.1", 6: "::1"}
-#: Debian gives the name of the machine the second one, in /etc/hosts.
+#: Debian assigns the second one to the name of the machine, in /etc/hosts.
 _LOOPBACK_HOSTS: Final = ("127.0.0.1", "127.0.1.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place that a node listens at, and what others are told of it."""
+    """The place a node listens at, and its advertised addresses."""
 
     address: str
-    """The address that programs of this machine dial."""
+    """The address for programs of this machine."""
     told: tuple[str, ...]
-    """The addresses that other nodes are told, in the order in which they are to try."""
+    """The advertised addresses, in the order of others' attempts."""
     own: frozenset[Address]
-    """The numeric addresses at which a dial from here would find the node itself."""
+    """The numeric addresses at which a dial from here would reach the node itself."""
     networks: tuple[InterfaceAddress, ...]
-    """The addresses of this machine with their networks; empty where the node listens on loopback."""
+    """The addresses of this machine with their networks; empty if the node listens on loopback."""
     families: frozenset[int]
-    """4, 6 or both: those of the addresses that datagrams can be sent to."""
+    """The families of reachable datagram addresses: 4, 6 or both."""
 
     def leads_here(self, address: str) -> bool:
-        """Return whether a dial to an address finds this node: it is told to others, or is a number of this machine."""
+        """Tell whether a dial to an address reaches this node: it is advertised, or a numeric address of this machine."""
         return address in self.told or parse_address(address) in self.own
 
 
 class ListenSettings(Protocol):
-    """The settings that say where a node listens: a part of :class:`iris_py.config.Config`."""
+    """The settings for listening: a part of :class:`iris_py.config.Config`."""
 
     @property
     def listen(self) -> str: ...
@@ -94,16 +94,16 @@ class ListenSettings(Protocol):
 
 
 async def listen(driver: Driver, settings: ListenSettings, machine: Machine | None, credentials: Credentials) -> Place:
-    """Open the door of a node, for streams and datagrams, and find out what others are told of it.
+    """Open the listening sockets of a node, for streams and datagrams, and determine the addresses to advertise.
 
     Args:
-        driver: The driver of the node. It does not run yet, so whoever comes before is turned away.
-        settings: Where to listen. If the port is shared, another one is taken while a node of the same network has it.
-        machine: The machine; None where it is simulated, and listens on an address of its own.
-        credentials: The keys of the node, to find out who has the port.
+        driver: The driver of the node. It is not running yet, so earlier streams are rejected.
+        settings: The listening settings. With a shared port, another port is used while a node of the same network holds it.
+        machine: The machine; None for a simulated one, which listens on its own address.
+        credentials: The keys of the node, to identify the holder of the port.
 
     Raises:
-        ConfigurationError: The address is taken, or not ours; or nobody could be told where to dial.
+        ConfigurationError: The address is taken or not of this machine, or there is no address to advertise.
     """
     advertise = settings.advertise
     wanted_host, wanted_port = parse_address(settings.listen)
@@ -116,7 +116,7 @@ async def listen(driver: Driver, settings: ListenSettings, machine: Machine | No
     except OSError as exc:
         raise ConfigurationError(f"cannot listen on {settings.listen}: {exc.strerror or exc}. Choose another address.") from exc
     if wanted_port not in (0, port):
-        advertise = without_ports(advertise)  # what others pass on to that port comes to the node that has it
+        advertise = without_ports(advertise)  # connections forwarded to that port reach the node that holds it
     place = await settle_place(host, port, machine=machine, advertise=advertise, seeds=settings.seeds)
     driver.own = place.own
     return place
@@ -131,10 +131,10 @@ async def _share(
     *,
     multicast: bool,
 ) -> tuple[str, int]:
-    """Listen on a port, or on any other if a node of the same network has it; returns the address.
+    """Listen on a port, or on any other if a node of the same network holds it; return the address.
 
     Raises:
-        OSError: Something else has the port, or the address is not ours.
+        OSError: Another program holds the port, or the address is not of this machine.
     """
     loop = asyncio.get_running_loop()
     until, pause_s, attempt = loop.time() + PORT_WAIT_S, PORT_PAUSE_S, 0
@@ -166,7 +166,7 @@ async def _share(
 
 
 async def _find_holder(network: Network, hosts: Sequence[str], port: int, credentials: Credentials, attempt: int) -> Holder:
-    """Ask at each of some addresses of this machine, until something listens there."""
+    """Ask at some addresses of this machine, until one has a listener."""
     for host in hosts:
         holder = await ask_holder(network, host, port, credentials.handshake(attempt))
         if holder.answer is not Answer.NOBODY:
@@ -175,7 +175,7 @@ async def _find_holder(network: Network, hosts: Sequence[str], port: int, creden
 
 
 def _hosts_here(host: str, machine: Machine | None) -> tuple[str, ...]:
-    """Return where something may listen that keeps a node from listening at an address."""
+    """Return the addresses where another listener could conflict with this host."""
     families = {"0.0.0.0": (4,), "::": (6, 4)}.get(host, ())  # noqa: S104 - compared
     interfaces = () if machine is None else machine.interfaces()
     own = [str(each.ip) for interface in interfaces for each in interface.addresses if not each.ip.is_link_local]
@@ -186,18 +186,18 @@ def _hosts_here(host: str, machine: Machine | None) -> tuple[str, ...]:
 async def settle_place(
     host: str, port: int, *, machine: Machine | None, advertise: Sequence[str] = (), seeds: Iterable[str] = ()
 ) -> Place:
-    """Find out what a node that listens tells others.
+    """Determine the advertised and own addresses of a listening node.
 
     Args:
-        host: The numeric address that it listens on; unspecified for every interface.
+        host: The numeric listening address; unspecified for every interface.
         port: Its port there.
-        machine: The machine; None if it tells nothing of itself.
-        advertise: The setting ``advertise``: what others are told instead.
-        seeds: The addresses of the seeds. A name that is unknown is passed over.
+        machine: The machine; None if its interfaces are unknown.
+        advertise: The setting ``advertise``: the addresses to advertise instead.
+        seeds: The addresses of the seeds. Unknown names are ignored.
 
     Raises:
-        ConfigurationError: Nobody could be told where to dial the node: it listens on every interface, and the machine has no
-            address that means it elsewhere.
+        ConfigurationError: There is no address to advertise: the node listens on every interface, and the machine has only
+            loopback.
     """
     ip = ipaddress.ip_address(host.partition("%")[0])
     families = (6, 4) if ip.is_unspecified and ip.version == 6 else (ip.version,)
@@ -227,7 +227,7 @@ async def settle_place(
 
 
 async def _wildcard_hosts(families: Sequence[int], machine: Machine, seeds: Iterable[str]) -> tuple[str, ...]:
-    """Return the hosts that stand for every interface; none if there is only loopback, and a seed is elsewhere."""
+    """Return the hosts that represent every interface; none if there is only loopback and a seed is elsewhere."""
     seeds = tuple(seeds)
     hosts = host_addresses(machine, families)
     if len(hosts) == 1 or not seeds:

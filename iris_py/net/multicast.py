@@ -1,8 +1,8 @@
-"""The interfaces that beacons leave through and come in by, for a node that listens on one address or on every one.
+"""The interfaces for beacons of a node that listens on one address or on all of them.
 
-A node that listens on one address uses the interface of that address. One that listens on every address uses every interface
-that is up and can do multicast, but for loopback: the system by itself would choose the one of its default route. IPv6 has no
-multicast on the loopback interface of Linux; programs of one machine and user find each other by remembered peers there.
+A node that listens on one address uses the interface of that address. A node that listens on every address uses every interface
+that is up and supports multicast, except loopback; left alone, the system would choose the interface of its default route. On
+Linux, IPv6 has no multicast on loopback; there programs of one machine and user find each other by remembered peers.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py.net")
 
-#: Interfaces that beacons are sent through. Linux lets a socket be in 20 groups (net.ipv4.igmp_max_memberships); a machine with
-#: more interfaces, as one with many containers, says which one it means by the address that it listens on. Too small: nodes of
-#: the last ones are not found; too large: each beacon is sent so often, every three seconds.
+#: Number of interfaces for beacons. Linux lets a socket join 20 groups (net.ipv4.igmp_max_memberships); on a machine with more
+#: interfaces, such as one with many containers, the listening address selects one. Too small: nodes on the last interfaces are
+#: not found; too large: each beacon, every three seconds, is sent that often.
 INTERFACES_MAX: Final = 16
 
-#: Where the system chooses the interface.
+#: The interface that the system chooses.
 SYSTEM: Final = 0
 
 
 def beacon_interfaces(family: int, own: SocketAddress) -> list[int]:
-    """Return the numbers of the interfaces that beacons use; `SYSTEM` for that which the system chooses, none if there is none.
+    """Return the numbers of the interfaces for beacons; `SYSTEM` for the system's choice, empty if there is none.
 
     Args:
         family: ``AF_INET`` or ``AF_INET6``.
-        own: The address that the node listens on.
+        own: The listening address of the node.
     """
     host = ipaddress.ip_address(own[0].partition("%")[0])
     if family == socket.AF_INET:
@@ -43,7 +43,7 @@ def beacon_interfaces(family: int, own: SocketAddress) -> list[int]:
     if host.is_loopback:
         return []
     if len(own) == 4 and own[3]:
-        return [own[3]]  # a link-local address, which has the interface with it
+        return [own[3]]  # a link-local address, which names its interface
     if host.is_unspecified:
         return _suitable(socket.AF_INET6)
     with_it = [each.index for each in find_interfaces() if any(address.ip == host for address in each.addresses)]
@@ -51,24 +51,24 @@ def beacon_interfaces(family: int, own: SocketAddress) -> list[int]:
 
 
 def group_addresses(family: int, group: Address, interfaces: list[int]) -> list[tuple[SocketAddress, int]]:
-    """Return where a datagram for everybody goes, each with the interface that it leaves through."""
+    """Return the destinations of a datagram for the group, each with its interface."""
     if family == socket.AF_INET:
         return [(group, index) for index in interfaces]
     return [((group[0], group[1], 0, index), index) for index in interfaces]
 
 
 def choose_interface(sock: socket.socket, index: int) -> None:
-    """Let what a socket of IPv4 sends by multicast leave through an interface."""
+    """Set the interface for an IPv4 socket's multicast."""
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, struct.pack("@4s4si", bytes(4), bytes(4), index))
 
 
 def membership(group: str, index: int) -> bytes:
-    """Return the option that lets a socket be in a group of IPv4 on an interface (``ip_mreqn``)."""
+    """Return the option for joining an IPv4 group on an interface (``ip_mreqn``)."""
     return struct.pack("@4s4si", socket.inet_aton(group), bytes(4), index)
 
 
 def _suitable(family: int) -> list[int]:
-    """Return the interfaces that are up and can do multicast, but for loopback: the first so many."""
+    """Return the interfaces that are up and support multicast, without loopback, up to ``INTERFACES_MAX``."""
     found = _multicast_interfaces(family)
     if len(found) > INTERFACES_MAX:
         logger.warning(
@@ -83,7 +83,7 @@ def _suitable(family: int) -> list[int]:
 
 def _multicast_interfaces(family: int) -> list[int]:
     if sys.platform != "linux":
-        # Elsewhere the interfaces are not known: of IPv4 the system chooses, of IPv6 those that cannot are passed over.
+        # Elsewhere the interfaces are unknown: for IPv4 the system chooses, for IPv6 unsuitable ones are skipped.
         return [] if family == socket.AF_INET else [index for index, _name in socket.if_nameindex()]
     version = 4 if family == socket.AF_INET else 6
     return [

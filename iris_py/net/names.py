@@ -1,4 +1,4 @@
-"""Names of hosts, looked up."""
+"""Resolution of host names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["resolve"]
 
 
 async def resolve(host: str, timeout_s: float) -> tuple[str, ...]:
-    """Return the numeric addresses of a host, without scopes; none if it is unknown, or no name server answers in time."""
+    """Return the numeric addresses of a host, without scopes; empty if it is unknown or no name server answers in time."""
     try:
         return (str(ipaddress.ip_address(host)),)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The network as a node needs it: streams that it dials and accepts, and datagrams that find and watch its peers.
+"""The network interface of a node: streams to dial and accept, and datagrams to find and watch peers.
 
-There are two implementations, and one contract suite holds both to the same behaviour: real sockets in
-:mod:`iris_py.net.sockets`, and simulated ones under a virtual clock in :mod:`iris_py.testing.network`.
+There are two implementations, held to the same behaviour by one contract suite: real sockets in :mod:`iris_py.net.sockets`, and
+simulated ones under a virtual clock in :mod:`iris_py.testing.network`.
 
 Streams are ordinary :class:`asyncio.BufferedProtocol` objects on ordinary :class:`asyncio.Transport` objects. A peername or
 sockname begins with host and port; IPv6 adds two numbers, so take ``[:2]``.
@@ -20,38 +20,39 @@ if TYPE_CHECKING:
 #: Host and port.
 Address: TypeAlias = tuple[str, int]
 
-#: What the socket module takes: host and port, and for IPv6 the flow and the scope.
+#: An address of the socket module: host and port, and for IPv6 the flow and the scope.
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 
-#: Where beacons meet. Of the block which stays inside one organisation (RFC 2365, 239.255/16), so no router forwards it far.
+#: The group for beacons, from a block that stays inside one organisation (RFC 2365, 239.255/16), so routers do not forward it
+#: far.
 BEACON_GROUP = "239.255.73.82"
-#: The same for IPv6: of those that nobody assigns, and that stay on one link (RFC 4291 section 2.7).
+#: The same for IPv6: unassigned, and confined to one link (RFC 4291 section 2.7).
 BEACON_GROUP_IPV6 = "ff12::4952:4953"
 BEACON_PORT = 14142
 
-#: The largest datagram. An IPv6 path carries at least 1,280 bytes, tunnels included; above that a datagram travels in
-#: fragments, and is lost when one of them is.
+#: The largest datagram. An IPv6 path carries at least 1,280 bytes, tunnels included; a larger datagram travels in fragments,
+#: and is lost with any of them.
 DATAGRAM_BYTES_MAX = 1_200
 
-#: Datagrams that wait to be taken by :meth:`DatagramSocket.receive`; what comes after that is dropped. Too small: a node whose
-#: loop stood still for a moment loses the pings, or the answers to its own, and takes the living for dead; a thousand is what
-#: hundreds of failure detectors and the beacons of hundreds of starting nodes send within a second. Too large: it then answers
-#: what nobody waits for any more, for taking and opening this many costs some 30 ms.
+#: Datagrams that wait for :meth:`DatagramSocket.receive`; further ones are dropped. Too small: a node whose loop stood still
+#: for a moment loses pings, or the answers to its own, and declares living nodes dead; a thousand is the load of hundreds of
+#: failure detectors and the beacons of hundreds of starting nodes within a second. Too large: it then answers stale datagrams,
+#: because decrypting this many takes some 30 ms.
 DATAGRAMS_RECEIVED_MAX = 1_024
 
-#: Why a datagram was dropped, the keys of :attr:`DatagramSocket.dropped`.
+#: Reasons of dropped datagrams, the keys of :attr:`DatagramSocket.dropped`.
 OVERSIZED = "oversized"  # longer than DATAGRAM_BYTES_MAX
 CLOSED = "closed"  # sent after close
 FULL = "full"  # the system takes datagrams more slowly than they are sent
 UNREACHABLE = "unreachable"  # no multicast, or not an address of the same family
 REFUSED = "refused"  # the system reported an error
-OVERFLOW = "overflow"  # received, but nobody took the ones before
+OVERFLOW = "overflow"  # received while the queue was full
 
 AnyProtocol = TypeVar("AnyProtocol", bound="asyncio.BufferedProtocol")
 
 
 class OwnAddressError(ConnectionError):
-    """An address, or a name, that is dialled means nobody but the node that dials."""
+    """The dialled address or name leads only to the dialling node itself."""
 
     def __init__(self) -> None:
         super().__init__(errno.ECONNREFUSED, "leads to this node itself, and to no other")
@@ -61,55 +62,55 @@ class OwnAddressError(ConnectionError):
 
 
 class Listener(Protocol):
-    """An open door for streams."""
+    """A listening socket for streams."""
 
     @property
     def address(self) -> Address:
-        """The address listened on, with the port that was chosen where port 0 was asked for."""
+        """The listening address, with the chosen port if port 0 was requested."""
 
     def close(self) -> None:
-        """Accept no more streams; those already accepted live on. May be called again."""
+        """Accept no more streams; accepted ones live on. May be called again."""
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors of its sockets; none of a simulated one."""
+        """Return the descriptors of its sockets; none if it is simulated."""
 
 
 class DatagramSocket(Protocol):
-    """Datagrams that may get lost, doubled and reordered: to one address, or to everyone in a group."""
+    """Datagrams that may get lost, duplicated and reordered: to one address, or to a group."""
 
     @property
     def address(self) -> Address:
-        """Where this socket alone is reached, and what others hear its datagrams from."""
+        """The address of this socket alone, and the source address of its datagrams."""
 
     @property
     def has_multicast(self) -> bool:
-        """Whether datagrams to and from the group work here."""
+        """Whether datagrams to and from the group work."""
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """How many datagrams were dropped on this side, by reason."""
+        """The number of datagrams dropped on this side, by reason."""
 
     def send(self, data: bytes, destination: Address | None) -> None:
         """Send a datagram, or count it as dropped. Never raises and never blocks.
 
         Args:
             data: At most ``DATAGRAM_BYTES_MAX`` bytes.
-            destination: A numeric address of the socket's own family, and a port; None for everyone in the group, this very
-                socket included. One of IPv6 that is link-local ends with ``%`` and the number of the interface.
+            destination: A numeric address of the socket's own family, and a port; None for the whole group, including this
+                socket. A link-local IPv6 address ends with ``%`` and the number of the interface.
         """
 
     async def receive(self) -> tuple[bytes, Address]:
-        """Return the next datagram, and the address where an answer reaches its sender and nobody else.
+        """Return the next datagram, and the address at which an answer reaches its sender only.
 
         Raises:
-            ConnectionAbortedError: The socket is closed, be it before or during this call.
+            ConnectionAbortedError: The socket is closed, before or during this call.
         """
 
     def close(self) -> None:
         """Stop sending and receiving. May be called again."""
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors of its sockets; none of a simulated one."""
+        """Return the descriptors of its sockets; none if it is simulated."""
 
 
 class Network(Protocol):
@@ -117,63 +118,63 @@ class Network(Protocol):
 
     @property
     def is_simulated(self) -> bool:
-        """Whether time there is not that of the machine, and may pass in leaps."""
+        """Whether its time is virtual and may pass in leaps."""
 
     async def listen(self, factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int) -> Listener:
         """Accept streams at an address.
 
         Args:
             factory: Makes the protocol of each accepted stream.
-            host: An address of this machine. A name stands for the first address that it has, and ``::`` for every address
-                of both families.
-            port: The port; 0 lets the system choose. With ``::`` the one that it chose for IPv6 may be taken for IPv4.
+            host: An address of this machine. A name stands for its first address, and ``::`` for every address of both
+                families.
+            port: The port; 0 lets the system choose. With ``::``, the port chosen for IPv6 may be taken for IPv4.
 
         Raises:
-            OSError: The address is taken, or is not ours.
+            OSError: The address is taken, or is not of this machine.
         """
 
     async def dial(
         self, factory: Callable[[], AnyProtocol], host: str, port: int, *, own: Collection[Address] = ()
     ) -> AnyProtocol:
-        """Return the protocol of a new stream; its ``connection_made`` has been called.
+        """Return the protocol of a new stream, after the call of its ``connection_made``.
 
-        There is no timeout but that of the system, which is minutes: bring your own.
+        The only timeout is the system's, which is minutes: set your own.
 
         Args:
-            factory: Makes the protocol. Called once, and only when the stream is established.
-            host: An address, or a name with several of them.
+            factory: Makes the protocol. Called once, after the stream is established.
+            host: An address, or a name with several addresses.
             port: The port.
-            own: The numeric addresses of the dialling node itself: they are passed over, for a name that means a whole service
-                means that node, too.
+            own: The numeric addresses of the dialling node itself, which are skipped: the name of a whole service includes that
+                node.
 
         Raises:
-            OwnAddressError: It means nobody but the node itself.
-            OSError: Nobody can be reached there.
+            OwnAddressError: It leads only to the node itself.
+            OSError: The connection failed.
         """
 
     async def open_datagrams(
         self, host: str, port: int, *, multicast: bool = True, group: str = "", group_port: int = BEACON_PORT
     ) -> DatagramSocket:
-        """Open a socket for datagrams at an address, and in a group if that is possible.
+        """Open a socket for datagrams at an address, and join a group if possible.
 
         Args:
-            host: An address of this machine, of the interface that the group is reached through; ``0.0.0.0`` and ``::`` mean
-                every interface, the latter for both families. A name stands for the first address that it has.
+            host: An address of this machine, on the interface of the group; ``0.0.0.0`` and ``::`` mean every interface, the
+                latter for both families. A name stands for its first address.
             port: The port; 0 lets the system choose.
-            multicast: Whether to be in the group. There is none on the loopback interface of IPv6.
-            group: The multicast address; by default that of beacons, of the family of the host, and with ``::`` of each.
-            group_port: The port which all members of the group share.
+            multicast: Whether to join the group. The IPv6 loopback interface has none.
+            group: The multicast address; by default the beacon group of the host's family, and with ``::`` of both.
+            group_port: The port shared by all members of the group.
 
         Raises:
-            OSError: The address is taken, or is not ours. That multicast does not work is no error.
+            OSError: The address is taken, or is not of this machine. A failure of multicast is not an error.
         """
 
 
 class ReceivedDatagrams:
-    """The receiving half of a :class:`DatagramSocket`, the same in both implementations: a bounded queue, and counters."""
+    """The receiving half of a :class:`DatagramSocket` for both implementations: a bounded queue, and counters."""
 
     def __init__(self) -> None:
-        """Create an open socket without anything in its queue."""
+        """Create an open socket with an empty queue."""
         self._queue: deque[tuple[bytes, Address]] = deque()
         self._changed = asyncio.Event()
         self._dropped: Counter[str] = Counter()
@@ -182,16 +183,16 @@ class ReceivedDatagrams:
 
     @property
     def has_multicast(self) -> bool:
-        """Whether datagrams to and from the group work here."""
+        """Whether datagrams to and from the group work."""
         return self._has_multicast
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """How many datagrams were dropped on this side, by reason."""
+        """The number of datagrams dropped on this side, by reason."""
         return self._dropped
 
     async def receive(self) -> tuple[bytes, Address]:
-        """Return the next datagram, and the address where an answer reaches its sender and nobody else."""
+        """Return the next datagram, and the address at which an answer reaches its sender only."""
         while not self._closed:
             if self._queue:
                 return self._queue.popleft()
@@ -208,13 +209,13 @@ class ReceivedDatagrams:
         self._changed.set()
 
     def _is_sendable(self, data: bytes) -> bool:
-        """Return whether a datagram may be sent at all; count it as dropped if not."""
+        """Tell whether a datagram may be sent; otherwise count it as dropped."""
         if self._closed:
             self._dropped[CLOSED] += 1
         elif len(data) > DATAGRAM_BYTES_MAX:
             self._dropped[OVERSIZED] += 1
         elif not data:
-            self._dropped[REFUSED] += 1  # asyncio would skip it without a word
+            self._dropped[REFUSED] += 1  # asyncio would skip it silently
         else:
             return True
         return False

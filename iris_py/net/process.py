@@ -1,8 +1,7 @@
-"""The numbers of the process: how late its event loop is, and what the system says of it.
+"""The process and its machine: event loop lateness and other statistics, the fastest cipher, and the limit on file descriptors.
 
-The cipher that this machine is quick with (docs/design.md 3.3).
-
-The file descriptors that this process may have, and what a node makes of them (docs/design.md 3.9).
+A node derives its bounds on links and handshakes from the descriptor limit (docs/design.md 3.9), and prefers the cipher that is
+fastest on its machine (3.3).
 """
 
 from __future__ import annotations
@@ -28,65 +27,65 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py.net")
 
-#: The soft limit of the process is raised to its hard one, but not beyond this. Too small: a node turns links away though the
-#: system would let it have more; too large: what walks through all numbers that may be open, as some programs do before they
-#: start another one, takes seconds, for some systems allow a thousand million.
+#: The process's soft limit is raised to its hard limit, but not beyond this. Too small: a node rejects links though the system
+#: would allow more; too large: programs that walk through all possible descriptors, as some do before they start another one,
+#: take seconds, because some systems allow a thousand million.
 DESCRIPTORS_MAX: Final = 65_536
-#: The share of the descriptors that strangers may use. Too small: a flood pushes out honest handshakes; too large: what nobody
-#: has vouched for leaves nothing to the links and the program itself.
+#: The strangers' share of the descriptors. Too small: a flood evicts honest handshakes; too large: unauthenticated connections
+#: leave too few to the links and the program.
 STRANGERS_SHARE: Final = 0.25
-#: The share that links to peers who have proven who they are may use. Too small: conversations with many peers go through the
-#: ring; too large: with the strangers and the neighbours in the ring (``LEAF_LINKS_SHARE``), nothing is left to the program.
+#: The share for links to authenticated peers. Too small: conversations with many peers go through the ring; too large: with the
+#: strangers and the ring neighbours (``LEAF_LINKS_SHARE``), the program has none left.
 LINKS_SHARE: Final = 0.5
-#: The share that strangers at the listener of a gateway may use, besides those at its node. Too small: a flood pushes out
-#: gateways of neighbours that begin; too large: with the shares of the node, nothing is left to the lines.
+#: The share for strangers at a gateway's listener, in addition to those at its node. Too small: a flood evicts gateways of
+#: neighbours that are connecting; too large: with the shares of the node, the cloud links have none left.
 GATEWAY_STRANGERS_SHARE: Final = 1 / 16
-#: That the descriptors are used up is logged once in so many seconds. Too small: connections are many, and the log fills the
-#: disk; too large: it is not seen.
+#: Shortest interval between log messages about exhausted descriptors (seconds). Too small: with many connections the log fills
+#: the disk; too large: the message is overlooked.
 EXHAUSTED_TOLD_S: Final = 10.0
-#: The numbers of the errors that say so: of this process, or of the whole machine.
+#: The error numbers of exhaustion: in this process, or in the whole machine.
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE)
 
 
 def raise_limit() -> int:
-    """Raise how many descriptors this process may have, as far as it may without asking; returns how many these are."""
+    """Raise the process's descriptor limit as far as permitted; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     if soft == resource.RLIM_INFINITY or soft >= allowed:
         return DESCRIPTORS_MAX if soft == resource.RLIM_INFINITY else soft
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    except (OSError, ValueError):  # some systems have a further limit, which they do not tell
+    except (OSError, ValueError):  # some systems have another limit that they do not report
         return soft
     return allowed
 
 
 def handshakes_max(descriptors: int) -> int:
-    """Return how many strangers a node waits for at once, in a process that may have so many descriptors."""
+    """Return the largest number of strangers at a node, for a descriptor limit."""
     return max(1, min(HANDSHAKES_MAX, int(descriptors * STRANGERS_SHARE)))
 
 
 def gateway_handshakes_max(descriptors: int) -> int:
-    """Return how many strangers a gateway waits for at once, in a process that may have so many descriptors."""
+    """Return the largest number of strangers at a gateway, for a descriptor limit."""
     return max(1, min(HANDSHAKES_MAX, int(descriptors * GATEWAY_STRANGERS_SHARE)))
 
 
 def links_max(descriptors: int) -> int:
-    """Return how many links a node keeps that its ring does not need, in a process that may have so many descriptors."""
+    """Return the largest number of links beyond ring neighbours, for a descriptor limit."""
     return max(1, min(LINKS_MAX, int(descriptors * LINKS_SHARE)))
 
 
 class Exhaustion:
-    """Tells the log, now and then, that there are no descriptors left: the node can neither dial nor be dialled."""
+    """Logs, at intervals, that the descriptors are exhausted and the node can neither dial nor be dialled."""
 
     def __init__(self) -> None:
         self._told_at = -math.inf
 
     def tell(self, error: BaseException, now: float) -> None:
-        """Log it, unless that was done a moment ago.
+        """Log the error, unless one was logged a moment ago.
 
         Args:
-            error: What the system has said.
+            error: The system's error.
             now: The time of the event loop, in seconds.
         """
         if now < self._told_at + EXHAUSTED_TOLD_S:
@@ -101,17 +100,17 @@ class Exhaustion:
         )
 
 
-#: What is sealed to measure a cipher, so often, and the quickest counts: 0.1 ms in all where both are quick.
+#: Data and number of tries for measuring a cipher; the fastest try counts: 0.1 ms in all where both are fast.
 _SAMPLE: Final = bytes(16 * 1024)
 _TRIES: Final = 5
-#: AES-256-GCM is taken unless it takes so many times as long. Too small: noise decides, and of two nodes that could both be
-#: quick one asks for the slower cipher; too large: it is used where it is slow.
+#: AES-256-GCM is used unless it takes this many times as long. Too small: noise decides, and of two machines fast with AES one
+#: may request the slower cipher; too large: it is used where it is slow.
 _MARGIN: Final = 1.5
 
 
 @functools.cache
 def fastest_suite() -> Suite:
-    """Return the suite that this machine is quick with; measured once in a process, in less than a millisecond as a rule."""
+    """Return the fastest cipher on this machine; measured once per process, usually in less than a millisecond."""
     times = {suite: _measure(suite.cipher(bytes(32))) for suite in Suite}
     is_slow = times[Suite.AES_256_GCM] > _MARGIN * times[Suite.CHACHA20_POLY1305]
     return Suite.CHACHA20_POLY1305 if is_slow else Suite.AES_256_GCM
@@ -126,11 +125,11 @@ def _measure(cipher: Cipher) -> float:
     return best
 
 
-#: The event loop has stalled when it is so late (seconds). Too small: a busy machine stalls all the time; too large: what makes
-#: callers wait is not seen.
+#: Lateness from which the event loop counts as stalled (seconds). Too small: a busy machine stalls all the time; too large:
+#: stalls that delay callers go unnoticed.
 STALL_S: Final = 0.1
-#: The longest lateness is kept for so long at least, and twice as long at most (seconds). Together that is the minute that a
-#: scrape looks back over. Too small: a stall between two looks is missed; too large: one that is long over is still shown.
+#: The longest lateness is kept for this time at least, and for twice this time at most (seconds): the minute that a scrape
+#: covers. Too small: a stall between two scrapes is missed; too large: a stall long past is still shown.
 LATENESS_WINDOW_S: Final = 30.0
 
 _MEMORY: Final = Path("/proc/self/statm")
@@ -139,22 +138,22 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 class Lateness:
-    """The lateness of the event loop, as a timer finds it that fires anyway.
+    """The lateness of the event loop, measured by existing timers.
 
     Attributes:
-        stalls: How often it was more than ``STALL_S``.
+        stalls: Number of times it exceeded ``STALL_S``.
     """
 
     __slots__ = ("_before_s", "_begun_at", "_longest_s", "stalls")
 
     def __init__(self) -> None:
         self.stalls = 0
-        self._begun_at = 0.0  # the current window
-        self._longest_s = 0.0  # in it
-        self._before_s = 0.0  # in the one before
+        self._begun_at = 0.0  # start of the current window
+        self._longest_s = 0.0  # in the current window
+        self._before_s = 0.0  # in the previous window
 
     def note(self, late_s: float, now: float) -> None:
-        """Take in by how much a timer was late (seconds)."""
+        """Record the lateness of a timer (seconds)."""
         self._turn(now)
         if late_s > self._longest_s:
             self._longest_s = late_s
@@ -167,7 +166,7 @@ class Lateness:
         return max(self._before_s, self._longest_s)
 
     def _turn(self, now: float) -> None:
-        """Begin another window if the current one is over."""
+        """Start a new window if the current one is over."""
         if now - self._begun_at >= LATENESS_WINDOW_S:
             self._before_s = self._longest_s if now - self._begun_at < 2 * LATENESS_WINDOW_S else 0.0
             self._longest_s = 0.0
@@ -175,10 +174,10 @@ class Lateness:
 
 
 def read_process(lateness: Lateness, now: float) -> ProcessStatistics:
-    """Return the numbers of this process.
+    """Return the statistics of this process.
 
     Args:
-        lateness: Of its event loop.
+        lateness: The lateness of its event loop.
         now: The time of the event loop, in seconds.
     """
     return ProcessStatistics(
@@ -194,7 +193,7 @@ def read_process(lateness: Lateness, now: float) -> ProcessStatistics:
 
 
 def run_delay_s(thread: int | None = None) -> float:
-    """Return how long a thread could have run and had no processor, in seconds; 0 where the system does not say.
+    """Return the time a runnable thread has waited for a processor, in seconds; 0 where the system does not report it.
 
     Args:
         thread: Its native id; None for the calling thread.

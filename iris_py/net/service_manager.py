@@ -1,8 +1,8 @@
-"""The service manager that has started this process, told how it is: systemd, or whatever speaks its protocol (sd_notify(3)).
+"""Status reports to the service manager that started this process: systemd, or another one with its protocol (sd_notify(3)).
 
-The protocol is one datagram for each message, lines of ``NAME=VALUE``, to the socket that ``NOTIFY_SOCKET`` names. systemd sets
-that for units of ``Type=notify`` alone, so nothing is told to anybody who did not ask. The variables are taken out of the
-environment when they are first read: the commands that this process runs are not the service.
+Each message is a datagram with lines of ``NAME=VALUE`` to the socket named by ``NOTIFY_SOCKET``. systemd sets this variable for
+units of ``Type=notify`` only, so reports are sent on request only. The variables are removed from the environment when first
+read, because commands run by this process are not the service.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ __all__ = ["ServiceManager", "service_manager"]
 
 logger = EventLogger("iris_py")
 
-#: How often the status is looked at, and told if it has changed, unless the watchdog wants to hear of the process more often.
-#: Too small: wake-ups of an idle service; too large: `systemctl status` shows what was.
+#: Interval at which the status is checked, and sent if it has changed, unless the watchdog requires a shorter one. Too small:
+#: wake-ups of an idle service; too large: `systemctl status` is outdated.
 STATUS_S: Final = 5.0
 
-#: The longest status (characters). Nobody reads more in a line, and a datagram has to hold it.
+#: The longest status (characters): the limit of a readable line, which a datagram must hold.
 STATUS_CHARACTERS_MAX: Final = 500
 
 
 class ServiceManager:
-    """Tells a service manager how this process is; nothing if there is none.
+    """Reports the status of this process to a service manager; does nothing without one.
 
     Args:
-        address: Of its socket: a path, or a name in the abstract namespace after an ``@``. Empty for none.
-        watchdog_s: How long the process may be silent before it is taken for stuck and ended; None for ever.
+        address: The address of its socket: a path, or a name in the abstract namespace after an ``@``. Empty for none.
+        watchdog_s: Silence after which the manager kills the process as stuck; None for no limit.
     """
 
     def __init__(self, address: str = "", watchdog_s: float | None = None) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._watchdog_s = watchdog_s
-        self._untold: dict[str, str] = {}  # of a few names
+        self._untold: dict[str, str] = {}  # unsent values of a few names
         self._has_failed = False
         self._status = ""
         self._describe: Callable[[], str] = str
@@ -49,7 +49,7 @@ class ServiceManager:
 
     @classmethod
     def take(cls, environ: MutableMapping[str, str]) -> ServiceManager:
-        """Return the one that the environment names, and take its variables out."""
+        """Return the service manager named by the environment, and remove its variables."""
         address, microseconds, pid = (environ.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"))
         if not address:
             return cls()
@@ -66,14 +66,14 @@ class ServiceManager:
 
     @property
     def is_there(self) -> bool:
-        """Whether anybody is told."""
+        """Whether there is a service manager."""
         return bool(self._address)
 
     def ready(self, describe: Callable[[], str]) -> None:
-        """Tell that the service does what it is there for, and from now on that the event loop turns, as long as it does.
+        """Report that the service is ready, and from now on regularly that its event loop is turning.
 
         Args:
-            describe: Returns what it does, in a line for people. It is asked again and again.
+            describe: Returns the current activity in a line for people; called repeatedly.
         """
         if not self.is_there:
             return
@@ -83,20 +83,20 @@ class ServiceManager:
             self._telling = asyncio.get_running_loop().create_task(self._keep_told())
 
     def reloading(self) -> None:
-        """Tell that the service reads its settings again; :meth:`reloaded` follows."""
+        """Report that the service is reading its settings again; :meth:`reloaded` follows."""
         self._tell(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000))
 
     def reloaded(self) -> None:
-        """Tell that it has."""
+        """Report the end of the reload."""
         self._tell(READY="1")
 
     def stopping(self) -> None:
-        """Tell that the service is about to end, in good order; the watchdog is fed until the event loop ends."""
+        """Report that the service is about to end cleanly; the watchdog is served until the event loop ends."""
         self._describe = lambda: "leaving"
         self._tell(STOPPING="1", **self._changed_status())
 
     async def _keep_told(self) -> None:
-        """Feed the watchdog twice as often as it asks for it, as sd_watchdog_enabled(3) recommends, and renew the status."""
+        """Serve the watchdog at half its interval, as sd_watchdog_enabled(3) recommends, and update the status."""
         interval_s = STATUS_S if self._watchdog_s is None else min(STATUS_S, self._watchdog_s / 2)
         while True:
             state = self._changed_status()
@@ -114,7 +114,7 @@ class ServiceManager:
         return {"STATUS": status}
 
     def _tell(self, **state: str) -> None:
-        """Send this, and what could not be sent before. Never blocks and never raises."""
+        """Send values, with those not sent before. Never blocks and never raises."""
         if not self.is_there:
             return
         if "READY" in state:
@@ -126,7 +126,7 @@ class ServiceManager:
                 sock.setblocking(False)
                 sock.sendto(message, self._address)
         except BlockingIOError:
-            return  # it reads slowly, and is told again
+            return  # a slow reader; the values are sent again
         except OSError as exc:
             if not self._has_failed:
                 self._has_failed = True

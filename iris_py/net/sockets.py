@@ -1,10 +1,8 @@
 """Real sockets: TCP streams, and UDP datagrams from :mod:`iris_py.net.datagrams`; on asyncio's own event loop and on uvloop.
 
-Sockets for lines between sites: far apart, shared with others, and lossy.
-
-A stream over such a line holds as much on its way as the line does, and what the kernel holds besides is only delay. So the
-socket keeps little that was not sent yet, and who writes learns early that the line is full; the buffer itself stays to the
-kernel, which finds its size by itself as long as nobody sets it.
+``WanNetwork`` is for lines between sites: distant, shared and lossy. A stream over such a line has as much in transit as the
+line holds, and more data in the kernel only adds delay. So the socket limits its unsent data, and the writer learns early that
+the line is full. The kernel tunes the buffer's size itself as long as the size is not set.
 """
 
 from __future__ import annotations
@@ -37,36 +35,36 @@ _Resolved: TypeAlias = "tuple[int, SocketAddress]"
 
 _shuffle = random.shuffle
 
-#: Streams that the system establishes before we accept them; it lowers this to its own limit (net.core.somaxconn). Too small: a
-#: cluster of two hundred which restarts at once sees refusals; too large: in a flood that a node cannot keep up with, whoever
-#: dials waits behind as many (of 4,096 nobody was in within 2 s; what is beyond the bound dials again after 1 s).
+#: Streams that the system establishes before they are accepted; it lowers this to its own limit (net.core.somaxconn). Too
+#: small: a cluster of two hundred that restarts at once sees refusals; too large: in a flood faster than the node, each dialler
+#: waits behind as many (with 4,096 none connected within 2 s; a dialler beyond the bound retries after 1 s).
 BACKLOG = 512
 
-#: Streams that are accepted in one turn of the event loop. Too small: more turns for the same; too large: so many more
-#: descriptors are in use for a moment than the bounds of a node say.
+#: Streams accepted in one turn of the event loop. Too small: more turns for the same; too large: that many descriptors exceed
+#: the bounds of a node for a moment.
 ACCEPTS_MAX = 8
 
-#: The pause (seconds) after accepting has failed, for a lack of descriptors as a rule. Too small: a loop that does nothing
-#: else; too large: nodes wait at the door although there is room again.
+#: The pause (seconds) after a failure to accept, usually for lack of descriptors. Too small: a busy loop; too large: nodes wait
+#: to connect although there is room again.
 ACCEPT_RETRY_S = 0.25
 
 #: Addresses of one name that a dial tries. More cannot be tried within a sensible timeout of the caller.
 ADDRESSES_MAX = 8
 
-#: The head start of one address over the next, from RFC 8305 section 5. Shorter dials several for nothing, longer makes one
-#: dead address felt.
+#: The head start of one address over the next, from RFC 8305 section 5. Shorter causes needless dials, longer makes a dead
+#: address noticeable.
 ATTEMPT_DELAY_S = 0.25
 
 
 class SocketListener:
     """TCP sockets that accept streams, a few in each turn of the event loop.
 
-    The accept loops of asyncio and uvloop take all that wait at once. What makes room for them is closed only in the next turn,
-    so a crowd would use up the descriptors in between; asyncio's then tries again without a pause and logs each time, and
-    uvloop's turns everybody away.
+    The accept loops of asyncio and uvloop take all waiting streams at once. Evicted connections are closed only in the next
+    turn, so a crowd would exhaust the descriptors in between. Then asyncio retries without a pause and logs each time, and
+    uvloop rejects all.
 
     Args:
-        socks: Each listens already, and does not block. Several have one port: the address of the first is that of all.
+        socks: Listening, non-blocking sockets. Several share a port: the address of the first represents all.
         factory: Makes the protocol of each stream.
         configure: Sets the options of each accepted socket.
     """
@@ -89,11 +87,11 @@ class SocketListener:
 
     @property
     def address(self) -> Address:
-        """The address listened on."""
+        """The listening address."""
         return self._address
 
     def close(self) -> None:
-        """Accept no more streams; those already accepted live on. May be called again."""
+        """Accept no more streams; accepted ones live on. May be called again."""
         if self._retry is not None:
             self._retry.cancel()
         for sock in self._open():
@@ -114,7 +112,7 @@ class SocketListener:
             except (BlockingIOError, InterruptedError):
                 return
             except ConnectionError:
-                continue  # it has ended while it waited
+                continue  # it ended while it waited
             except OSError as exc:
                 self._pause(exc)
                 return
@@ -125,7 +123,7 @@ class SocketListener:
             task.add_done_callback(self._tasks.discard)
 
     def _pause(self, error: OSError) -> None:
-        """Let those who dial wait for a moment: they stay in the queue of the system."""
+        """Stop accepting for a moment; waiting streams stay in the queue of the system."""
         self._exhaustion.tell(error, self._loop.time())
         if self._retry is None:
             for sock in self._open():
@@ -153,7 +151,7 @@ class SocketNetwork:
     is_simulated = False
 
     async def listen(self, factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int) -> SocketListener:
-        """Accept streams at an address, as :meth:`iris_py.net.network.Network.listen` says."""
+        """Accept streams at an address; see :meth:`iris_py.net.network.Network.listen`."""
         socks = await self._bind(host, port, _listening_socket)
         try:
             return SocketListener(socks, factory, self._configure)
@@ -165,11 +163,11 @@ class SocketNetwork:
     async def dial(
         self, factory: Callable[[], AnyProtocol], host: str, port: int, *, own: Collection[Address] = ()
     ) -> AnyProtocol:
-        """Return the protocol of a new stream, as :meth:`iris_py.net.network.Network.dial` says.
+        """Return the protocol of a new stream; see :meth:`iris_py.net.network.Network.dial`.
 
-        The addresses of a name are tried side by side, each with a head start over the next, and the first to answer wins:
-        a dead one costs a moment, not the whole timeout. Their order is random within each family. The resolver's own puts
-        the nearest first, always the same: of a name that means a whole service, two parts of it would never meet.
+        The addresses of a name are tried in parallel, each with a head start over the next, and the first to answer wins: a
+        dead address costs a moment instead of the whole timeout. Their order is random within each family. The resolver's order
+        is always nearest first: for a name of a whole service, two parts of the service would never meet.
         """
         loop = asyncio.get_running_loop()
         others = [found for found in await _resolve(loop, host, port) if found[1][:2] not in own]
@@ -178,7 +176,7 @@ class SocketNetwork:
         sock = await _connect_any(loop, _mix(others)[:ADDRESSES_MAX])
         try:
             self._configure(sock)
-            # Made here, for uvloop calls a factory before it knows whether the stream comes to be.
+            # Called here, because uvloop calls a factory before the stream is established.
             protocol = factory()
         except BaseException:
             sock.close()
@@ -188,14 +186,14 @@ class SocketNetwork:
         except BaseException:
             _close_failed(loop, sock)
             if not isinstance(loop, asyncio.BaseEventLoop):
-                protocol.connection_lost(None)  # uvloop did not tell it, though its connection may have been made already
+                protocol.connection_lost(None)  # uvloop does not call it, though connection_made may have been called
             raise
         return protocol
 
     async def open_datagrams(
         self, host: str, port: int, *, multicast: bool = True, group: str = "", group_port: int = BEACON_PORT
     ) -> SocketDatagrams | DualDatagrams:
-        """Open a socket for datagrams, as :meth:`iris_py.net.network.Network.open_datagrams` says."""
+        """Open a socket for datagrams; see :meth:`iris_py.net.network.Network.open_datagrams`."""
         waiting = deque(await self._bind(host, port, bound_socket))
         parts: list[SocketDatagrams] = []
         try:
@@ -214,7 +212,7 @@ class SocketNetwork:
         return parts[0] if len(parts) == 1 else DualDatagrams(*parts)
 
     async def _bind(self, host: str, port: int, bind: Callable[[int, SocketAddress], socket.socket]) -> list[socket.socket]:
-        """Return a socket at an address; for every address of IPv6 another one for every address of IPv4, on the same port."""
+        """Return a socket at an address; for the unspecified IPv6 address also an IPv4 socket on the same port."""
         family, address = (await _resolve(asyncio.get_running_loop(), host, port))[0]
         sock = bind(family, address)
         if family != socket.AF_INET6 or not ipaddress.IPv6Address(address[0].partition("%")[0]).is_unspecified:
@@ -234,7 +232,7 @@ def _listening_socket(family: int, address: SocketAddress) -> socket.socket:
     """Return a socket that listens at an address."""
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        # Without it a node cannot restart on its port while streams of its former life are still remembered.
+        # Without this option a node cannot restart on its port while the system remembers its earlier streams.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -248,12 +246,12 @@ def _listening_socket(family: int, address: SocketAddress) -> socket.socket:
 
 
 def _close_failed(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
-    """Close a socket of which an event loop could not make a stream."""
+    """Close a socket that an event loop failed to turn into a stream."""
     if isinstance(loop, asyncio.BaseEventLoop):
         sock.close()
     else:
-        # uvloop has closed the descriptor, and did not tell the socket. That would close it again: by then perhaps another
-        # one's.
+        # uvloop has closed the descriptor without the socket's knowledge. The socket would close it again, when it may belong
+        # to another file.
         sock.detach()
 
 
@@ -261,25 +259,25 @@ async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> lis
     """Return (family, address) of each address of a host, the preferred one first.
 
     Raises:
-        OSError: There is none. That includes names which cannot exist: they come from peers, not only from our caller.
+        OSError: There is none, or the name is impossible, because names come from peers too.
     """
     if not 0 <= port <= PORT_MAX:
         raise OSError(errno.EINVAL, f"{port} is not a port")
     try:
         try:
-            # A numeric address needs no thread for the resolver; and bytes need no tables of Unicode, which take memory.
+            # A numeric address needs no resolver thread, and bytes need no Unicode tables, which take memory.
             literal = host.encode() if host.isascii() else host
             found = socket.getaddrinfo(literal, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except ValueError as exc:
         raise OSError(errno.EINVAL, f"{host!r} is not a host: {exc}") from exc
-    # The last form of an address is what a Python without IPv6 returns for IPv6.
+    # A Python without IPv6 returns IPv6 addresses in another form, which is skipped.
     return [(family, address) for family, _, _, _, address in found if isinstance(address[0], str)]
 
 
 def _mix(addresses: list[_Resolved]) -> list[_Resolved]:
-    """Return addresses in another order, each in the place of one of its family."""
+    """Shuffle addresses within each family, keeping the order of the families."""
     families: dict[int, list[_Resolved]] = {}
     for found in addresses:
         families.setdefault(found[0], []).append(found)
@@ -295,8 +293,8 @@ async def _connect(loop: asyncio.AbstractEventLoop, family: int, address: Socket
         sock.setblocking(False)
         await loop.sock_connect(sock, address)
         if sock.getsockname() == sock.getpeername():
-            # TCP lets a socket connect to itself where nobody listens and the system picks that very port for our end. On
-            # loopback a node which redials a peer that is gone would one day find itself.
+            # TCP lets a socket connect to itself if there is no listener and the system picks the same port for this end. On
+            # loopback a node that redials a lost peer would eventually reach itself.
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {address}")
     except BaseException:
         sock.close()
@@ -329,7 +327,7 @@ async def _connect_any(loop: asyncio.AbstractEventLoop, addresses: list[_Resolve
             attempt.add_done_callback(_discard)
     text = "; ".join(str(failure) for failure in failures)
     numbers = {getattr(failure, "errno", None) for failure in failures}
-    # Alike, they keep their class: a dial that is refused everywhere is a ConnectionRefusedError.
+    # Equal errors keep their class: a dial refused at all addresses raises ConnectionRefusedError.
     raise OSError(numbers.pop() if len(numbers) == 1 else errno.EHOSTUNREACH, text) from failures[-1]
 
 
@@ -339,36 +337,36 @@ def _discard(attempt: asyncio.Task[socket.socket]) -> None:
         attempt.result().close()
 
 
-#: What the kernel may hold that was not sent yet, of each stream. Too small: the line rests while the next bytes are made; too
-#: large: what is urgent waits behind it, for a second on a line of 1 Mbit/s.
+#: Unsent bytes in the kernel, per stream. Too small: the line idles while the next bytes are prepared; too large: urgent data
+#: waits behind them, for a second on a line of 1 Mbit/s.
 NOTSENT_BYTES_MAX = 128 * 1024
 
-#: For how long (seconds) sent bytes may stay unacknowledged before the kernel breaks the stream. Too small: a line that is cut
-#: for a moment costs all its streams; too large: streams of which no end is heard hold their descriptors for longer. Above the
-#: timeout of a silent link, so links end with a reason that says more.
+#: Time (seconds) for which sent bytes may stay unacknowledged before the kernel breaks the stream. Too small: a brief
+#: interruption of the line costs all its streams; too large: silent streams hold their descriptors for longer. Above the
+#: timeout of a silent link, so that links end with a more specific reason.
 USER_TIMEOUT_S = 20
 
-#: The algorithm of congestion control. One that takes losses for a full line carries 0.2 MB/s at 80 ms and a loss of 1 %.
+#: The congestion control algorithm. One that treats losses as a full line carries 0.2 MB/s at 80 ms and a loss of 1 %.
 CONGESTION = "bbr"
 
-#: A line with a shorter round trip (seconds) keeps the algorithm of the system. BBR paces what it sends by timers, which on one
-#: machine or rack costs half of the requests per second, and such lines lose nothing. Too small: as said; too large: a line
-#: between sites suffers from losses.
+#: A line with a shorter round trip (seconds) keeps the system's algorithm. BBR paces by timers, which within a machine or rack
+#: costs half of the requests per second, and such lines have no losses. Too small: this cost; too large: a line between sites
+#: suffers from losses.
 SHORT_S = 0.002
 
 
 class WanNetwork(SocketNetwork):
-    """Streams with the options for long lines; everything else is as in a :class:`SocketNetwork`.
+    """Streams with options for long lines; otherwise like :class:`SocketNetwork`.
 
-    Where the system lacks an option, the stream goes without it.
+    Options that the system lacks are omitted.
     """
 
     def __init__(self, *, congestion: str = CONGESTION) -> None:
         """Create a network.
 
         Args:
-            congestion: The algorithm of congestion control (TCP_CONGESTION), as the kernel calls it. "" for that which the
-                system is set to, which is also taken if this one is unknown or not allowed; that is logged once.
+            congestion: The congestion control algorithm (TCP_CONGESTION), by its kernel name. "" for the system's default,
+                which is also used if the algorithm is unknown or not allowed; this is logged once.
         """
         self._congestion = congestion
 

@@ -1,6 +1,6 @@
-"""The sockets of this machine, tried: what can be listened on, dialled and heard.
+"""Diagnostic probes of this machine's sockets: can they listen, dial and receive multicast?
 
-Nothing stays of it: what is opened to try something is closed at once. It is for whoever looks for a fault.
+All sockets opened for a probe are closed at once.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from iris_py.net.sockets import SocketNetwork
 
 __all__ = ["RESOLVE_S", "hears_itself", "is_refused", "try_port"]
 
-#: How long a name server, and a remembered peer, may take (seconds).
+#: Time for a name server, and for a dialled peer (seconds).
 RESOLVE_S: Final = 3.0
 DIAL_S: Final = 1.0
-#: How often, and for how long each (seconds), a datagram to a group is waited for that this machine sends to itself.
+#: Number of tries, and time for each (seconds), for a multicast datagram of this machine to return.
 MULTICAST_TRIES: Final = 3
 MULTICAST_S: Final = 0.2
 
 
 async def hears_itself(host: str) -> bool:
-    """Return whether a datagram to a multicast group, sent as a node that listens on an address sends beacons, comes back."""
+    """Tell whether a multicast datagram, sent like the beacons of a node that listens on an address, returns."""
     token = os.urandom(16)
     try:
         datagrams = await SocketNetwork().open_datagrams(host, 0, multicast=True, group_port=BEACON_PORT + 1)
@@ -39,7 +39,7 @@ async def hears_itself(host: str) -> bool:
             with contextlib.suppress(TimeoutError, ConnectionAbortedError):
                 async with asyncio.timeout(MULTICAST_S):
                     while (await datagrams.receive())[0] != token:
-                        pass  # another one looks, too
+                        pass  # from another prober
                     return True
     finally:
         datagrams.close()
@@ -47,7 +47,7 @@ async def hears_itself(host: str) -> bool:
 
 
 async def try_port(host: str, port: int, *, is_udp: bool = False) -> str:
-    """Return why an address cannot be listened on; empty if it can. Nothing listens there afterwards."""
+    """Return the reason why listening at an address fails; empty if it works. No listener remains."""
     kind = socket.SOCK_DGRAM if is_udp else socket.SOCK_STREAM
     found = await resolve(host, RESOLVE_S)
     if not found:
@@ -76,7 +76,7 @@ def _try_socket(host: str, port: int, kind: socket.SocketKind) -> str:
 
 
 async def is_refused(address: str) -> bool:
-    """Return whether nobody listens at an address, as its host says."""
+    """Tell whether a host refuses connections at an address."""
     host, port = parse_address(address)
     try:
         async with asyncio.timeout(DIAL_S):

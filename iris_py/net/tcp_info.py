@@ -1,4 +1,4 @@
-"""Figures that the system keeps of a TCP connection: ``struct tcp_info`` of Linux (tcp(7), include/uapi/linux/tcp.h)."""
+"""The system's statistics of a TCP connection: ``struct tcp_info`` of Linux (tcp(7), include/uapi/linux/tcp.h)."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ __all__ = ["retransmissions", "round_trip_s"]
 
 #: The smoothed round trip, in microseconds.
 _ROUND_TRIP: Final = struct.Struct("@68xI")
-#: The segments that were sent again since the connection was made.
+#: Segments retransmitted since the start of the connection.
 _RETRANSMISSIONS: Final = struct.Struct("@100xI")
 
 
 class _Options(Protocol):
-    """The part of a socket that has options; the sockets of uvloop's transports have it, too."""
+    """The options interface of a socket, which uvloop's transports provide too."""
 
     def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
 
 
 def round_trip_s(sock: _Options) -> float:
-    """Return the smoothed round trip of a connection, in seconds. Only on Linux."""
+    """Return the smoothed round trip of a connection, in seconds. Linux only."""
     return _read(sock, _ROUND_TRIP) / 1e6
 
 
 def retransmissions(transport: BaseTransport) -> int | None:
-    """Return how many segments of a connection were sent again; None if the system does not say.
+    """Return the number of retransmitted segments of a connection; None if the system does not report it.
 
     Args:
-        transport: The transport of the connection. It must not be closing: the descriptor may be another connection's then.
+        transport: The transport of the connection. It must not be closing: its descriptor may then belong to another
+            connection.
     """
     sock = transport.get_extra_info("socket")
     if sys.platform != "linux" or sock is None:

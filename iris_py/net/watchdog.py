@@ -1,8 +1,8 @@
-"""A thread that finds out which code holds up an event loop, and says so in the log.
+"""A thread that detects code that blocks an event loop, and logs it.
 
-A loop that stands still cannot look at itself, and when it goes on the code that held it up is over. So one thread per process
-asks each loop that drives a node for a sign of life, ten times a second, and reads the stack of the loop's thread if the sign
-does not come. The thread runs only while a node is open.
+A blocked loop cannot inspect itself, and when it continues the blocking code has finished. So a thread per process asks each
+loop that drives a node for a sign of life, ten times a second, and reads the stack of the loop's thread if the sign is missing.
+The thread runs only while a node is open.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py.net")
 
-#: How often the thread asks (seconds). Too small: idle processes wake up for nothing; too large: short standstills
-#: are not seen.
+#: Interval of the checks (seconds). Too small: idle processes wake up in vain; too large: short blocks go unnoticed.
 BEAT_S: Final = 0.1
-#: A standstill that is surely longer than this is told in the log (seconds); one of this and ``BEAT_S`` is always told. Too
-#: small: a busy machine fills the log; too large: what makes callers wait is not seen.
+#: Shortest block that is logged (seconds); one longer by ``BEAT_S`` always is. Too small: a busy machine fills the log; too
+#: large: blocks that delay callers go unnoticed.
 TOLD_S: Final = 0.4
 #: A process that computed for at least this share of a time was not stopped meanwhile.
 COMPUTED_MIN: Final = 0.5
-#: How long the end of the last node waits for the thread (seconds). The thread has nothing to do but to notice, so only a
-#: machine without a free processor takes longer, and the thread ends by itself then.
+#: Time for which the end of the last node waits for the thread (seconds). The thread ends at its next check, so only a machine
+#: without a free processor takes longer, and the thread then ends by itself.
 JOIN_TIMEOUT_S: Final = 1.0
 
 _IRIS: Final = f"{Path(__file__).parents[1]}{os.sep}"
@@ -42,24 +41,24 @@ _LOOP: Final = {(asyncio.base_events.__file__, "run_forever"), (asyncio.runners.
 
 
 class Watch:
-    """A loop that drives nodes, and the sign of life that it was asked for last. To be made in the thread of the loop."""
+    """A loop that drives nodes, and its last requested sign of life. Create it in the thread of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.drivers = 0
-        self.place: str | None = None  # where the code was that holds up the loop now
+        self.place: str | None = None  # location of the code that blocks the loop now
         self._loop = loop
         self._thread, self._native = threading.get_ident(), threading.get_native_id()
         self._asked_at: float | None = None  # None: the loop has answered
-        self._cpu_s = 0.0  # the processor time of the process when the loop was asked
-        self._delay_s = 0.0  # and how long the loop's thread had waited for a processor until then
+        self._cpu_s = 0.0  # the process's processor time at the question
+        self._delay_s = 0.0  # the loop thread's total wait for a processor until then
         self._stopped_s = 0.0
 
     def look(self, now: float, stopped_s: float) -> None:
-        """Ask for a sign of life, or read the stack of a loop that gives none. Runs in the thread of the watchdog.
+        """Ask for a sign of life, or read the stack of a loop that gives none. Runs in the watchdog's thread.
 
         Args:
             now: The time, in seconds.
-            stopped_s: How long the whole process was stopped just before, in seconds.
+            stopped_s: Time for which the whole process was just stopped, in seconds.
         """
         if self._asked_at is not None:
             self._stopped_s += stopped_s
@@ -75,7 +74,7 @@ class Watch:
             return
 
     def _answer(self) -> None:
-        """Give the sign of life. In the loop."""
+        """Give the sign of life, in the loop."""
         if self._asked_at is None:
             return
         late_s = time.monotonic() - self._asked_at
@@ -85,7 +84,7 @@ class Watch:
 
     def _tell(self, late_s: float) -> None:
         if run_delay_s() - self._delay_s >= late_s / 2:
-            return  # the machine had no processor for it
+            return  # the machine had no free processor
         computed_s = min(time.process_time() - self._cpu_s, late_s)
         if self.place is not None:
             cause = f"{self.place} held it up. What blocks or computes belongs into a plain `def`, which runs in a thread"
@@ -94,7 +93,7 @@ class Watch:
         elif self._stopped_s:
             cause = "the whole process was stopped, or native code waited without releasing the interpreter"
         else:
-            return  # over before anybody could look, on a machine with too much to do
+            return  # over before the check, on a busy machine
         logger.warning(
             "loop_stood_still",
             "the event loop stood still for %.1f s or more, with %.1f s of processor time: %s",
@@ -108,7 +107,7 @@ class Watch:
 
 
 class Watchdog:
-    """Looks at all loops of a process that drive a node."""
+    """Watches all loops of a process that drive a node."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -117,7 +116,7 @@ class Watchdog:
         self._ending = threading.Event()
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
-        """Begin to watch the loop of a driver, in the thread of that loop. To be called once for each driver."""
+        """Watch the loop of a driver; call in the thread of that loop, once for each driver."""
         with self._lock:
             watch = self._watches.get(loop)
             if watch is None:
@@ -130,7 +129,7 @@ class Watchdog:
         return watch
 
     def unwatch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Note the end of a driver. A loop is watched until its last one ends, and the thread ends with the last loop."""
+        """Handle the end of a driver. A loop is watched until its last driver ends, and the thread ends with the last loop."""
         with self._lock:
             watch = self._watches.get(loop)
             if watch is not None:
@@ -150,7 +149,7 @@ class Watchdog:
             cpu_s, delay_s = time.process_time(), run_delay_s()
             late_s = now - looked_at - BEAT_S
             looked_at = now
-            # If this thread is late without computing and without want of a processor, then the whole process was stopped.
+            # If this thread is late without computing and without waiting for a processor, the whole process was stopped.
             was_stopped = late_s > TOLD_S / 2 and max(cpu_s - cpu_before_s, delay_s - delay_before_s) < COMPUTED_MIN * late_s
             with self._lock:
                 if ending.is_set():
@@ -164,14 +163,14 @@ class Watchdog:
 
 
 def describe_stack(innermost: FrameType | None) -> str | None:
-    """Say where a thread is: in the innermost code of the program, otherwise of a package, otherwise of anything.
+    """Describe the location of a thread: its innermost code in the program, otherwise in a package, otherwise anywhere.
 
     Args:
         innermost: The innermost frame of its stack.
 
     Returns:
-        The function and its place, and before it the handler that called it, if that is another one. For example ``load
-        (/srv/db.py:31)`` or ``Orders.on_request, in load (/srv/db.py:31)``; None without a frame.
+        The function and its location, preceded by the calling handler if they differ. For example ``load (/srv/db.py:31)`` or
+        ``Orders.on_request, in load (/srv/db.py:31)``; None without a frame.
     """
     frames = []
     frame = innermost
@@ -200,7 +199,7 @@ def _origin(frame: FrameType) -> str:
 
 @cache
 def _folders() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the folders of packages and of the standard library, which few programs ever need."""
+    """Return the folders of packages and of the standard library; computed on demand."""
     import site
     import sysconfig
 
@@ -218,7 +217,7 @@ def watchdog() -> Watchdog:
 
 
 def _handle_fork() -> None:
-    """This is the child of a fork, which has no thread but its own."""
+    """Replace the watchdog in the child of a fork, which has no thread but its own."""
     global _current
     _current = Watchdog()
 
