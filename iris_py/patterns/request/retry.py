@@ -62,7 +62,7 @@ class Retry:
     Without another member, the same one is asked again after a pause. A later reply is dropped.
     """
     hedge_after: HedgeAfter | float | None = "auto"
-    """When to give the request to a second member, if the first has neither answered nor died; the first reply counts.
+    """The delay before a silent member's request also goes to a second member; the first reply counts.
 
     Seconds; or a percentile of the cluster's recent answer times to this node, at least 20 ms and at most half of the timeout;
     ``auto`` for one and a half times the 98th percentile; None for never. At most every twentieth request of a cluster is
