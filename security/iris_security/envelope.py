@@ -8,8 +8,8 @@ Nodes without the group key cannot read, change or make a body, redirect it to a
 not protected from each other: a holder of the key can seal as any sender.
 
 Requirement: a (group, sender id, epoch) has only one `GroupSealer`, ever. A node with a new id at every start keeps one sealer
-per group, or starts the next sealer above the last `epoch` of the previous one. A node that keeps its id over a restart has to
-store that epoch.
+per group, or starts the next sealer above the last `epoch` of the previous one. A node with a permanent id has to store that
+epoch.
 """
 
 import struct
@@ -135,9 +135,9 @@ class GroupSealer:
 class GroupOpener:
     """Opens the bodies sent by the members of one group and accepts each body once.
 
-    The opener keeps each sender's newest epoch and the previous one, because a new epoch can overtake bodies of the previous
-    one. Bodies of older epochs are rejected. Only an authentic body changes the state, so a forger can neither move a window
-    nor evict a sender.
+    The opener keeps the newest epoch of each sender and the one before, because a new epoch can overtake older bodies. Bodies
+    of other epochs are rejected. Only an authentic body changes the state, so a forger can neither move a window nor evict a
+    sender.
     """
 
     __slots__ = ("_keys", "_senders", "_senders_max")

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Self
 
 
 class KeyMaterial:
-    """An immutable object with keys; it cannot be pickled, and `dataclasses.asdict` cannot list its fields."""
+    """An immutable object with keys. It cannot be pickled, and `dataclasses.asdict` cannot list the fields."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -43,7 +43,7 @@ class KeyMaterial:
         return self
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse pickling: pickles are sent and stored without a hint that they contain keys.
+        """Refuse pickling: a pickle is sent and stored without a hint of the keys inside.
 
         Raises:
             TypeError: Always.
