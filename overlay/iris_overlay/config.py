@@ -48,7 +48,7 @@ class OverlayConfig:
 
     redial_delay_s_max: float = 15.0
     """The longest wait before an address is dialled again. Too small: dead seeds cost a steady stream of dials. Too large: a
-    partitioned network heals later by that time.
+    partitioned network heals later.
     """
 
     redial_hint_s: float = 3.0
@@ -68,9 +68,9 @@ class OverlayConfig:
     """
 
     candidates_max: int = 256
-    """Addresses and peers, besides seeds, that wait for a dial. A full table drops the candidate with the most failures, or
-    refuses and counts the new one if none has failed. Too small: a start among many stale addresses may miss the live one. Too
-    large: a lying peer can make this node dial that number of addresses.
+    """Addresses and peers, besides seeds, that wait for a dial. A full table drops the candidate with the most failures; if
+    none has failed, it refuses and counts the new one. Too small: a start among many stale addresses may miss the live one. Too
+    large: a lying peer causes that number of dials.
     """
 
     lost_max: int = 32
@@ -79,8 +79,8 @@ class OverlayConfig:
     """
 
     remembered_max: int = 4
-    """Remembered addresses still tried after a ring was found without them: they may be in another ring. Too small: two rings
-    of one machine merge late. Too large: in a start of many nodes, each dials that number of addresses.
+    """Remembered addresses still tried after a ring was found without them, because they may be in another ring. Too small: two
+    rings of one machine merge late. Too large: many dials per node in a start of many nodes.
     """
 
     seeds_max: int = 64
@@ -106,7 +106,7 @@ class OverlayConfig:
 
     handshake_wait_s: float = 3.0
     """The same limit after an accepted connection: a network exists, and may be busy with many starts. Too small: on a busy
-    machine each node starts its own ring. Too large: a stopped process among the seeds delays the start of a lone node.
+    machine each node starts its own ring. Too large: a stopped process at a seed's address delays the start of a lone node.
     """
 
     join_timeout_s: float = 10.0
@@ -120,9 +120,9 @@ class OverlayConfig:
     """
 
     stall_s: float = 1.0
-    """A node later than its deadline by this time compares its leaf set with its neighbours, who may have declared it dead, and
-    registers again. Some timer is due every second, and 2 s of silence can mean death. Too small: a busy event loop causes
-    messages. Too large: a node declared dead meanwhile learns it only at its next renewal.
+    """A node later than its deadline by this time compares its leaf set with its neighbours, because they may have declared it
+    dead, and registers again. Some timer is due every second, and 2 s of silence can mean death. Too small: a busy event loop
+    causes messages. Too large: a node declared dead meanwhile learns of its death only at the next renewal.
     """
 
     beacon_interval_s: float = 3.0
@@ -149,6 +149,6 @@ class OverlayConfig:
     """
 
     beacon_dial_jitter_s: float = 1.0
-    """A node in a ring that hears the beacon of an unknown node dials it after a random part of this time; most such nodes
-    become known meanwhile. Too small: a rush of dials to the new node. Too large: partitions heal later.
+    """The random delay before a node in a ring dials an unknown node after its beacon; most become known meanwhile. Too small:
+    a rush of dials to the new node. Too large: partitions heal later.
     """

@@ -57,7 +57,7 @@ class LinkReleased(msgspec.Struct, frozen=True):
 
 
 class PeerDied(msgspec.Struct, frozen=True):
-    """Report that a node counts as dead: it does not answer, or its port has no listener.
+    """Report the death of a node: it does not answer, or its port has no listener.
 
     The owner aborts its link to the node, if any, and reports `Overlay.link_lost`.
     """
@@ -74,7 +74,7 @@ class PeerDied(msgspec.Struct, frozen=True):
 
 
 class PeerSuspected(msgspec.Struct, frozen=True):
-    """Report that a node does not answer the failure detector; it may soon count as dead, or recover. No action is needed."""
+    """Report a node without an answer to the failure detector: it may soon count as dead, or recover. No action is needed."""
 
     peer: NodeId
     """The node."""
@@ -123,14 +123,14 @@ class DialChecked(msgspec.Struct, frozen=True):
 
 
 class GroupJoined(msgspec.Struct, frozen=True):
-    """Report that all senders to the group know of the join, or that the time limit passed."""
+    """Report the completed join of a group: all senders to the group know, or the time limit passed."""
 
     group: GroupId
     """The group of `join_group`. One event per call."""
 
 
 class GroupLeft(msgspec.Struct, frozen=True):
-    """Report that all senders to the group know that the local node left, or that the time limit passed."""
+    """Report the completed leave of a group: all senders to the group know, or the time limit passed."""
 
     group: GroupId
     """The group of `leave_group`. One event per call."""
@@ -156,8 +156,8 @@ class ViewChanged(msgspec.Struct, frozen=True):
     being asked.
     """
     is_doubted: bool = False
-    """Whether the root of a doubted group reports that it is empty. Call `use_group` before relying on it: members listed
-    nevertheless come from another keeper.
+    """Whether the root of a doubted group reports an empty group. Call `use_group` before relying on it: members listed
+    nevertheless come from another keeper of the directory.
     """
 
 
@@ -186,7 +186,7 @@ class RootLocated(msgspec.Struct, frozen=True):
     root.
     """
     held: tuple[int, ...]
-    """The time in each of these nodes (microseconds); empty if a node did not report its time."""
+    """The time in each of these nodes (microseconds); empty if a node withheld its time."""
     leaves: tuple[NodeInfo, ...]
     """The leaf set of the root, the nearest first."""
     member_count: int | None
@@ -200,7 +200,7 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class Departed(msgspec.Struct, frozen=True):
-    """Report that all peers know that the local node leaves, or that the time limit passed.
+    """Report the completed departure of the local node: all peers know, or the time limit passed.
 
     Close the links when all work is done. Until then keep passing messages on, so that other nodes get their acknowledgements.
     """

@@ -106,8 +106,8 @@ def is_of_unknown_kind(data: bytes, tags: frozenset[int]) -> bool:
     """Return whether bytes are an array that begins with an unknown tag.
 
     Newer versions may send such messages. The rest of the array is not checked, because the check could cost more than the
-    message. A message with a known tag that does not decode is malformed in every version: newer versions add fields at the end
-    of an array, where older ones ignore them.
+    message. A message with a known tag must decode in every version: newer versions add fields at the end of an array, where
+    older versions ignore them.
 
     Args:
         data: A message as received.

@@ -1,9 +1,9 @@
-"""The overlay of one node, and the only class that its owner uses.
+"""The overlay of one node. Its owner uses only the class `Overlay`.
 
 `Pastry` is the ring, and `GroupLayer` keeps the directories on it. `Liveness` decides which nodes are alive. `Contacts` opens
 links to nodes with waiting messages. `Dialler` and `Discovery` find the network and its other parts. These components do not
-know each other: `Overlay` passes each input and command to the components concerned, and carries outputs between them until no
-component has any.
+know each other: `Overlay` passes inputs and commands to the components concerned, and carries outputs between them until no
+output is left.
 """
 
 from __future__ import annotations
@@ -411,7 +411,7 @@ class Overlay:
         return number
 
     def check_dial(self, peer: NodeId, now: float) -> None:
-        """Ask a node to dial this one, linked or not; `DialChecked` follows with the outcomes, unless a message is lost."""
+        """Ask a node to dial this one, linked or not; `DialChecked` follows with the outcomes, unless a message gets lost."""
         self._reachability.check_dial(peer, now)
         self._finish_turn(now)
 

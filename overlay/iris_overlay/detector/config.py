@@ -8,13 +8,13 @@ The longest time from a peer's stop to its death at its left-hand neighbour (`de
     suspicion       ... death              suspicion_s          0.9
                                                                 2.8 s of the 3.0 s promised
 
-The remaining 0.2 s are for late timers; a suspicion of 1.0 s would leave only half of that. With a local health of h the last
-three times are multiplied by 1 + h: only a node with reason to doubt itself is slower.
+The remaining 0.2 s are for late timers; a suspicion of 1.0 s would halve them. With a local health of h the last three times
+are multiplied by 1 + h: only a node with reason to doubt itself is slower.
 
-For other contacts this is no promise: their turn comes once per pass, and a second ping precedes the requests. But contacts
-near a stopped neighbour may have stopped with it. The detector pings them when the neighbour misses its first ping, and they
-are dead probe_timeout_s_min after it. A node that heard from no peer meanwhile repeats the suspicion once before it declares
-all others dead.
+Other contacts have no promise: their turn comes once per pass, and a second ping precedes the requests. But contacts near a
+stopped neighbour may have stopped with it. When the neighbour misses its first ping, the detector pings these contacts at once,
+and declares silent ones dead probe_timeout_s_min after the neighbour. A node that heard from no peer meanwhile repeats the
+suspicion once before it declares all peers dead.
 
 The longest time of a check (`check_s_max`): probe_timeout_s_min + indirect_timeout_s + suspicion_s_min = 1.05 s.
 """

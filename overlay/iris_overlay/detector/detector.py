@@ -1,28 +1,28 @@
 """The failure detector of one node: SWIM with the extensions of Lifeguard, over datagrams.
 
-**Probes.** Once per period the detector probes its right-hand neighbour, so that every node is probed each period, and one
-other contact, round robin in random order (SWIM section 4.3). A probe begins with a ping. Without an answer in time, the
-detector sends another ping, and asks three helpers to ping the peer. Without an answer again, the peer is **suspected**, and
-further pings tell it so (the buddy system of Lifeguard section 4.3). If it does not refute the suspicion, it is **dead**. Any
-answer, and any message over a link, ends the probe. config.py adds up the times.
+**Probes.** Once per period the detector probes its right-hand neighbour and one other contact, round robin in random order
+(SWIM section 4.3). So every node is probed each period. A probe begins with a ping. Without an answer in time, the detector
+sends another ping, and asks three helpers to ping the peer. Without an answer again, the peer is **suspected**, and further
+pings tell it so (the buddy system of Lifeguard section 4.3). A peer that does not refute the suspicion is **dead**. Any answer,
+and any message over a link, ends the probe. config.py adds up the times.
 
-**Hearsay** cannot kill a peer. SWIM gossips verdicts; this detector passes on only suspicions. A helper that has the suspect
-among its contacts probes it too, and a helper that already suspects it shortens its own suspicion (Lifeguard section 4.2).
-Helpers come from the leaf set first, so the nodes that share a silent node learn of it within a round or two. No gossip has to
-be stored or bounded. An accusation with an already refuted incarnation does not count.
+**Hearsay** cannot kill a peer. SWIM gossips verdicts; this detector passes on only suspicions. A helper with the suspect among
+its contacts probes it too. A helper that already suspects it shortens its own suspicion (Lifeguard section 4.2). Helpers come
+from the leaf set first, so all nodes near a silent node know within a round or two. No gossip has to be stored or bounded. An
+accusation with an already refuted incarnation does not count.
 
 **Local health** measures doubt about the local node: 0 is well, and all time-outs are multiplied by 1 + health (Lifeguard
-section 4.1). It rises with a late timer, a refutation by the local node, a refuted suspicion of its own, and a failed probe
-during which nothing arrived from any peer. It falls with each timely answer. Lifeguard uses negative answers of helpers to
-distinguish a silent peer from a deaf local node; here the silence of all peers shows it without a message. A probe keeps the
-health of its beginning, so no failure slows its own detection.
+section 4.1). A late timer, a refutation by the local node, a refuted suspicion of its own, or a failed probe without any
+message from any peer raise it. Each timely answer lowers it. Lifeguard uses negative answers of helpers to distinguish a silent
+peer from a deaf local node; here the silence of all peers shows the difference without a message. A probe keeps the health of
+its beginning, so no failure slows its own detection.
 
 **After a stall** of the local process answers may be unread, and all timers are due. Then the detector accuses no peer for one
 period, and restarts its suspicions.
 
 **A peer without an address**, which cannot be dialled, cannot be pinged until its own ping arrives. Answers and pings then go
-to the source address of that datagram, through the mapping of the peer's NAT, and keep the mapping open. Until then only its
-link shows that it lives.
+to the source address of that datagram, through the mapping of the peer's NAT, and keep the mapping open. Until then a link is
+the only sign of life.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, tag=66, gc=False):
     responder: _NodeId
     """The live node."""
     incarnation: _Incarnation
-    """Its incarnation, higher than any suspected one it knows of."""
+    """Its incarnation, higher than any incarnation known to be suspected."""
 
 
 class PingRequest(msgspec.Struct, frozen=True, array_like=True, tag=67, gc=False):

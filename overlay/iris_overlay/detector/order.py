@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ProbeOrder:
-    """The contacts, in a random order that passes each of them once per pass (SWIM section 4.3)."""
+    """The contacts, in a random order with one turn per pass (SWIM section 4.3)."""
 
     __slots__ = ("_heard", "_near", "_rng", "_round_robin", "contacts", "neighbour")
 
@@ -72,10 +72,9 @@ class ProbeOrder:
         self._heard.add(peer)
 
     def next_other(self, is_free: Callable[[Contact], bool]) -> Contact | None:
-        """Return the next contact that is free; None if no contact is free, or the next one pinged this node.
+        """Return the next free contact; None without a free contact, or if the next one pinged this node.
 
-        Leaves know each other, so each pair pings once per pass instead of twice. Probe the neighbour first, so that it is not
-        free.
+        Leaves know each other, so each pair pings once per pass instead of twice. Probe the neighbour first, to make it busy.
         """
         for _ in range(2):
             robin = self._round_robin

@@ -187,7 +187,7 @@ class Probing:
             self.bury(watch)
 
     def _seems_cut_off(self, watch: PeerState) -> bool:
-        """Return whether all peers were silent for long during a probe, so that this host is probably cut off."""
+        """Return whether all peers were silent for long during a probe, which suggests a cut of this host."""
         is_silent = self._heard_at < watch.started_at or self._heard_again_at > watch.started_at
         return is_silent and len(self._order.contacts) > 1
 
@@ -359,10 +359,10 @@ class Probing:
     def _helpers_wanted(self, watch: PeerState) -> int:
         """Return the number of helpers to ask.
 
-        All nodes that know a peer notice its death, and three helpers in each round of each node made 500 datagrams per death.
-        The first round of a suspicion spreads the news among the leaves. Before it, other suspectors count as asked; after it,
-        one more helper is asked for certainty. Contacts that are no leaves get two helpers in all, because their detection is
-        not urgent. On a lossy network these savings would kill live nodes, so they do not apply.
+        All nodes that know a peer notice its death, and three helpers per node and round made 500 datagrams per death. The
+        first round of a suspicion spreads the news among the leaves. Before it, other suspectors count as asked; after it, one
+        more helper is asked for certainty. Contacts outside the leaf set get two helpers in all, because their detection is not
+        urgent. On a lossy network these savings would kill live nodes, and do not apply.
         """
         wanted = self._config.helpers
         if self.lost_part > LOSSY_PART:

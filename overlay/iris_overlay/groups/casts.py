@@ -1,12 +1,13 @@
 """Multicasts to all members of a group: sent by this node, or passed on down the tree.
 
 The source keeps a multicast until the root has sent it down the tree, and repeats it after a time-out or the root's death. The
-root and every member drop duplicates and order the multicasts of each source. The source signs each multicast, so neither the
-root nor an inner node of the tree can make, change or renumber one.
+root and every member drop duplicates and order the multicasts of each source. The source signs its multicasts, so neither the
+root nor an inner node of the tree can make, change or renumber them.
 
-A member rejects multicasts made before it joined, so that an attacker cannot keep one and have new members execute it. The two
-times come from different clocks. So a source states a time after the join of all members it knows: if its clock is behind, the
-root tells it about the latest member (`Later`), and the source sends again. A new member with a slow clock is told likewise.
+A member rejects multicasts made before its join. Otherwise an attacker could keep a multicast and have new members execute it.
+The two times come from different clocks. So a source states a time after the join of all members known to it: a source with a
+slow clock is told about the latest member by the root (`Later`), and sends again. A new member with a slow clock is told
+likewise.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ class Casts:
         self._since.pop(group, None)
 
     def adopt(self, message: Children) -> None:
-        """Handle new children for passing multicasts on; ignore them for groups without the local node."""
+        """Handle new children for passing multicasts on; ignore groups without the local node."""
         inner = self._inner.get(message.group)
         if message.children and inner is None and message.group not in self._since:
             return

@@ -208,7 +208,7 @@ class Copies:
             del self._parts[key]
 
     def drop(self, group: GroupId, owner: NodeId) -> None:
-        """Handle an owner that keeps its copies elsewhere. A mixed copy stays, because the owner does not have all of it."""
+        """Handle an owner that keeps its copies elsewhere. A mixed copy stays, for its entries unknown to the owner."""
         held = self.held.get(group)
         if held is not None and held.owner == owner and not held.is_mixed:
             del self.held[group]

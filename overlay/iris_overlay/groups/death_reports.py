@@ -1,4 +1,4 @@
-"""Death reports: a node's neighbours on the ring know its groups, and report its death to the roots of these groups.
+"""Death reports: the neighbours of a node on the ring know its groups, and report its death to the groups' roots.
 
 Neighbours watch each other anyway, so roots need not watch members. A live node that was declared dead is told when it returns
 to the leaf set.
@@ -62,10 +62,10 @@ class DeathReports:
         self._deadlines: DeadlineTable[NodeId] = DeadlineTable()
 
     def place(self, neighbours: Sequence[NodeInfo], groups: Iterable[GroupId], stamp: int, *, is_again: bool = False) -> bool:
-        """Make the nearest neighbours the reporters. New ones learn all groups; with `is_again` the others too.
+        """Make the nearest neighbours the reporters. New reporters learn all groups; with `is_again` the old ones do too.
 
         Returns:
-            Whether all of them are new, so that no old one may tell the local node that it was declared dead.
+            Whether all reporters are new. Then perhaps no reporter can tell the local node that it was declared dead.
         """
         wanted = {info.id: info for info in neighbours}
         for node, info in self._reporters.items():
@@ -122,7 +122,7 @@ class DeathReports:
         self.keep_accusation(Accused(peer, accusation_of(trust.stamp)), now)
 
     def keep_accusation(self, message: Accused, now: float) -> None:
-        """Remember to tell an accused node when it enters the leaf set: it may live, in another ring or in none so far."""
+        """Remember to tell an accused node when it enters the leaf set, alive after all."""
         node = message.node
         self._accused = {other: accused for other, accused in self._accused.items() if accused[1] > now}
         stamp, _ = self._accused.pop(node, (0, 0.0))

@@ -1,7 +1,7 @@
-"""Questions for the root of a key, used for walks of the ring, samples of it and traces of a route.
+"""Questions for the root of a key, used to walk the ring, sample it and trace a route.
 
-A question is routed like any message, and each hop adds its time. The root answers along the path of the question, so no dial
-is needed. A question leaves no state and changes nothing.
+A question is routed like any message, and every hop adds its time. The root answers along the path of the question, so no dial
+is needed. A question leaves no state.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Finding:
         self._outbox.route(GroupId(key), FindRoot(GroupId(key), number))
 
     def answer(self, message: FindRoot, path: Path | None, now: float) -> None:
-        """Answer a question as the root; a message routed to this node has it as its root."""
+        """Answer a question as the root of its key; ignore a question that was not routed here."""
         if path is None:
             return  # it was not routed here
         held, self.held = self.held, ()

@@ -1,8 +1,8 @@
 """The followers of a directory: watchers, copies, and the inner nodes of the tree.
 
 All followers are told of changes in the same way. A follower **wants** the last version that concerns it, was **sent** a
-version, and was **told** the version it acknowledged. It has at most one message in transit. Later changes wait for its
-acknowledgement and are sent together, so a storm of changes cannot overload a follower. A joining member waits until all
+version, and was **told** the version it acknowledged. At most one message to a follower is in transit. Later changes wait for
+the acknowledgement and are sent together, so a storm of changes cannot overload a follower. A joining member waits until all
 followers were told its version.
 """
 
@@ -76,7 +76,7 @@ class Pending:
 
 
 class Followers:
-    """The followers of a directory, and the acknowledgements that wait for them."""
+    """The followers of a directory, and the acknowledgements waiting for them."""
 
     __slots__ = ("due", "members", "pendings", "removed", "unsettled", "unsettled_parents")
 
@@ -148,9 +148,9 @@ class Followers:
         return follower
 
     def wait(self, info: NodeInfo, stamp: int, version: int, deadline: float) -> Pending | None:
-        """Delay an acknowledgement until all followers were told a version. Return the one evicted for it, if any.
+        """Delay an acknowledgement until all followers were told a version. Return the evicted one, if any.
 
-        Earlier statements of the same node need no acknowledgement any more; a repeated one is already waiting.
+        Earlier statements of the same node need no acknowledgement any more; a repeated statement is already waiting.
         """
         known = self.pendings.get(info.id)
         if known is not None and known.stamp >= stamp:

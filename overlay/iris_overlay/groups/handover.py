@@ -1,8 +1,8 @@
 """Handover of directories to the next root, and merges of copies into directories.
 
 A node that leaves or loses the role of a root sends its directories to the next root. A joining node may miss updates, and gets
-no questions. So it acknowledges a received directory only when it is active. Until then the sender keeps the directory and its
-copies, and does not leave.
+no questions. So a joining node acknowledges a directory only after its activation. Until then the sender keeps the directory
+and its copies, and does not leave.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def knows_better(directory: Directory, told: Directory) -> bool:
 
 
 def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bool:
-    """Merge a copy into a directory. Return whether a new epoch began, so that all followers are told everything.
+    """Merge a copy into a directory. Return whether a new epoch began, with everything sent again to all followers.
 
     A member alive in one and dead in the other, as after a split, is asked, and refutes if it lives. Until its time has passed
     the state here remains; but a root after a standstill accepts the copy's state.

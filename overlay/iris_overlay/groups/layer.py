@@ -216,7 +216,7 @@ class GroupLayer:
         self._finish_turn(now)
 
     def resume(self, now: float) -> None:
-        """Handle a standstill of this process: it may have been declared dead, by nodes that are gone."""
+        """Handle a standstill of this process: nodes that are gone now may have declared it dead."""
         if self._is_active:
             self._roots.resume(now)
             self._memberships.forget_roots()
@@ -319,7 +319,7 @@ class GroupLayer:
     def leave(self, now: float) -> None:
         """Leave all groups. `Departed` follows when all peers know, or the time limit passed. A second call does no harm.
 
-        The node continues to serve as a root until it leaves the ring, so the copies of its directories stay up to date.
+        Until it leaves the ring, the node still serves as a root, so the copies of its directories stay up to date.
         """
         if self._is_leaving:
             return
@@ -474,7 +474,7 @@ class GroupLayer:
             self._views[view.group] = view
 
     def _look_for_self(self, group: GroupId, now: float) -> None:
-        """Register at once if a view lacks this member: it was declared dead, or its registration went to an old root."""
+        """Register at once if a view lacks this member: it was declared dead, or registered at an old root."""
         if self._watches.lacks(group, self._local.id):
             self._memberships.missed(group, now)
 

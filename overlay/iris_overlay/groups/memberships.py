@@ -208,7 +208,7 @@ class Memberships:
         return True
 
     def later(self, message: Later, now: float) -> None:
-        """Handle a member that joined at a later time: a new member then moves its own joining time after it."""
+        """Handle a member that joined at a later time: a new local membership then gets an even later time."""
         membership, record = self.groups.get(message.group), message.member
         if membership is None or not membership.is_new or not membership.since <= record.since < SEQUENCE_MAX:
             return
@@ -239,7 +239,7 @@ class Memberships:
         """Handle a dead or unreachable node: if it was a root, register at its heir.
 
         Unacknowledged registrations may have been lost there. Members of a small group register at once: they cause no rush,
-        and if all copies died they cannot be found before.
+        and if all copies died no other node can restore the group.
         """
         for memberships in (self.groups, self._leaving):
             for group, membership in memberships.items():

@@ -2,8 +2,7 @@
 
 They travel as payloads of the ring, routed to a key or sent to a node:
 
-* Members send `Register` and `Unregister` to the root of a group, which answers `Applied` when all nodes that have to know were
-  told.
+* Members send `Register` and `Unregister` to the root of a group, which answers `Applied` when all followers were told.
 * Watchers send `Watch` and `Unwatch`; the root sends `View` (everything) and `Change` (since a version), acknowledged by
   `Told`.
 * The root keeps copies of its directory at its neighbours by `Copy`, acknowledged by `Copied`, and a tree of the members by
@@ -13,15 +12,15 @@ They travel as payloads of the ring, routed to a key or sent to a node:
 * Any node may ask a root for its identity (`FindRoot`, `RootFound`).
 
 **Stamps** order statements about a membership: `incarnation << 32 | sequence`. A node increments the sequence with each change,
-and the incarnation when it learns that it was declared dead, as in SWIM (Das, Gupta, Motivala 2002, section 4.2). The highest
+and the incarnation after each mistaken report of its death, as in SWIM (Das, Gupta, Motivala 2002, section 4.2). The highest
 stamp is right; an accusation has the highest of its incarnation.
 
 **Versions** order the states of a directory: `epoch << 32 | counter`. A node that takes a directory over begins a new epoch.
 
-**Times** (`since`, `at`) are milliseconds since 1970, by the clock of the sender. A member rejects multicasts made before it
-joined, so that an attacker cannot have a new member execute an old one. Because clocks differ, the root reports the member with
-the latest time (`Later`). A new member then moves its joining time after that, and a source its sending time. So a new member
-gets exactly the multicasts sent after its join.
+**Times** (`since`, `at`) are milliseconds since 1970, by the clock of the sender. A member rejects multicasts made before its
+join, so that an attacker cannot have a new member execute an old multicast. Because clocks differ, the root reports the member
+with the latest time (`Later`). A new member then moves its joining time, and a source its sending time, beyond it. So a new
+member gets exactly the multicasts sent after its join.
 
 Decoding checks all bounds, and never allocates by a received number.
 """
@@ -155,7 +154,7 @@ class Entrust(msgspec.Struct, frozen=True, array_like=True, tag=4):
     stamp: _Number
     """The highest stamp of the sender."""
     is_needed: bool
-    """Whether the receiver is a reporter; true also for a sender that only watches."""
+    """Whether the receiver is a reporter; true also for a sender without memberships that watches groups."""
     is_whole: bool
     """Whether to forget earlier groups."""
     groups: _Groups
@@ -201,7 +200,7 @@ class Watch(msgspec.Struct, frozen=True, array_like=True, tag=8):
     stamp: _Number
     """Its highest stamp: an accusation of an earlier incarnation ends only the watches of that incarnation."""
     items: Annotated[list[tuple[_GroupId, _Number, _Signature]], Meta(max_length=BATCH_MAX)]
-    """The groups; the version that the watcher has from this root, 0 for none; and the permit of the group, see `user_part`."""
+    """The groups; the watcher's version from this root, 0 for none; and the permit of the group, see `user_part`."""
 
 
 class Unwatch(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -362,7 +361,7 @@ class CastDown(msgspec.Struct, frozen=True, array_like=True, tag=20):
     sequence: _Number
     """See `CastUp`."""
     is_replay: bool
-    """Whether the receiver replaces a lost node: it passes the multicast on even if it already has it."""
+    """Whether the receiver replaces a lost node: it then passes even a known multicast on."""
     base: _Number
     """The sequence from which on the root sent every multicast of this source: receivers wait for no earlier one."""
     payload: Annotated[bytes, Meta(max_length=CAST_BYTES_MAX)]
@@ -381,7 +380,7 @@ class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=21):
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Tell a node that the receiver of its message is not the root; it has to repeat the message through the ring.
+    """Tell the sender of a message that the receiver is not the root; it has to repeat the message through the ring.
 
     The receiver does not pass the message on, because only its author may send it to the root.
     """
@@ -413,7 +412,7 @@ class Look(msgspec.Struct, frozen=True, array_like=True, tag=24):
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True, tag=25):
-    """Tell the members known to the sender, from its own directory or its copy of another one."""
+    """Tell the members known to the sender, from a directory or a copy of one."""
 
     group: _GroupId
     """The group."""
@@ -444,7 +443,7 @@ class RootFound(msgspec.Struct, frozen=True, array_like=True, tag=27):
     path: Annotated[tuple[_NodeId, ...], Meta(max_length=PATH_LENGTH_MAX)]
     """The nodes on the way of the question, the requester first, without the root."""
     held: Annotated[tuple[_Number, ...], Meta(max_length=PATH_LENGTH_MAX)]
-    """The time in each of these nodes (microseconds); empty if a node did not report its time."""
+    """The time in each of these nodes (microseconds); empty if a node withheld its time."""
     leaves: Annotated[list[NodeInfo], Meta(max_length=LEAVES_TOLD_MAX)]
     """The leaf set of the root."""
     counts: _Counts = ()

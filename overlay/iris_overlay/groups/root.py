@@ -487,7 +487,7 @@ class GroupRoot:
                 self._dealer.release(node)
 
     def _rebalance(self, watcher: Follower) -> None:
-        """Replace members that are in more samples than others; late members are in none yet."""
+        """Replace members that are in more samples than others, because late members are in no sample yet."""
         assert self._dealer is not None
         assert watcher.sample is not None
         for node in [node for node in watcher.sample if self._dealer.uses(node) > self._dealer.uses_min() + 1]:

@@ -2,13 +2,13 @@
 
 A directory lives at the root of its group, and moves when the ring makes another node the root. A message for another root's
 group is answered with `Moved`, and the sender repeats it through the ring; an accusation is passed on. When a neighbour becomes
-the root, the directory is sent to it, and kept here until the neighbour has acknowledged; the rest here is a copy. When the
-local node becomes the root of a group with a copy here, the copy becomes the directory in a new epoch, and all watchers are
-told. A directory that arrives at an existing one is merged into it. So after any split and any number of takeovers, all entries
-end at one node.
+the root, this node sends it the directory, and keeps the directory until the neighbour has acknowledged; the rest here is a
+copy. When the local node becomes the root of a group with a copy here, the copy becomes the directory in a new epoch, and all
+watchers are told. A directory that meets another one is merged into it. So after any split and any number of takeovers, all
+entries end at one node.
 
-**Empty is not unknown.** A new root without entries for a group may have new neighbours too. Before it reports an empty group
-it sends the neighbours their copies, and waits until they have acknowledged: they send their own entries first.
+**Empty is not unknown.** A new root without entries for a group may have new neighbours too. Before the root reports an empty
+group, it sends the neighbours their copies, and waits for the acknowledgements: the neighbours send their own entries first.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Timer(IntEnum):
     CHECK = 6
     """A doubted member may be checked again."""
     ORPHANS = 7
-    """Copies may be left whose root is gone."""
+    """Copies of a former root may be left."""
     REVIEW = 8
     """A directory that was large at its takeover may be small enough for a check of all members."""
     ACCUSED = 9
@@ -525,7 +525,7 @@ class Roots:
         return [kept.directory for kept in (root, held) if kept is not None]
 
     def _look_for(self, root: GroupRoot, node: NodeId) -> None:
-        """Ask the ring whether a member lives: if it is gone, the node nearest to its id accuses it."""
+        """Ask the ring whether a member lives: after its death the node nearest to its id accuses it."""
         directory = root.directory
         self._outbox.route(node, Check(self._local, Accuse(node, directory.members[node].record.stamp, directory.group)))
 
@@ -591,9 +591,9 @@ class Roots:
             self._place(root, now)
 
     def _announce(self, root: GroupRoot, now: float) -> None:
-        """Tell the members of a small group its new root: they notice its death, and it notices deaths among them.
+        """Tell the members of a small group its new root, so that root and members notice each other's deaths.
 
-        Members of a large group learn the new root at their renewals, because a link to each would be too expensive.
+        Members of a large group learn the new root at their renewals, because a link to every member would be too expensive.
         """
         group, members = root.directory.group, root.directory.members
         self._timers.set((Timer.REVIEW, group, _NOBODY), now + REVIEW_S)  # by then half of a large group may have been accused

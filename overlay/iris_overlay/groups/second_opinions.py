@@ -1,12 +1,12 @@
-"""Second opinions on groups whose root reports that they are empty.
+"""Second opinions on groups reported empty by their root.
 
 Any insider can become the root of a group, by a node id near the group's, or answer in place of the root from a node on the
-path. Without the keys of the group it cannot make up members, which need permits; but it can claim that the group is empty. So
-for a *doubted* group, the node checks such a claim before its owner relies on it. By another path it asks the node nearest to
-the group except the claimed root, which keeps a copy of the directory, or is the true root. Members in the answer count if they
+path. Without the keys of the group the insider cannot make up members, which need permits, but can claim an empty group. So for
+a *doubted* group, the node checks the claim before its owner relies on it. By another path it asks the node nearest to the
+group except the claimed root. That node keeps a copy of the directory, or is the true root. Members in the answer count if they
 have permits. Without members, or without an answer, the claim of the root stands.
 
-A root that reports members is not checked. The result of a check is valid for `LOOKED_S`, then the next use asks again.
+Members reported by a root are not checked. The result of a check is valid for `LOOKED_S`, then the next use asks again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SETTLED_S: Final = 0.5
 
 
 class _Doubt:
-    """A doubted group whose root reports that it is empty."""
+    """A doubted group, reported empty by its root."""
 
     __slots__ = ("emptied_at", "event", "is_waiting", "last", "looked_at", "number", "root", "seen")
 
@@ -201,7 +201,7 @@ class Looks:
 
 
 def _judged(doubt: _Doubt, event: ViewChanged) -> ViewChanged:
-    """Return the judged view of a group whose root reports that it is empty."""
+    """Return the judged view of a group reported empty by its root."""
     members = {node: GroupMember(record.info, record.attributes) for node, record in doubt.seen.items()}
     is_known = bool(members) or not (doubt.is_waiting or doubt.number is not None)
     return msgspec.structs.replace(event, members=members, size=len(members), is_known=is_known, is_doubted=True)

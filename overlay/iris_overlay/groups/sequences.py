@@ -25,7 +25,7 @@ SOURCES_MAX: Final = 4096
 class Sequence(Generic[T]):
     """The multicasts of one source, ordered.
 
-    A member that joins later begins with the first multicast it sees, because a lost earlier one would look the same.
+    A late member begins with the first multicast it sees, because a lost earlier one would look the same.
     """
 
     __slots__ = ("_held", "deadline", "expected", "since", "skipped", "used_at")
@@ -79,7 +79,7 @@ class Sequence(Generic[T]):
         return earlier
 
     def expire(self, now: float, reorder_s: float) -> list[T]:
-        """Skip multicasts that did not come in time; return those that waited for them."""
+        """Skip multicasts that are overdue; return the multicasts that waited for them."""
         if self.deadline is None or self.deadline > now:
             return []
         return self._drain(now, reorder_s)
@@ -159,7 +159,7 @@ class Sequences(Generic[T]):
         return ready
 
     def expired(self, now: float) -> list[tuple[SourceKey, list[T]]]:
-        """Skip multicasts that did not come in time; return those that waited for them."""
+        """Skip multicasts that are overdue; return the multicasts that waited for them."""
         ready: list[tuple[SourceKey, list[T]]] = []
         for key in self._gaps.expired(now):
             sequence = self._sequences[key]

@@ -167,7 +167,7 @@ class Tree:
         """Remove a node.
 
         Returns:
-            The inner nodes whose children changed, and the node that took its place, or None.
+            The inner nodes with changed children, and the replacement of the node, or None.
         """
         number = self._numbers.pop(node)
         concerned: dict[NodeId, None] = {}

@@ -1,7 +1,7 @@
 """The node as a watcher: the membership views of the groups to which it sends.
 
 A watch is requested through the ring and answered at once. From then on the root updates the view, and the watcher renews the
-watch directly at the root. Each view and each change is acknowledged, because joining members wait for it.
+watch directly at the root. Views and changes are acknowledged, because joining members wait for the acknowledgements.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class Watches:
             self._ask(group, watch, now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle the death of a node: leave it out as a member, and leave it as a root."""
+        """Handle the death of a node: mask it as a member, and replace it as a root."""
         for group, watch in self.groups.items():
             record = watch.members.get(peer)
             if record is None and peer in watch.gone:
@@ -264,7 +264,7 @@ class Watches:
                 self._resend.set(group, now + self._config.repair_jitter_s * self._rng.random())
 
     def link_lost(self, peer: NodeId, now: float) -> None:
-        """Handle the end of a link: it may have lost the root's messages, and the root may take this node for dead."""
+        """Handle the end of a link: messages of the root may be lost, and the root may take this node for dead."""
         for group, watch in self.groups.items():
             if watch.root is not None and watch.root.id == peer:
                 self._resend.set(group, now + self._config.repair_jitter_s * self._rng.random())
@@ -364,7 +364,7 @@ class Watches:
 
     @staticmethod
     def _is_doubtful(watch: _Watch, message: View) -> bool:
-        """Return whether a view is so much smaller than the present one that its root may have been alone until now."""
+        """Return whether a view is much smaller than the present one, perhaps because its root was alone until now."""
         is_root = watch.root is not None and watch.root.id == message.root.id
         return not is_root and 2 * message.size < watch.size
 

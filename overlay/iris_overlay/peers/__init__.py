@@ -1,1 +1,1 @@
-"""The other nodes: finding and dialling them, links to them, and their liveness."""
+"""The other nodes: discovery, dialling, links and liveness."""

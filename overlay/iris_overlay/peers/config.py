@@ -30,7 +30,7 @@ class ContactsConfig:
     again_s: float = 0.02
     """The pause before an address is dialled a second time, after a connection that ended without an answer. An ending process
     may listen a few milliseconds longer than its links live; a refused second dial proves its death. Too small: the process
-    still listens, and the detector has to find its death. Too large: the death is noticed later by that time.
+    still listens, and the detector has to find the death. Too large: the death is noticed later.
     """
 
     patience_s: float = 0.25
@@ -40,19 +40,19 @@ class ContactsConfig:
 
     rest_s: float = 1.0
     """The pause before an unreachable peer is dialled again; messages for it are returned at once. Too small: a dead peer named
-    by others is dialled all the time. Too large: a peer that listens again is reached by detours for that time.
+    by others is dialled all the time. Too large: detours to a peer that listens again.
     """
 
     address_rest_s: float = 0.5
-    """The pause of an address after a dial that found no node or another node; it applies to peers that never had a link. Too
-    small: a message that names many made-up peers at one address causes a dial for each. Too large: a process restarted on its
-    port is reached by detours for that time.
+    """The pause of an address after a dial that found no node or another node, for peers that never had a link. Too small: a
+    message with many made-up peers at one address causes a dial for each. Too large: detours to a process restarted on its
+    port.
     """
 
     hearsay_dials_max: int = 64
-    """Failed dials of unmet nodes that a peer may cause at once by naming these nodes. Beyond it such nodes count as
-    unreachable. Too small: if an honest peer tells a new node of many dead nodes, the live ones are reached by detours. Too
-    large: a single message of a liar causes that number of dials to addresses of its choice.
+    """Failed dials of unmet nodes that a peer may cause at once by naming them. Beyond it the named nodes count as unreachable.
+    Too small: if an honest peer tells a new node of many dead nodes, live ones are reached by detours. Too large: a single
+    message of a liar causes many dials to addresses of its choice.
     """
 
     hearsay_dials_per_s: float = 1.0

@@ -1,8 +1,8 @@
 """Links on demand: messages to a peer without a link wait while the peer is dialled.
 
-In a large network a node has links to few of its known nodes. A sender need not care: its messages wait here, in order and
+In a large network a node has links to few of its known nodes. Senders need not care: their messages wait here, in order and
 bounded, while the peer's addresses are dialled one after the other. The messages leave when the link opens. If no address can
-be reached, they are returned, so that they can take another way. Unneeded idle links are released.
+be reached, the messages are returned and can take another way. Unneeded idle links are released.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Reaching:
             self._fail(peer)
 
     def received(self, source: NodeInfo, payload: bytes, now: float) -> bool:
-        """Handle a payload from the ring; return False if it is of another component."""
+        """Handle a payload from the ring; return False for payloads of other components."""
         if payload[:1] == PACKET:
             self.events.append(PacketReceived(source, payload[1:]))
         elif payload[:1] == DIAL_BACK:
@@ -123,7 +123,7 @@ class Reaching:
         return True
 
     def undeliverable(self, peer: NodeId, payload: bytes) -> bool:
-        """Handle an undeliverable payload; return False if it is of another component."""
+        """Handle an undeliverable payload; return False for payloads of other components."""
         if payload[:1] == PACKET:
             self._counters.packets_undeliverable += 1
         elif payload[:1] == DIAL_BACK:

@@ -1,9 +1,9 @@
 """Dials in search of a network or of another part of it.
 
-A **candidate** is an address (a seed or a remembered address of an unknown node), or a peer with one or more addresses. Such a
-peer was heard by its beacon, or fell silent and may be beyond a partition. Its addresses are dialled one after the other
-without a pause. When all have failed, the candidate has failed once, and waits longer each time. Candidates with the same
-address share its dial.
+A **candidate** is an address (a seed or a remembered address of an unknown node), or a peer with one or more addresses. The
+peer was heard by its beacon, or fell silent and may be beyond a partition. The addresses of a candidate are dialled one after
+the other without a pause. When all have failed, the candidate has failed once, and waits longer each time. Candidates with the
+same address share a dial.
 
 Nodes of the same ring are not dialled here: `contacts.py` opens those links. `Dials` keeps the search and the contacts from
 dialling the same address twice at once.
@@ -398,7 +398,7 @@ class Dialler:
             self._fail(candidate, now)
 
     def _rest(self, candidate: _Candidate, now: float, size: int) -> None:
-        """Let a seed with a known peer rest; it is dialled again later, because it may be in another ring by then."""
+        """Let a seed with a known peer rest; dial it again later, when it may be in another ring."""
         candidate.failures = 0
         interval = max(self._config.seed_interval_s, size * self._config.seed_interval_per_node_s)
         self._wait(candidate, now + interval * self._rng.uniform(0.75, 1.25))

@@ -1,12 +1,12 @@
 """Finding unknown nodes: the initial search, and permanent beacons.
 
 **The search** ends when the node is part of a ring. The node starts its own ring when no dial has succeeded and beacons had
-time to be answered. It does so at the latest after `settle_timeout_s` without a link, or after `join_timeout_s` with one.
+time to be answered; at the latest after `settle_timeout_s` without a link, or after `join_timeout_s` with a link.
 
 **Beacons** are questions or announcements. A node without a ring, or alone in its ring, sends questions, at the start and at
-every interval; this heals even an outage of all nodes but one. Other nodes announce that they exist, which heals partitions. Of
+every interval; this heals even an outage of all nodes but one. Other nodes announce their existence, which heals partitions. Of
 n nodes that hear a question, about `answers_wanted` answer, after a jitter. Of n nodes that hear of an unknown node, about one
-dials it; the node may be a distant one of their own ring. Amplification is ruled out: questions are padded to
+dials it; the node may be a distant member of their own ring. Amplification is ruled out: questions are padded to
 QUESTION_BYTES_MIN, an answer never exceeds its question, a source gets one answer at a time, and all answers together are
 limited per second.
 """

@@ -1,4 +1,4 @@
-"""Bounds on the failed dials that one peer can cause by naming nodes."""
+"""Bounds on failed dials caused by a peer that names nodes."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class _Allowance(msgspec.Struct):
 
 
 class Hearsay:
-    """Charge each dial of an unmet node to the peer that named it.
+    """Charge the dials of an unmet node to the peer that named the node.
 
-    Meeting a node refunds its charges, so only made-up and dead nodes cost anything. Nodes with a forgotten namer share one
+    A link to the node refunds the charges, so only made-up and dead nodes cost anything. Nodes with a forgotten namer share one
     allowance.
 
     Attributes:
-        teller: The peer whose message is being handled, or None.
+        teller: The sender of the message being handled, or None.
     """
 
     __slots__ = ("_allowances", "_charges", "_config", "_met", "_named_by", "teller")

@@ -1,10 +1,10 @@
 """Liveness of the other nodes: choose the nodes for the detector to watch, and act on its verdicts.
 
-A broken link is no death, but a reason for an immediate check: the peer is dialled again and pinged. A refused dial proves that
-the process is gone if a dial from here has reached it before, or its link just broke. Otherwise the address may be wrong, for
-example that of a container on another machine, or one that an address translator does not forward. So the node is asked through
-the ring, where neighbours with links to it can pass on the question. The detector judges silence. A silent node becomes a
-candidate for dials, because it may be paused or beyond a partition.
+A broken link is no death, but a reason for an immediate check: the peer is dialled again and pinged. A refused dial proves the
+end of the process if a dial from here has reached it before, or its link just broke. Otherwise the address may be wrong, for
+example the address of a container on another machine, or one not forwarded by an address translator. Then the node is asked
+through the ring, where neighbours with links to it can pass on the question. The detector judges silence. A silent node becomes
+a candidate for dials, because it may be paused or beyond a partition.
 """
 
 from __future__ import annotations
@@ -228,8 +228,8 @@ class Liveness:
     def wanted(self, info: NodeInfo, now: float) -> bool:
         """Handle the owner's request for a link. Return False and report the death if the node is dead.
 
-        The owner may not know of the death: it did not use the node then, and a root after a standstill has named it again. A
-        node that fell silent may be back, so it is checked; if it does not answer, its death is reported again.
+        The owner may not know of the death: the node was not in use then, and a root after a standstill has named it again. A
+        silent node may be back, and is checked; without an answer, the death is reported again.
         """
         peer = info.id
         if now - self._buried.get(peer, -inf) >= BURIED_S:

@@ -1,9 +1,9 @@
 """Reachability of this node: whether datagrams return, and whether other nodes can dial it.
 
-Traffic does not need this; it serves an owner who searches for a fault. An **echo** is a datagram of a chosen size that the
-peer returns, so it shows whether datagrams, including large ones, pass in both directions. A **dial check** asks a node to dial
-the addresses of this one despite an existing link, and to report the outcomes. Only another node can show how a firewall or an
-address unusable elsewhere affects dials.
+Traffic does not need this; it serves an owner in search of a fault. An **echo** is a datagram of a chosen size, returned by the
+peer. It shows whether datagrams, including large ones, pass in both directions. A **dial check** asks a node to dial the
+addresses of this one despite an existing link, and to report the outcomes. Only another node can show the effect of a firewall,
+or of an address unusable elsewhere.
 
 ::
 
@@ -223,7 +223,7 @@ class Reachability:
             self.events.append(EchoReturned(sender, message.number))
 
     def received(self, source: NodeInfo, payload: bytes, now: float) -> bool:
-        """Handle a payload from the ring or a link; return False if it is of another component."""
+        """Handle a payload from the ring or a link; return False for payloads of other components."""
         kind = payload[:1]
         if kind == CHECK_DIAL:
             self._begin_check(source, now)
@@ -234,7 +234,7 @@ class Reachability:
         return True
 
     def undeliverable(self, payload: bytes) -> bool:
-        """Handle an undeliverable payload; return False if it is of another component. The requesting node gets no answer."""
+        """Handle an undeliverable payload; return False for payloads of other components. The requesting node gets no reply."""
         return payload[:1] in (CHECK_DIAL, DIAL_CHECKED)
 
     def dial_failed(self, address: str, now: float, *, is_refused: bool, is_broken: bool) -> None:

@@ -1,9 +1,8 @@
-"""The dial order of another node's addresses, as far as this machine can decide it without a question.
+"""The dial order of another node's addresses, decided without a question to any node.
 
 A node on several networks has an address on each, and not every peer reaches all of them. First comes the address confirmed by
-a link, then the addresses on networks of this machine. An address equal to one of this machine comes late: it means a local
-process or the other node's own machine, as ``172.17.0.1`` does on every Docker host. Otherwise the order of the node itself
-remains.
+a link, then the addresses on networks of this machine. An address of this machine itself comes late: it means a local process
+or the other node's own machine, as ``172.17.0.1`` does on every Docker host. Otherwise the order of the node itself remains.
 """
 
 from __future__ import annotations

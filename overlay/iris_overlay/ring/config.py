@@ -36,8 +36,8 @@ class PastryConfig:
     """
 
     join_alone_delay_s: float = 0.4
-    """The wait for a contact that is joining as well, before the node may start its own ring. Too small: it starts one although
-    the contact is almost done. Too large: a start of many nodes takes that much longer.
+    """The wait for a contact that is joining as well, before the node may start its own ring. Too small: the node does so
+    although the contact is almost done. Too large: a start of many nodes takes longer.
     """
 
     repair_retry_s: float = 0.5
@@ -66,12 +66,12 @@ class PastryConfig:
     """
 
     hints_interval_s: float = 5.0
-    """The shortest time between hints that a node passes on about another ring. Too small: two merging nodes make all others
-    seek twice. Too large: a third ring waits.
+    """The shortest time between two hints of a node about another ring. Too small: two merging nodes make all others seek
+    twice. Too large: a third ring waits.
     """
 
     hint_jitter_s: float = 0.5
-    """The random time after which a node seeks its place in another ring it heard of. Too small: the contact is flooded. Too
+    """The random time after which a node seeks its place in another ring after a hint. Too small: the contact is flooded. Too
     large: slow merges.
     """
 

@@ -11,14 +11,14 @@ from iris_overlay.messages import NodeInfo
 
 
 class Activated(msgspec.Struct, frozen=True):
-    """Report that the node is part of a ring: from now on it delivers, and its held messages are on their way."""
+    """Report activation: the node is part of a ring, delivers from now on, and has sent its held messages."""
 
 
 class LeavesChanged(msgspec.Struct, frozen=True):
     """Report nodes that entered and left the leaf set. All later events were decided with the new leaf set."""
 
     added: list[NodeInfo]
-    """The nodes that entered; each has answered or sent a message itself."""
+    """The nodes that entered, all with an answer or message of their own."""
     removed: list[NodeId]
     """The nodes no longer among the nearest: dead, departed or displaced."""
 
@@ -48,7 +48,7 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Undeliverable(msgspec.Struct, frozen=True):
-    """Report that a message of this node was given up after all retries. It may have arrived nevertheless."""
+    """Report a message of this node as given up after all retries. It may have arrived nevertheless."""
 
     key: bytes
     """The key of the message; for `Pastry.send` and `Pastry.answer`, the id of the receiver."""
@@ -66,18 +66,18 @@ class HandoverWanted(msgspec.Struct, frozen=True):
     """
 
     to: NodeInfo
-    """The new root; it is already in the leaf set, so `Pastry.is_root` is false for its keys."""
+    """The new root, already in the leaf set, so that `Pastry.is_root` is false for its keys."""
 
 
 class PeerLeft(msgspec.Struct, frozen=True):
-    """Report that a peer left in good order; its id is never used again."""
+    """Report a peer that left in good order; its id is never used again."""
 
     peer: NodeId
     """The peer."""
 
 
 class PeerAnswered(msgspec.Struct, frozen=True):
-    """Report that a node without a link answered through the ring, and so lives."""
+    """Report the answer of a node without a link, received through the ring: the node lives."""
 
     peer: NodeId
     """The node."""

@@ -1,20 +1,19 @@
 """Joining a ring, starting one, and merging two rings.
 
 **Join.** A join request is routed to the root of the joiner's own id, which answers with its leaf set; the hops on the way add
-their tables. `Neighbours` does the rest: when its search is closed, all nodes that have to know the joiner do.
+their tables. `Neighbours` does the rest: when its search is closed, all nodes near the joiner know it.
 
-**Many nodes may start at once**, each through another one that is joining too. Their requests can wait for each other in
-circles, so a joining node answers requests with `JoinWaiting`. The joiner then asks the next untried contact. When no contact
-is left, and the joiner has the smallest id of all joiners it knows, it starts its own ring. Several nodes may do so; their
-rings are merged.
+**Many nodes may start at once**, and ask each other. Their requests can wait for each other in circles, so a joining node
+answers requests with `JoinWaiting`. The joiner then asks the next untried contact. When no contact is left, the joiner with the
+smallest id among the joiners it knows starts its own ring, or any joiner after `join_alone_attempts`. Several nodes may do so;
+their rings are merged.
 
-**Merge.** After a partition or a start of many nodes, a node that met another one of the same network **seeks** its own place
-in the other's ring: it routes a message through the other node to its own id. If both are in the same ring, the message returns
-to its source. Otherwise it ends at the source's neighbour in the other ring, which probes the source. Both send their leaf
-sets, and each probes unknown nodes of the other's. So the rings zip together in both directions from that seam, eight nodes per
-exchange.
+**Merge.** Two rings exist after a partition or a start of many nodes. A node that met a node of the other ring **seeks** its
+own place there: it routes a message through the other node to its own id. If both are in the same ring, the message returns to
+its source. Otherwise it ends at the source's neighbour in the other ring, which probes the source. Both send their leaf sets,
+and probe unknown nodes of the other's. So the rings zip together in both directions from that seam, eight nodes per exchange.
 
-This takes a time proportional to the size of the ring. So a node at a seam sends **hints** to the nodes in the first rows of
+Merging takes a time proportional to the size of the ring. So a node at a seam sends **hints** to the nodes in the first rows of
 its table, all around the ring, to seek their own places: the rings zip from some 240 seams at once.
 """
 
@@ -63,11 +62,11 @@ class Merging:
             router.originate(RoutedKind.SEEK, self._ring.local.id, b"", now, first=contact)
 
     def receive_seek(self, message: Routed, neighbours: Neighbours, now: float) -> bytes | None:
-        """Handle a seek that ended here: its source is of another ring, unless it is the local node.
+        """Handle a seek that ended here: its source is of another ring, or the local node.
 
         Returns:
-            The probe to send back along the path to a source without a link: possibly no node can dial it, and only the contact
-            has a link to it.
+            The probe to send back along the path to a source without a link, because perhaps only the contact has a link to the
+            source.
         """
         ring = self._ring
         source = message.source
@@ -153,7 +152,7 @@ class Joining:
         return self._asked in self._contacts
 
     def add_contact(self, info: NodeInfo) -> None:
-        """Remember a contact to join through; it is the next one to be asked."""
+        """Remember a contact to join through, and make it the next one to ask."""
         if self._contacts.pop(info.id, None) is None:
             self._untried.add(info.id)
         if len(self._contacts) >= CONTACTS_MAX:
@@ -167,7 +166,7 @@ class Joining:
         self._untried.discard(node)
 
     def link_lost(self, node: NodeId, now: float) -> None:
-        """Handle the end of a link: if the asked contact had it, ask another one at once."""
+        """Handle the end of a link: if the asked contact had it, ask another contact at once."""
         if node != self._asked or self.is_waiting:
             return
         self._asked = None  # ask the next new contact too

@@ -1,6 +1,6 @@
 """The leaf set: the nearest nodes on either side of the local one (Rowstron and Druschel 2001, section 2.2).
 
-The leaf set alone decides the root of a key, so its two innermost members must be right. The others take their places at once
+The leaf set alone decides the root of a key, so its two innermost members must be right. The other members replace them at once
 when they die.
 
 A ring of few nodes fits into the leaf set: then nodes are on both sides, and the set **is complete**. After deaths a side may
@@ -121,7 +121,7 @@ class LeafSet:
         return side[-1] if side else None
 
     def admits(self, place: int) -> bool:
-        """Return whether a node that is no member would become one."""
+        """Return whether a node outside the leaf set would become a member."""
         if place == self._local or place in self._infos:
             return False
         distance = clockwise(self._local, place)
@@ -179,7 +179,7 @@ class LeafSet:
         self.version += 1
 
     def wanted(self, places: Iterable[int]) -> list[int]:
-        """Return the positions that would be members if all given ones were added; none of them is a member yet."""
+        """Return the positions that would be members if all given ones were added; no member is among the given ones."""
         fresh = [clockwise(self._local, place) for place in places]
         half = self._half
         right = sorted([*self._right.distances, *(there for there in fresh if self._right.admits(there, half))])[:half]
@@ -197,7 +197,7 @@ class LeafSet:
         return self.is_complete
 
     def is_in_gap(self, key: int) -> bool:
-        """Return whether a key lies on a side that has lost all of its members, so that its root is unknown."""
+        """Return whether a key lies on a side without any members left, so that its root is unknown."""
         if not self.is_short:
             return False
         is_right = clockwise(self._local, key) < _FAR
@@ -224,7 +224,7 @@ class LeafSet:
         return bool((right and right[0] == distance) or (left and left[0] == RING - distance))
 
     def is_edge(self, place: int) -> bool:
-        """Return whether a member is the farthest one of its nearer side."""
+        """Return whether a member is the farthest on the side where it is nearer."""
         distance = clockwise(self._local, place)
         if distance < _FAR:
             return bool(self._right.distances) and self._right.distances[-1] <= distance
@@ -264,7 +264,7 @@ def span(owner: int, members: Iterable[int], half: int) -> tuple[int, int]:
     """Return the clockwise and the counter-clockwise reach of another node's leaf set.
 
     A node with fewer leaves than fit on one side has the whole ring. A short side may contain members of the other side, the
-    long way round; these prove nothing about the nodes in between, and are ignored.
+    long way round; they prove nothing about the nodes in between, and are ignored.
     """
     members = list(members)
     if len(members) < half:

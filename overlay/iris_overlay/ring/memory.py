@@ -1,7 +1,7 @@
 """Memory of departed nodes and of received messages.
 
-`DepartedNodes` keeps hearsay from reviving dead nodes for a while. `Arrivals` detects repeated messages by source and number.
-It keeps no window below the highest number of a source: a source numbers its messages to all roots together, so at one root a
+`DepartedNodes` keeps hearsay from reviving dead nodes for a while. `Arrivals` detects repeated messages by source and number. A
+window below the highest number would not work: a source numbers its messages to all roots together, so at a single root a
 number far below the highest may be new.
 """
 

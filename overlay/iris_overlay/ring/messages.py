@@ -111,8 +111,8 @@ class Routed(msgspec.Struct, frozen=True, array_like=True, tag=18):
     signature: _Signature = b""
     """The source's signature of its own fields, see `signed_part`; it does not cover the additions of hops."""
     held: _Times = ()
-    """The time in each node of the path (microseconds), if requested by the source; otherwise, and after a hop that does not
-    report it, empty.
+    """The time in each node of the path (microseconds), if requested by the source; empty otherwise, and after a hop without
+    this feature.
     """
 
 

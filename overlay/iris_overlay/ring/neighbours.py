@@ -1,12 +1,12 @@
 """Leaf set maintenance: probe nodes before they enter, and replace dead ones (Castro, Costa, Rowstron, DSN 2004, 3.1).
 
-No node enters the leaf set by hearsay. A node heard of, and near enough, is sent a `LeafProbe`; its `LeafAck` proves that it
-lives **and has the prober in its own leaf set**. Both carry leaf sets, so nearer nodes are heard of and probed until no nearer
-one is left: the search is closed. A node adds the prober before it acknowledges. So of two nodes that join beside each other,
-at least one hears of the other from a shared leaf before it is active.
+No node enters the leaf set by hearsay. A node heard of, and near enough, is sent a `LeafProbe`. The `LeafAck` proves that the
+node lives **and has the prober in its own leaf set**. Both messages carry leaf sets, so nearer nodes are heard of and probed
+until no nearer node is left: the search is closed. A node adds the prober before it acknowledges. So of two nodes joining
+beside each other, at least one hears of the other from a shared leaf before activation.
 
 After a death, the farthest live leaf of that side is probed, because its leaf set reaches farther. When a whole side is gone,
-the nearest known node in that direction is asked, then nearer nodes it names, so the gap is crossed in a few steps.
+the nearest known node in that direction is asked, then nearer nodes from its answer, so the gap is crossed in a few steps.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Neighbours:
     def relayed_ack(self, info: NodeInfo) -> bytes | None:
         """Return the answer to a probe through the ring, to be sent the same way; None with a link or a pending handover.
 
-        The prober doubts that this node lives, and a dial to it may take longer than its wait.
+        The prober doubts this node's life, and a dial may take longer than the prober waits.
         """
         if info.id in self._ring.links or info.id in self._owed:
             return None
@@ -313,7 +313,7 @@ class Neighbours:
     def ask_hidden(self, node: NodeId, now: float) -> bytes | None:
         """Return the probe to send through the ring to a leaf without an address; None if not needed.
 
-        Such a leaf cannot be pinged, and without a link no broken link shows its death.
+        Such a leaf cannot be pinged, and without a link its death breaks no link.
         """
         ring = self._ring
         info = ring.leaves.get(position(node))
@@ -349,7 +349,7 @@ class Neighbours:
             self._maybe_close(now)
 
     def exchange(self, now: float) -> None:
-        """Compare leaf sets with one leaf, and a row of the table with one of its entries."""
+        """Compare leaf sets with a random leaf, and a row of the table with a random entry."""
         ring = self._ring
         ring.timers.set((Timer.EXCHANGE, None), now + ring.config.exchange_interval_s * ring.rng.uniform(0.8, 1.2))
         ring.admit_newcomers(now)
@@ -395,8 +395,8 @@ class Neighbours:
     def _compare(self, other: NodeInfo, leaves: list[NodeInfo], now: float) -> None:
         """Doubt leaves missing at another leaf that has members beyond them.
 
-        The detector probes most leaves rarely; the neighbour notices a death. But the neighbour may learn of it by a refused
-        dial, and then it tells no other node.
+        The detector probes most leaves rarely; the neighbour notices a death. But the neighbour may learn of the death by a
+        refused dial, and then tells no other node.
         """
         ring = self._ring
         if not ring.is_active:
@@ -437,7 +437,7 @@ class Neighbours:
             self._ring.timers.cancel((Timer.HIDDEN, node))
 
     def _note_acknowledged(self, node: NodeId) -> None:
-        """Remember a node that has this joiner in its leaf set; keep at most HEARD_MAX that are no leaves here any more."""
+        """Remember a node with this joiner in its leaf set; keep at most HEARD_MAX that are no leaves here any more."""
         if len(self._acknowledged) >= HEARD_MAX:
             leaves = self._ring.leaves
             self._acknowledged = {other: None for other in self._acknowledged if position(other) in leaves}

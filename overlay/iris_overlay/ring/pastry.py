@@ -5,10 +5,10 @@ Overlays", DSN 2004.
 
 The root of a key is the live node nearest to it, and only the root delivers. Three rules keep this true:
 
-- No node enters a leaf set without an answer, and a node serves its keys only when all of its leaves have acknowledged it, so
-  that it is in their leaf sets (`neighbours`).
+- No node enters a leaf set without an answer. A node serves its keys only when all of its leaves have acknowledged it and have
+  it in their own leaf sets (`neighbours`).
 - A node leaves a leaf set only by death, reported by the owner, or departure. A doubtful node keeps its keys (`routing`).
-- A node that has lost a whole side of its leaf set delivers nothing on that side until it has found the far edge of the gap.
+- A node without any leaf left on a side delivers nothing there until it has found the far edge of the gap.
 
 `joining` joins and merges rings, `routing` forwards messages, and `neighbours` maintains the leaf set. These components share
 the data in a `Ring` (state.py), and `Core` passes messages and results between them.
@@ -87,7 +87,7 @@ class Pastry:
         return self._ring.counters
 
     def intern_infos(self, intern: Callable[[NodeInfo], NodeInfo]) -> None:
-        """Let tables keep the info that a function returns for an equal one, so that many nodes in one process share infos."""
+        """Let tables keep the info returned by a function for an equal one; many nodes in one process can then share infos."""
         self._ring.intern = intern
 
     def use_clock(self, clock: Callable[[], float]) -> None:
@@ -147,7 +147,7 @@ class Pastry:
     def link_closed(self, peer: NodeId, now: float) -> None:
         """Handle the end of a link, which proves nothing about the peer's life.
 
-        Messages it did not acknowledge are sent again, because the link may have lost them.
+        Unacknowledged messages are sent again, because the link may have lost them.
         """
         if self._ring.links.pop(peer, None) is not None:
             self._core.router.link_lost(peer, now)

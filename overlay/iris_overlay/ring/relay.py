@@ -1,7 +1,7 @@
 """Messages to undialable nodes: back along a recorded path, or through the ring to their id.
 
 An undialable node opens links itself, at least to its leaves. So a link message for it is **relayed**: routed to its id, where
-a neighbour passes it to the link. The source signs the message, so no node on the way can speak for another.
+a neighbour has a link. The source signs the message, so no node on the way can speak for another.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class Relaying:
         return self._ring.find(path[-1]) or NodeInfo(path[-1], ())
 
     def send_another_way(self, peer: NodeId, data: bytes, now: float) -> bool:
-        """Send a message that its peer could not take another way, unless its sender repeats it anyway.
+        """Send an undeliverable link message another way, except kinds that their sender repeats.
 
         Returns:
-            Whether it is a probe, which has its own repetitions.
+            Whether the message is a probe, which has its own repetitions.
         """
         message = decode_ring_message(data)
         if isinstance(message, Routed):
@@ -89,7 +89,7 @@ class Relaying:
         return isinstance(message, LeafProbe)
 
     def unwrap(self, data: bytes, source: NodeId, now: float) -> tuple[NodeId, RelayedMessage] | None:
-        """Return a link message from the ring with its source; None if its kind is not allowed or its sender is wrong.
+        """Return a link message from the ring with its source; None for a forbidden kind or a wrong sender.
 
         Args:
             data: The message.

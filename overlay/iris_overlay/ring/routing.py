@@ -4,10 +4,10 @@ The leaf set decides if it covers the key; otherwise the table brings a message 
 forwarding node keeps a message until then: if the hop fails or is silent, the message takes another way.
 
 **The last hop is never skipped**: as long as the root may live, no other node may deliver its keys. The root is tried again
-until it answers or is declared dead. Only if this node cannot reach it at all, perhaps because it is undialable, the message
-goes through another leaf.
+until it answers or is declared dead. If this node cannot reach the root at all, for example an undialable one, the message goes
+through another leaf.
 
-A message without a decision is **held**: while this node is joining, while a side of its leaf set is gone, or if no possible
+A message is **held** while its next hop is undecided: during a join, while a side of the leaf set is gone, or if no possible
 hop can take it.
 """
 
@@ -171,7 +171,7 @@ class Router:
         self._again(pending, now)
 
     def hop_refused(self, sequence: int, now: float) -> None:
-        """Handle a message that its hop could not take: send it another way, to the root through its neighbour."""
+        """Handle a message that its hop could not take: send it another way, or to the root through a neighbour of the root."""
         pending = self.hops.take(sequence)
         if pending is not None and pending.hop is not None:
             self._refuse(pending, pending.hop.id, now)
@@ -266,14 +266,14 @@ class Router:
         return linked
 
     def _maybe_ask_row(self, hop: NodeInfo, now: float) -> None:
-        """Ask the hop used for lack of a table entry for its entries of that row."""
+        """Ask the substitute for a missing table entry for its entries of that row."""
         row, self._missing_row = self._missing_row, None
         if row is not None and now - self._row_asked.get(row, -ROW_ASKED_S) >= ROW_ASKED_S:
             self._row_asked[row] = now
             self._ring.tell(hop, RowAsk(self._ring.local, row))
 
     def _to_other(self, pending: Pending, hop: NodeInfo | None, now: float) -> None:
-        """Pass a message on whose nearest node is the excluded local one: to the nearest other node."""
+        """Pass a message to the nearest other node if the local node is nearest but excluded."""
         if hop is not None and hop.id not in pending.tried:
             self._forward(pending, hop, now)
         elif self._ring.leaves.is_complete and hop is None:
@@ -377,7 +377,7 @@ class Router:
         self.hops.watch(pending, hop, sequence, now)
 
     def _times_with_own(self, message: Routed, taken_at: float, now: float) -> tuple[int, ...]:
-        """Return the times in each node, with the local one added; empty if a previous node did not report its time."""
+        """Return the times in each node, with the local one added; empty if a previous node withheld its time."""
         if len(message.held) != len(message.path):
             return ()
         kept_s = self._ring.read_clock(now) - taken_at

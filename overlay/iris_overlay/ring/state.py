@@ -209,7 +209,7 @@ class Ring:
                 self.consider(info)
 
     def note_newcomer(self, info: NodeInfo, now: float) -> None:
-        """Remember a joining node. In the table now, it would get messages that it has to hold."""
+        """Remember a joining node. In the table now, it would get messages, and have to hold them."""
         if len(self.newcomers) < NEWCOMERS_MAX:
             self.newcomers.append((now + NEWCOMER_S, info))
 

@@ -61,7 +61,7 @@ class RoutingTable:
         return entry[0] if entry is not None and entry[0].id == node else None
 
     def consider(self, info: NodeInfo, rtt_s: float | None = None) -> bool:
-        """Keep a node if its place is free or its present entry is farther away; return whether it is new."""
+        """Keep a node if its place is free or has a farther node; return whether it is new."""
         other = position(info.id)
         if other == self._local:
             return False
