@@ -1,7 +1,7 @@
 """The administrator key of a network, which signs the current generations of its secret (docs/design.md 2.10).
 
-Every node knows the public half. Nodes pass the signed generations on inside the network. Without the key nobody can change the
-generations or sign new ones; a growing number in the signed data keeps old ones from returning.
+Every node knows the public half. Nodes pass the signed generations on inside the network. Only the holder of the key can change
+or sign generations; a growing number in the signed data keeps old generations from returning.
 """
 
 import hashlib

@@ -38,7 +38,7 @@ class ReplayWindow:
                 self._missing = (self._missing << 1) & _MISSING_MASK
             return True
         if ahead > 0:
-            # Bound the shift first: a counter can be 2^64, and no memory holds an integer of so many bits.
+            # Bound the shift first: a counter can be 2^64, and no memory holds an integer of that length.
             shift = min(ahead, REPLAY_WINDOW)
             skipped = (1 << shift) - 2  # all counters between the old and the new highest
             self._missing = ((self._missing << shift) | skipped) & _MISSING_MASK

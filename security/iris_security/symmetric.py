@@ -180,7 +180,7 @@ class TwoMessages:
         A failure ends the handshake; close the connection without an answer.
 
         Raises:
-            AuthenticationError: The message is not valid, for whatever reason.
+            AuthenticationError: The message is not valid, for any reason.
             RuntimeError: The handshake does not read now.
         """
         self._require(Turn.READ)

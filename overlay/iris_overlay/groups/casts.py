@@ -112,7 +112,7 @@ class Casts:
         self._sequences: Sequences[CastDown] = Sequences(config.reorder_s, SOURCES_MAX)
 
     def activate(self, now: float) -> None:
-        """Handle activation of the ring: send what waited for it."""
+        """Handle activation of the ring: send the waiting multicasts."""
         self._is_active = True
         for group, target in self._targets.items():
             self._send_again(group, target, now)
@@ -216,7 +216,7 @@ class Casts:
                 self._outbox.send(info, down)
         if source.id != self._local.id:
             self._parents[message.group] = source.id
-        # With an unknown source the sequence starts here, whatever it sent before.
+        # The sequence of an unknown source starts here, without its earlier multicasts.
         base = message.base if key in self._sequences else None
         self._deliver(self._sequences.accept(key, message.sequence, message, now, base))
 

@@ -28,8 +28,8 @@ REPORTERS: Final = 4
 #: unreported; too large: memory.
 ENTRUSTED_MAX: Final = 64
 
-#: The time for which an accused node is told so on its return; after that it has renewed its registrations, and learned it from
-#: the roots.
+#: The time for which an accused node is told so on its return; by its end the node has renewed its registrations, and learned
+#: of the accusation from the roots.
 ACCUSED_S: Final = 180.0
 
 

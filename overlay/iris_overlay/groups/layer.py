@@ -141,7 +141,7 @@ class GroupLayer:
         self._clock.set(now, unix_s)
 
     def activated(self, now: float) -> None:
-        """Handle activation of the ring: send what waited for it."""
+        """Handle activation of the ring: send the waiting messages."""
         self._is_active = True
         self._roots.activate(now)
         self._watches.activate(now)

@@ -134,7 +134,7 @@ class Memberships:
         return bool(self._commands)
 
     def activate(self, now: float) -> None:
-        """Handle activation of the ring: send what waited for it."""
+        """Handle activation of the ring: send the waiting registrations."""
         self._is_active = True
         for command in self._commands:
             self._deadlines.set(command, now + self._config.told_timeout_s)

@@ -408,7 +408,7 @@ class GroupRoot:
                 watcher.is_stale = True
                 self.followers.touch(FollowerKind.WATCHER, watcher, self.directory.version)
         if node in self.tree:
-            # Declared dead, its process may have lost its state, and its parent may have given it up.
+            # A member declared dead may have lost its state, and its parent may have given it up.
             parent = self.tree.parent(node)
             for inner in (node, parent):
                 if inner is not None and self.tree.children(inner):

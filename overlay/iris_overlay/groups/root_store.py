@@ -248,7 +248,7 @@ class Roots:
         """Handle an unreachable member: ask the ring whether it lives."""
         root = self.roots.get(group)
         if root is not None and node in root.directory.members and (Timer.CHECK, group, node) not in self._timers:
-            self._timers.set((Timer.CHECK, group, node), now + CHECK_S)  # all its users may doubt it at once
+            self._timers.set((Timer.CHECK, group, node), now + CHECK_S)  # all users of the member may doubt it at once
             if (Timer.RECHECK, group, node) not in self._timers:
                 self._timers.set((Timer.RECHECK, group, node), now + RECHECK_S)
             self._look_for(root, node)
@@ -397,7 +397,7 @@ class Roots:
             if peer in root.followers.members[FollowerKind.WATCHER]:
                 root.remove_watcher(peer)
                 self._dirty[group] = None
-                self._outbox.route(peer, Forgotten(group))  # if it lives, it asks again
+                self._outbox.route(peer, Forgotten(group))  # a live watcher asks again
             if root.followers.remove(FollowerKind.COPY, peer) is not None or peer in root.directory.members:
                 self._dirty[group] = None
         self.doubt_everywhere(peer, now)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
 
-#: The time for which a member dead from here is left out of a view if the root disagrees: by its end the ring has decided. It
-#: is extended while no root answers. Too small: dead members come back for a moment. Too large: a member that was only cut off
-#: from here is missing, although all others reach it.
+#: The time for which a member found dead by this node is left out of a view if the root disagrees: by its end the ring has
+#: decided. It is extended while no root answers. Too small: dead members come back for a moment. Too large: a member that was
+#: only cut off from here is missing, although all others reach it.
 MASK_S: Final = 3.0
 
 #: The delay before a root is asked again that reported less than another root: two rings merge, and the older root may win,
@@ -78,7 +78,7 @@ class _Watch:
         self.ask_again_at: float | None = None
         # The time from which a much smaller view is accepted; None if none came.
         self.believe_at: float | None = None
-        # Members dead from here: the stamp of each, and the end of its omission, whatever a root reports meanwhile.
+        # Members found dead by this node: their stamps, and the end of their omission, regardless of the root's reports.
         self.masked: dict[NodeId, tuple[int, float]] = {}
         # The stamps of recently departed members, and their expiry: reports of their deaths may come later.
         self.gone: dict[NodeId, tuple[int, float]] = {}
@@ -119,7 +119,7 @@ class Watches:
         self._renew_at: float | None = None
 
     def activate(self, now: float) -> None:
-        """Handle activation of the ring: send what waited for it."""
+        """Handle activation of the ring: send the waiting questions."""
         self._is_active = True
         self.ask_all(now)
 
@@ -143,7 +143,7 @@ class Watches:
         watch = self.groups.get(group)
         if watch is None or watch.is_watched or watch.answered_at + self._config.watch_refresh_s > now:
             return
-        watch.answered_at = now  # ask once, whatever the outcome
+        watch.answered_at = now  # ask once, regardless of the outcome
         self._ask(group, watch, now)
 
     def unwatch(self, group: GroupId) -> None:

@@ -35,9 +35,9 @@ class Pending:
         self.message = message
         self.taken_at = taken_at  # Arrival, if its source wants the time in each node.
         self.attempts = 0
-        self.refusals = 0  # Consecutive hops that could not take it.
+        self.refusals = 0  # Consecutive hops that could not take the message.
         self.held_since: float | None = None  # Start of its first hold.
-        self.tried = tried  # Hops that could not take it or were silent.
+        self.tried = tried  # Hops that could not take the message, or were silent.
         self.hop: NodeInfo | None = None
         self.sent_at = 0.0
 

@@ -342,7 +342,7 @@ class Router:
 
     def _deliver(self, message: Routed, now: float) -> None:
         ring = self._ring
-        if message.path and not self.is_genuine(message, now):  # without a path it never left this node
+        if message.path and not self.is_genuine(message, now):  # a message without a path never left this node
             return
         ring.counters.delivered += bool(message.path)
         ring.counters.hops += len(message.path)
@@ -429,7 +429,7 @@ class Router:
         if message.source.id != ring.local.id:
             return
         if not ring.signer.verify(ring.local.id, signed_part(message), message.signature):
-            ring.counters.signatures_invalid += 1  # another node made it in this node's name
+            ring.counters.signatures_invalid += 1  # another node made the message in this node's name
             return
         if message.kind is RoutedKind.PAYLOAD:
             self._ring.emit(Undeliverable(message.key, message.payload, reason))
