@@ -1,4 +1,4 @@
-"""Checks of arguments of the public methods. Each error names the argument, its value and the valid values."""
+"""Checks of arguments of the public methods. Errors name the argument, the value and the valid values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def check_count(name: str, value: object, minimum: int) -> None:
-    """Refuse a value that is no whole number or is below the minimum.
+    """Refuse a value below the minimum or of a type other than int.
 
     Raises:
         ConfigurationError: The value is refused.
@@ -34,7 +34,7 @@ def check_count(name: str, value: object, minimum: int) -> None:
 
 
 def check_flag(name: str, value: object) -> None:
-    """Refuse a value that is neither True nor False: a text such as "false" would count as True.
+    """Refuse a value other than True and False: a text such as "false" would count as True.
 
     Raises:
         ConfigurationError: The value is refused.
@@ -44,7 +44,7 @@ def check_flag(name: str, value: object) -> None:
 
 
 def check_time(name: str, value: object) -> None:
-    """Refuse a value that is no time in seconds, or is negative.
+    """Refuse a negative value, or one of a type other than a number.
 
     Raises:
         ConfigurationError: The value is refused.
@@ -54,7 +54,7 @@ def check_time(name: str, value: object) -> None:
 
 
 def check_name(name: str, value: object) -> None:
-    """Refuse a value that is no text.
+    """Refuse a value of a type other than str.
 
     Raises:
         ConfigurationError: The value is refused.
@@ -84,7 +84,7 @@ def check_file(name: str, value: object, method: Literal["read", "write"]) -> No
 
 
 def check_chunks(name: str, value: object, *, is_sync: bool = False) -> None:
-    """Refuse a value that is no iterable of chunks of bytes. Bytes themselves are refused: iterating over them gives numbers.
+    """Refuse everything but an iterable of chunks of bytes. A bytes object is refused: iteration over it gives numbers.
 
     Args:
         name: The argument.
@@ -100,7 +100,7 @@ def check_chunks(name: str, value: object, *, is_sync: bool = False) -> None:
 
 
 def check_window(name: str, value: object) -> None:
-    """Refuse a window that is no whole number, too small or too large.
+    """Refuse a window of a wrong type, or too small or too large.
 
     Raises:
         ConfigurationError: The value is refused.

@@ -1,4 +1,4 @@
-"""The base of all parts of the public node: its core, its driver, and waiting for room on links."""
+"""The base of all parts of the public node: the core, the driver, and waiting for room on links."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class NodeBase(LoopBound, Closable):
             self._driver.disown()
 
     def _is_far(self, name: str) -> bool:
-        """Tell whether a name belongs to another cloud. Call this for names outside ``_own_names``, which it adds to.
+        """Tell whether a name belongs to another cloud. Call this for names outside ``_own_names``; own names are added.
 
         Raises:
             ConfigurationError: The name is not valid for users, in this cloud or another.
@@ -136,7 +136,7 @@ class NodeBase(LoopBound, Closable):
         """Broadcast or publish, as soon as there is room.
 
         Args:
-            send: The command; returns the number of receivers, or None while it has to wait.
+            send: The command; returns the number of receivers, or None to wait.
             name: The cluster or the topic.
             payload: The message.
             headers: Its headers.

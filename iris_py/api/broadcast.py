@@ -1,7 +1,7 @@
-"""Broadcasts: the part of a node that sends them, and the queue of those that one registration has received.
+"""Broadcasts: sending by a node, and the receive queue of a registration.
 
-A sender can be faster than a handler, and one read can bring thousands of broadcasts. A queue over its limit therefore stops
-reading from the links that fill it: TCP slows the senders down, whose ``broadcast()`` waits. But a link also carries requests
+A sender can be faster than a handler, and one read can bring thousands of broadcasts. A queue over the limit therefore stops
+reading from the links of the senders: TCP slows the senders down, whose ``broadcast()`` waits. But a link also carries requests
 and replies, which a stuck handler must not delay. So after ``PAUSE_S_MAX`` reading continues, and broadcasts that do not fit
 into the queue are dropped and counted.
 """
@@ -80,7 +80,7 @@ class Broadcasting(NodeBase):
             cluster: The name.
             payload: At most ``max_message_bytes``, 16 MiB by default. Bytes, or with ``codec`` a value.
             headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
-            codec: The codec of the members, whose request type the payload has; None for bytes.
+            codec: The codec of the members, with the request type for the payload; None for bytes.
 
         Returns:
             The number of members it was sent to.
@@ -90,7 +90,7 @@ class Broadcasting(NodeBase):
             EncodeError: The codec cannot encode the payload. Nothing was sent.
             CloudUnavailable: No gateway reaches the cloud of the name. Nothing was sent.
             NotExported: The other cloud does not export broadcasts to this cluster. Nothing was sent.
-            MemberLost: A gateway was lost before it reported the number; some members may have got the message.
+            MemberLost: A gateway was lost before reporting the number; some members may have got the message.
             Overloaded: A limit of the other cloud is reached, which ends after ``retry_after_s``. Nothing was sent.
             ConfigurationError: The name or a header is wrong.
             NodeClosed: The node was closed.
@@ -128,7 +128,7 @@ class BroadcastQueue:
     Args:
         core: The node, which counts drops.
         hook: The function of the handler.
-        context: Each call begins in a copy of it.
+        context: The context to copy for each call.
         pause: Stops reading from a link.
         resume: Continues reading from a link.
         failures: Logs exceptions of the handler.
@@ -222,7 +222,7 @@ class BroadcastQueue:
             self._idle.set()  # the remaining broadcasts stay unhandled
 
     def _take_each(self) -> Iterator[Message]:
-        """Take the waiting broadcasts, each after the one before was handled."""
+        """Take the waiting broadcasts one by one, as the handler finishes."""
         waiting, clock = self._waiting, self._loop.time
         # Measure one at a time: the last waiting broadcast, and after its turn the last one waiting then.
         measured, since = (waiting[-1], clock()) if waiting else (None, 0.0)

@@ -1,8 +1,8 @@
 """Many requests of one program to one cluster, without a task, a future and a turn of the event loop for each.
 
-A pipeline has hundreds of requests in flight and waits for none of them alone. The coroutine and future of each
-:meth:`iris_py.Node.request` would cost half as much as the request itself. Here questions are sent in lists, and their outcomes
-are reported in lists: all outcomes of one read of a link in one call.
+A pipeline has hundreds of requests in flight without waiting for a particular reply. The coroutine and future of each
+:meth:`iris_py.Node.request` would cost half as much as the request itself. Here questions are sent in lists, and outcomes are
+reported in lists: a call has all outcomes of one read of a link.
 """
 
 from __future__ import annotations
@@ -50,19 +50,18 @@ Question = TypeVar("Question", bound=Asked)
 
 
 class Asker(Generic[Question]):
-    """Sends questions to a cluster; each is idempotent and has a key. Belongs to the event loop of its node.
+    """Sends questions with idempotency keys to a cluster. Belongs to the event loop of the node.
 
     Args:
         node: The calling node.
         cluster: The cluster.
         timeout: Seconds until :exc:`RequestTimeout`, for each.
-        on_outcomes: Called with outcomes that came together: each question with its reply or its error, an error of
-            :meth:`iris_py.Node.request`. Called in the event loop, never while :meth:`ask` runs, and once for every question
-            that is not cancelled.
+        on_outcomes: Called with a list of outcomes: questions with a reply, or with an error of :meth:`iris_py.Node.request`.
+            Called in the event loop, never while :meth:`ask` runs, and once for every question not cancelled.
         on_member: Called right before the outcome with a question and the id (hex) of the replying member.
-        retry: How each may be repeated.
+        retry: How to repeat a question.
         is_exclusive: Whether a member executes only one exclusive request at a time, of all callers. So a lost member had begun
-            at most one of them, or an ordinary request.
+            at most a single exclusive request.
     """
 
     def __init__(

@@ -278,7 +278,7 @@ def _is_pydantic(type_: object) -> bool:
 
 
 def _is_model(type_: object) -> bool:
-    """Tell whether values of a type must be its instances. A plain type also accepts values that convert to it."""
+    """Tell whether values of a type must be its instances. A plain type also accepts convertible values."""
     return isinstance(type_, type) and (issubclass(type_, msgspec.Struct) or is_dataclass(type_) or _is_pydantic(type_))
 
 

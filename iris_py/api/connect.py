@@ -53,22 +53,23 @@ def connect(
         secret: The network secret, as printed by ``iris keys new``. The first of several generations encrypts, the others only
             decrypt during a rotation (docs/security.md).
         secret_file: Instead of ``secret``: a file with the secret, one generation per line. Other users must not be able to
-            write it, and should not read it. :meth:`Node.reload_keys` reads it again.
-        secret_command: Instead of ``secret``: a command that prints the contents of such a file, for example of a password
-            manager: the program and its arguments, as in ``["pass", "show", "iris"]``. No shell interprets it. It runs before
+            write the file, and should not read it. :meth:`Node.reload_keys` reads it again.
+        secret_command: Instead of ``secret``: a command that prints the contents of a secret file, for example of a password
+            manager: program and arguments, as in ``["pass", "show", "iris"]``. No shell interprets the command. It runs before
             the node starts, in a thread, for at most 30 s, and again in :meth:`Node.reload_keys`.
         keyring: Instead of ``secret``: keys made by the program itself.
-        clusters: Secrets of single clusters, by name. All members and callers of such a cluster need its secret; other nodes
-            can neither read nor join the cluster. A keyring brings its own. Or a function from a name to its secret, or None
-            for the network's: the event loop calls it at the first use of a cluster.
-        clusters_directory: A directory with such secrets, one file per cluster, named after it.
+        clusters: Secrets of single clusters, by name. All members and callers of a cluster with a secret need the secret; other
+            nodes can neither read nor join the cluster. A keyring brings cluster secrets itself. Or a function from a name to
+            the secret, or None for the network's: the event loop calls the function at the first use of a cluster.
+        clusters_directory: A directory with cluster secrets, in files named after the clusters.
         strict: Whether using a cluster without a secret of its own is an error.
-        administrator: The public half of the administrator key, as printed by ``iris keys administrator``. Its holder may
-            rotate the network's secret in running nodes. The same for all nodes of the network. A keyring brings its own.
+        administrator: The public half of the administrator key, as printed by ``iris keys administrator``. The holder of the
+            private half may rotate the network's secret in running nodes. The same for all nodes of the network. A keyring
+            brings the administrator itself.
         listen: ``host:port`` to listen on; port 0 takes a free one. ``0.0.0.0`` is every address of IPv4, ``[::]`` is every
             address of IPv6 and IPv4. If the port of this argument is taken, the node does not start. A port of the environment
-            or the file is shared by all programs of the machine: while another node of the network has it, this one takes
-            another port, and logs that.
+            or the file is shared by all programs of the machine: while another node of the network has the port, this node
+            takes another port, with a log line.
         advertise: The addresses that other nodes dial instead, behind an address translator, a container's published port or a
             forwarder: ``host`` or ``host:port``, at most 8, the most reachable first. The default port is that of
             ``listen``. The word ``listen`` stands for the listening address, for nodes on the same side. UDP has to arrive at
@@ -84,8 +85,8 @@ def connect(
             at most 64 MiB. The node accepts up to 64 MiB from others.
         tracing: Whether to make spans of OpenTelemetry. By default, if the program has set up OpenTelemetry before this call;
             True: also if the setup comes later; False: never. Or the tracer provider to use.
-        observe: The answers to questions of other nodes about this one: ``"all"``, the default; ``"counts"``, which are
-            numbers without the names of clusters, topics and peers; or ``"none"``.
+        observe: The answers to other nodes' questions about this node: ``"all"``, the default; ``"counts"``, which are numbers
+            without the names of clusters, topics and peers; or ``"none"``.
         busy_poll: Whether the event loop polls instead of sleeping, for up to 250 us after a request while no other is in
             flight, and for up to 100 us after a reply. The default. It halves the round trip for hardly more processor time,
             because sleeping and waking take as much. Set False if processors are scarce. No effect with one processor.
@@ -93,7 +94,7 @@ def connect(
 
     Raises:
         ConfigurationError: A setting is wrong.
-        HandshakeError: Every seed answers, and none of them holds this secret.
+        HandshakeError: Every seed answers, but without this secret.
     """
 
     def load() -> Config:  # no partial, whose repr has the secret

@@ -99,7 +99,7 @@ class Crossing(Publishing):
             origin: The pseudonym of its publisher: 16 bytes.
             stream: The pseudonym of the publisher's group: 4 bytes.
             number: Its number within origin and stream, below 2^64.
-            gap: The number of messages lost before this one, as far as known here.
+            gap: The number of messages lost before, as far as known here.
             cloud: The alias of the other cloud here.
             headers: The publisher's headers.
 
@@ -222,8 +222,7 @@ class Crossing(Publishing):
             cluster: The name.
             handler: Forwards the work. It gets requests and tunnels; neither surveys nor broadcasts.
             rank: The place in the order of stand-ins, after the ordinary members: 1 to 7.
-            takes_overflow: Whether it takes requests for which the ranks before it are full; otherwise only while they are
-                absent.
+            takes_overflow: Whether to take requests while the lower ranks are full; otherwise only while they are absent.
             concurrency: As for :meth:`join`.
             queue_messages: As for :meth:`join`.
             queue_bytes: As for :meth:`join`.
@@ -252,7 +251,7 @@ class Crossing(Publishing):
         return Opening(self._join(registration, hooks, server_type))
 
     async def _change_rank(self, membership: Membership, rank: int, *, takes_overflow: bool) -> None:
-        """Change the rank of a stand-in, the only one of its cluster on this node, without missing requests.
+        """Change the rank of a stand-in, the cluster's only one on this node, without missing requests.
 
         Args:
             membership: The stand-in.

@@ -1,12 +1,11 @@
 """Waiting for handlers and callbacks to end, from within a handler or callback.
 
 A handler or callback may leave its cluster, close its node, or end a subscription. Waiting for all handlers would then include
-itself. So other waiters do not wait for a call that itself waits for an end. The end is *settled* once only waiting calls
-remain; they then continue and return. After that the end is *complete*. A waiter outside of handlers waits for the complete
-end.
+the caller. So a call that waits for an end does not hold up other waiters. The end is *settled* once only waiting calls remain;
+they then continue and return. After that the end is *complete*. A waiter outside of handlers waits for the complete end.
 
-A context variable names the waiting call, and the tasks and threads of the call inherit it. Once the call has returned, they
-wait for the complete end like all others.
+A context variable names the waiting call, and the tasks and threads of the call inherit it. After the call has returned, these
+wait for the complete end.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ class Owner(Protocol):
 
 
 class Call(msgspec.Struct, eq=False):
-    """One call of a handler, or one task that calls a function for each message. A struct, because each request has one.
+    """A call of a handler, or a task that calls a function for each message. A struct, because each request has one.
 
     Attributes:
         owner: Told when the call begins and stops waiting for an end.
         works: The requests or the tunnel passed to the handler.
-        is_over: Whether it has returned.
-        waits: The number of tasks that wait for an end on its behalf.
-        over: Done when it has returned, for those tasks.
+        is_over: Whether the call has returned.
+        waits: The number of tasks waiting for an end on behalf of the call.
+        over: Done when the call has returned, for the waiting tasks.
     """
 
     owner: Owner

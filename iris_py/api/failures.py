@@ -35,8 +35,8 @@ _OWN: Final = str(Path(__file__).parent)
 def is_interrupt(error: BaseException) -> bool:
     """Tell whether an exception is to end this process, and was not raised by a handler itself.
 
-    The interpreter handles signals in the main thread, between any two steps. An exception of a signal handler has that
-    function in its traceback; a ``KeyboardInterrupt`` of the interpreter comes without a ``raise`` statement.
+    The interpreter handles signals in the main thread, between any two steps. An exception of a signal handler has the handler
+    in the traceback; a ``KeyboardInterrupt`` of the interpreter comes without a ``raise`` statement.
     """
     if not isinstance(error, KeyboardInterrupt | SystemExit) or threading.current_thread() is not threading.main_thread():
         return False

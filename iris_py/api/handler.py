@@ -52,12 +52,12 @@ class Handler(Generic[Question, Reply]):
     def on_requests(
         self, requests: Sequence[Request[Question]]
     ) -> Sequence[Reply | Exception] | Awaitable[Sequence[Reply | Exception]]:
-        """Answer several requests with one call: override it instead of :meth:`on_request`, where many cost little more than
-        one.
+        """Answer several requests with one call: override it instead of :meth:`on_request` if many requests cost little more
+        than a single one.
 
-        Most models and databases are cheaper this way. A call gets the requests that came together, or waited together: one
-        when there is little to do, and at most ``concurrency`` of the registration. While one call runs another may begin, with
-        the remaining places.
+        Most models and databases are cheaper this way. A call gets the requests that came together, or waited together: a
+        single one at low load, and at most ``concurrency`` of the registration. While one call runs another may begin, with the
+        remaining places.
 
         The call is cancelled when no caller waits any more.
 
@@ -78,7 +78,7 @@ class Handler(Generic[Question, Reply]):
         return self.on_request(request)
 
     def on_broadcast(self, message: Message[Question]) -> Awaitable[None] | None:
-        """Handle a broadcast. Calls come one at a time, in each sender's order; exceptions are logged."""
+        """Handle a broadcast. Calls come one at a time, in the order of the sender; exceptions are logged."""
 
     def on_tunnel(self, tunnel: Tunnel) -> Awaitable[None] | None:
         """Serve a tunnel. When this returns, the tunnel is closed, and the caller sees a clean end.

@@ -1,4 +1,4 @@
-"""The functions of a handler, one for each pattern, and where each runs.
+"""The functions of a handler by pattern, and the place to run each.
 
 An ``async def`` runs in the event loop. A plain function may block and runs in a thread, unless it was passed as ``inline``. A
 joining handler becomes :class:`HandlerHooks`. A codec and a seal wrap each hook and keep its kind.

@@ -28,8 +28,8 @@ class Member:
     name: str = field(default="", compare=False)
     """Its label; empty for none. A label proves nothing: two nodes may have the same one, and any node can take any."""
     failed: float = field(default=0.0, compare=False)
-    """The recent share of this node's requests that failed in its handler, 0 to 1, in the membership view of a cluster. A
-    member that fails much more often than others gets few requests, until a trial request succeeds.
+    """The recent share of this node's requests with a failure of the member's handler, 0 to 1, in the membership view of a
+    cluster. A member that fails much more often than others gets few requests, until a trial request succeeds.
     """
     is_stand_in: bool = field(default=False, compare=False)
     """Whether it stands in for members of another cloud, in the membership view of a cluster. A stand-in gets requests and
@@ -39,24 +39,25 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cloud:
-    """Another cloud, as seen by the gateways of this one."""
+    """Another cloud, as seen by this cloud's gateways."""
 
     alias: str
     """Its alias here: ``eu`` in ``databases@eu``."""
     is_up: bool
     """Whether some gateway reaches it."""
     gateways: int
-    """The number of gateways of this cloud that reach it."""
+    """The number of this cloud's gateways with a connection."""
     round_trip_s: float | None
     """The shortest round trip from a gateway to it and back, in seconds; None if not measured."""
 
 
 class Members(Unpicklable, Collection[Member]):
-    """The members of a cluster, live: each access shows the present members known to this node.
+    """The members of a cluster, live: an access shows the members known at present.
 
-    For a cluster with more than 32 members the view is a sample of 32; ``total`` is their number, and ``is_sample`` tells
-    whether the view is incomplete. Stand-ins are included, because they answer requests (:attr:`Member.is_stand_in`). ``await``
-    it for a tuple: right after the first use of a name the view may still be on its way.
+    For a cluster with more than 32 members the view is a sample of 32; ``total`` is the number of all, and ``is_sample`` tells
+    whether the view is incomplete. Stand-ins are included, because they answer requests (:attr:`Member.is_stand_in`).
+
+    ``await`` it for a tuple: right after the first use of a name the view may still be on its way.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ SILENT_MAX: Final = 4
 async def walk(
     locate: Locate, local: NodeInfo, leaves: Sequence[NodeInfo], size: int, found_max: int
 ) -> tuple[list[NodeInfo], bool]:
-    """Find every other node by a walk round the ring: each root names its neighbours on either side.
+    """Find every other node by a walk round the ring: every root names the neighbours on either side.
 
     Args:
         locate: Asks for a root.
@@ -338,7 +338,7 @@ class Asking(NodeBase):
     # -- single questions
 
     async def _put(self, ask: Callable[[int], None], source: NodeId | None, until: float) -> tuple[Any, float] | None:
-        """Ask a question, twice if necessary; returns the answer and its round trip in seconds, or None."""
+        """Ask a question, twice if necessary; returns the answer and the round trip in seconds, or None."""
         for _try in range(TRIES):
             async with self._places:
                 wait_s = min(ANSWER_S, until - self._loop.time())
@@ -366,7 +366,7 @@ class Asking(NodeBase):
         """Send a node a datagram for it to echo; return the round trip in seconds, or None if no echo came in time.
 
         Raises:
-            ConfigurationError: The node has no numeric address, so it is sent no datagrams.
+            ConfigurationError: The node has no numeric address for datagrams.
             NodeClosed: The node was closed.
         """
         self._check_open()

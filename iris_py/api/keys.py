@@ -1,6 +1,6 @@
-"""The part of a node that rotates its secrets at run time (docs/security.md).
+"""Rotation of a node's secrets at run time (docs/security.md).
 
-It reads the keys from the source in the settings, without blocking the event loop.
+The keys are read from the source in the settings, without blocking the event loop.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Reloading(Awaitable[None]):
 async def open_keyring(config: Config) -> Keyring:
     """Make the keyring from the settings of a node; a secret command runs beside the event loop.
 
-    Cancelling does not end the command: it runs to its end or timeout, unobserved.
+    Cancelling does not end the command: the command runs to the end or timeout, unobserved.
 
     Raises:
         ConfigurationError: The source in the settings has no secret.
@@ -84,13 +84,13 @@ class RotationStatus:
     """The progress of a rotation of the network's secret; see :meth:`Node.rotation`."""
 
     number: int
-    """The number of the last step in this network; 0 before the first. Steps in order increase it by one, skipped steps by
-    more.
+    """The number of the last step in this network; 0 before the first. Each step increases the number, by more than 1 if steps
+    are skipped.
     """
     generations: tuple[str, ...]
     """The ids of the generations of the secret, the primary one first: 16 hexadecimal digits, public."""
     neighbours: Mapping[str, int | None]
-    """The same number by the ids of linked nodes; None for a node that has no administrator or has not answered yet."""
+    """The same number by the ids of linked nodes; None for a node without administrator or answer."""
 
 
 def check_step(step: object) -> None:
@@ -121,7 +121,7 @@ def next_generations(
         entropy: Randomness for a new generation.
         what: The holder of the generations, for errors.
         operand: The operand of the command of a step, for errors.
-        added: Added generations that have never encrypted. Retiring would discard them and leave the old one.
+        added: Added generations that have never encrypted. Retiring would discard these and leave the old generation.
         abandon: Whether to retire nevertheless.
 
     Raises:
@@ -161,12 +161,12 @@ def next_number(number: int, step: RotationStep) -> int:
 
 
 def added_by(number: int, secrets: tuple[Secret, ...]) -> tuple[Secret, ...]:
-    """Return the generation that does not encrypt yet, if the step with this number has added one."""
+    """Return the generation added by the step of this number, and not used to encrypt yet; empty for other steps."""
     return secrets[-1:] if len(secrets) > 1 and number % len(_REMAINDERS) == _REMAINDERS["add"] else ()
 
 
 class Rekeying(NodeBase):
-    """The part of a node that rotates its secrets at run time."""
+    """The part of a node for the rotation of secrets."""
 
     _config: Config
     _keyring: Keyring
@@ -187,8 +187,8 @@ class Rekeying(NodeBase):
     def rekey(self, keyring: Keyring) -> None:
         """Use other secrets from now on, without a restart: a step of a rotation (docs/security.md).
 
-        Nodes that accept a generation of each other lose nothing: running requests are answered, and links, tunnels and
-        subscriptions stay. Links to nodes without a generation accepted now are closed.
+        Between nodes with a common accepted generation, running requests are answered, and links, tunnels and subscriptions
+        stay. Links to nodes without a generation accepted now are closed.
 
         Args:
             keyring: The new keys, for the same network.
@@ -295,7 +295,7 @@ class Rekeying(NodeBase):
             The progress of the rotation.
 
         Raises:
-            ConfigurationError: The key is not that of this network's administrator, or the step cannot be taken now.
+            ConfigurationError: The key is not the administrator's, or the step is not possible now.
             RotationIncomplete: Before the step: the node has no neighbours, or some have not taken the step before, and nothing
                 was changed. After the step: some neighbours have not taken it in time.
             NodeClosed: The node was closed.
@@ -418,7 +418,7 @@ class Rekeying(NodeBase):
 
         Args:
             timeout: Seconds to wait.
-            may_lag: Whether some nodes may be behind after that, as long as one answers.
+            may_lag: Whether nodes may be behind after the timeout, if at least one answers.
             is_begun: Whether this node has already taken the step.
 
         Raises:

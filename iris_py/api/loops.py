@@ -1,12 +1,12 @@
 """The event loop of a public object, and the refusal of calls from elsewhere.
 
 An asyncio object has no locks, and its futures wake only tasks of its own event loop. A call from another thread would race
-with that loop, and a call from another loop would wait forever. So each public method checks before it changes anything.
+with the loop, and a call from another loop would wait forever. So public methods check the caller before any change.
 
 There are two checks, because Python 3.11 to 3.13 make a system call to find the running loop:
 
-* :meth:`LoopBound._check_loop` lets a call pass if its thread is that of the loop, and the loop runs: a thread runs one loop at
-  a time. Otherwise it finds the running loop. Every public method begins with it.
+* :meth:`LoopBound._check_loop` lets a call pass in the thread of the running loop: a thread runs one loop at a time. Otherwise
+  it finds the running loop. Every public method begins with it.
 * The paths that run a million times a second ask ``self._own_thread._is_owned()`` alone. They compare loops only for the first
   message of a batch: within one thread, adding to a batch is safe from every loop.
 """
@@ -23,7 +23,7 @@ from iris_py.errors import ConfigurationError
 
 
 class ThreadLock(Protocol):
-    """A reentrant lock. ``threading.Condition`` calls this method of its lock too, so every version of Python has it."""
+    """A reentrant lock. ``threading.Condition`` also calls this method, so every version of Python has it."""
 
     def _is_owned(self) -> bool:
         """Tell whether the calling thread holds the lock."""
@@ -42,7 +42,7 @@ _marks = _Marks()
 
 
 class LoopBound:
-    """An object bound to the event loop that made it.
+    """An object bound to the event loop of its creation.
 
     Attributes:
         _what: The noun for the object in errors.

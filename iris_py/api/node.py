@@ -109,7 +109,8 @@ LEAVING_TOLD_S = 1.0
 class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, Observing, Explaining):
     """A member of a network, made by :func:`iris_py.connect`.
 
-    A node belongs to the event loop that made it. Called from another thread or loop, methods raise :exc:`ConfigurationError`.
+    A node belongs to the event loop of its creation. Called from another thread or loop, methods raise
+    :exc:`ConfigurationError`.
     """
 
     def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
@@ -176,7 +177,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         return self._config.max_message_bytes
 
     def nodes(self) -> tuple[Member, ...]:
-        """Return the known nodes of the network, this one first: a small part of a large network.
+        """Return the known nodes of the network, beginning with this node: a small part of a large network.
 
         :attr:`network_size` estimates the number of all nodes.
         """
@@ -195,9 +196,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
 
     @property
     def network_size(self) -> int:
-        """The approximate number of nodes in the network, this one included: exact up to 16 others, within about a quarter
-        beyond.
-        """
+        """About how many nodes the network has, with this node: exact up to 16 others, else within a quarter."""
         self._check_loop()
         return max(self._core.overlay.size_estimate(), len(self._core.overlay.peers()) + 1)
 
@@ -270,13 +269,14 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
         codec: AnyCodec | None = None,
     ) -> Opening[Membership]:
-        """Join a cluster. Use with ``await`` or ``async with``; when it returns, the cluster's callers know.
+        """Join a cluster. Use with ``await`` or ``async with``; when it returns, callers and other members know.
 
         Args:
             cluster: The name, 1 to 255 bytes of UTF-8.
             handler: A :class:`Handler`, or a function from :class:`Request` to bytes for requests only. A plain function or
-                method runs in a thread. It cannot be cancelled, so it counts as running until it returns; the end of the
-                program does not wait for it. Or a handler in :class:`Sealed`, for requests sealed by their callers.
+                method runs in a thread and cannot be cancelled: the request counts as running until the function returns. The
+                end of the program does not wait for threads. Or a handler in :class:`Sealed`, for requests sealed by their
+                callers.
             concurrency: The number of concurrent requests; by default 128, or 32 if a plain function or method answers
                 requests.
             queue_messages: The number of waiting requests. The member rejects further requests as full, and their callers try
@@ -376,7 +376,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         )
 
     async def clouds(self, *, timeout: float = SURVEY_TIMEOUT_S) -> tuple[Cloud, ...]:
-        """Ask the gateways of this cloud for the other clouds they know, and whether they reach them.
+        """Ask the gateways of this cloud for the known and the reachable other clouds.
 
         Args:
             timeout: Seconds to wait for gateways.
@@ -385,7 +385,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
             The clouds in the order of their aliases; empty without a gateway.
 
         Raises:
-            NotConnected: This node reaches no other node, so its gateways are unknown.
+            NotConnected: This node reaches no other node, so no gateways are known.
             RequestTimeout: The gateways could not be found in time.
             ConfigurationError: The timeout is wrong.
             NodeClosed: The node was closed.
@@ -401,8 +401,8 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         """Leave every cluster, finish running requests, and end the node. Harmless if repeated.
 
-        Within a handler or callback, this returns when all others have finished; the node ends after the calling one has
-        returned.
+        Within a handler or callback, this returns when all others have finished; the node ends after the handler or callback
+        has returned.
 
         Args:
             timeout: Seconds after which running handlers are cancelled and unsent messages dropped.
@@ -608,7 +608,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         self._memberships.pop(registration, None)
 
     async def _left(self, registration: Registration) -> None:
-        """Tell all nodes that a registration ends, if it is the last of its cluster on this node."""
+        """Tell all nodes of the end of a registration, if the last of the cluster on this node."""
         if self._core.leave(registration, self._loop.time()):
             left = self._loop.create_future()
             self._leaves.setdefault(registration.group.id, deque()).append(left)
@@ -663,7 +663,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
                 reaction(event)
 
     def _make_reactions(self) -> dict[type, Callable[[Any], None]]:
-        """Return the reaction of this node to each kind of event; other kinds are ignored."""
+        """Return the reactions of this node by kind of event; other kinds are ignored."""
         return {
             RequestsStarted: lambda event: event.registration.server.start(event.executions),
             RequestCancelled: lambda event: event.execution.registration.server.cancel(event.execution),
@@ -742,7 +742,7 @@ async def start_node(
 
     Raises:
         ConfigurationError: A setting is wrong.
-        HandshakeError: Every seed answers, and none of them holds this secret.
+        HandshakeError: Every seed answers, but without this secret.
     """
     node = Node(config, await open_keyring(config), network)
     if reload is not None:

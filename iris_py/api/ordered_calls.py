@@ -1,13 +1,13 @@
-"""Calls a function of a program for one message after the other, each time in a fresh copy of one context.
+"""Calls a function of a program for one message after the other, in fresh copies of a context.
 
-Theory of operation. A task has one context, and all its calls share it: a variable set by one call is visible to the next.
-Copying a context is cheap, but stepping a coroutine in a different context than its task's doubles the cost of a message,
-because each coroutine then ends by an exception. So calls share the context of their task as long as they leave it unchanged,
-which takes one comparison per call. After the first call that changed the context, each call has a copy of its own.
+Theory of operation. A task has a single context for all calls: a variable set by one call is visible to the next. Copying a
+context is cheap, but stepping a coroutine outside of the task's context doubles the cost of a message, because the coroutine
+then ends by an exception. So calls share the context of the task until a call changes it, which costs one comparison per call.
+From then on, every call has a copy of the context.
 
 Handing a message to a thread and waiting for it takes twenty times as long as calling an empty function. So a thread gets
-several messages at once: as many as the function handles in ``BATCH_S``. The event loop holds the iterator of these messages,
-so it can take back the remaining ones.
+several messages at once: as many as the function handles in ``BATCH_S``. The event loop holds the iterator of the messages, and
+can take back the rest.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ BATCH_S = 0.005
 
 
 class OrderedCalls(Generic[Argument]):
-    """Calls one function of a program, one call after the other.
+    """Calls a function of a program, one call after the other.
 
     Args:
         hook: The function, and where it runs.
-        context: Each call begins in a copy of it.
+        context: The context to copy for calls.
         failures: Logs exceptions of the function.
         span: Makes the span of a call, if the node has spans.
         running: Stands for the running call.
 
     Attributes:
-        in_hand: The arguments of the thread's batch that it has not taken yet.
+        in_hand: The arguments of the batch not taken by the thread yet.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class OrderedCalls(Generic[Argument]):
     async def call_each(self, arguments: Iterable[Argument]) -> None:
         """Call the function for each argument, in order, and log exceptions.
 
-        A thread gets several arguments at once, so the iterator may have ended long before this returns: later arguments are
-        for the next call.
+        A thread gets several arguments at once, so the iterator may have ended long before the return: later arguments are for
+        the next call.
 
         Raises:
             BaseException: The task was cancelled, or the process is to end.
@@ -182,7 +182,7 @@ class OrderedCalls(Generic[Argument]):
     # --
 
     def _call_in_span(self, argument: Argument) -> object:
-        """Call the function in a span that lasts until its result was awaited."""
+        """Call the function in a span, until the result was awaited."""
         assert self._span is not None
         with ExitStack() as stack:
             stack.enter_context(self._span(argument))

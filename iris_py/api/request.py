@@ -41,7 +41,7 @@ _NUMBERS: Final = (int, float)
 
 
 class _Replier(Codec[bytes, bytes]):
-    """Notes the member that sends the reply. It is passed as the codec of a request whose payload is already encoded."""
+    """Notes the replying member. Passed as the codec of a request with an encoded payload."""
 
     def __init__(self) -> None:
         self.member = ""
@@ -111,7 +111,7 @@ class Requesting(NodeBase):
         seal: SealLike | None = None,
         codec: AnyCodec | None = None,
     ) -> Any:
-        """Send a request to one member of a cluster, and return its reply.
+        """Send a request to a member of a cluster, and return the reply.
 
         Args:
             cluster: The name; ``name@cloud`` for a cluster of another cloud, reached by the gateways.
@@ -121,9 +121,9 @@ class Requesting(NodeBase):
                 than usual, and waits when the cluster has no members. A member that has executed the request within the last
                 five minutes repeats its reply; any other member executes it.
             key: The idempotency key (needs ``idempotent``). Requests with the same key are the same request to members, from
-                any caller and with any payload. The key also chooses the member: always the same one of the nearest zone, until
-                it is lost, leaves or is full, so that a repeated request is not executed again. By default each call is a
-                request of its own, and load chooses the member.
+                any caller and with any payload. The key also chooses the member: always the same member of the nearest zone,
+                until its loss, end or full queue, so that a repeated request is not executed again. By default each call is a
+                new request, and load chooses the member.
             prefer: A zone, such as ``eu-west/a``: nearer members are asked first. By default the node's own zone. For another
                 cloud, one of its zones; by default that of its gateway.
             require: A zone; members outside get no request. In a cluster with more than 32 members a node sees a sample only,
@@ -151,8 +151,8 @@ class Requesting(NodeBase):
         Raises:
             NoMembers: The cluster has no members, or none in the required zone.
             CloudUnavailable: No gateway reaches the other cloud.
-            NotExported: The other cloud does not export the cluster to this one.
-            NotConnected: This node reaches no other node, so the members are unknown.
+            NotExported: The other cloud does not export the cluster to this cloud.
+            NotConnected: This node reaches no other node, so no members are known.
             Overloaded: All members are full; with ``on_full="wait"``, until the time ran out. Or a limit of the gateways is
                 reached, which ends within ``retry_after_s``.
             MemberLost: The member, or a gateway on the path, died while it held the request.
@@ -293,7 +293,7 @@ def _advise(error: IrisError, retry: Retry | None, on_full: OnFull, wait_for_mem
 
 
 def check_timeout(timeout: float) -> None:
-    """Refuse a value that is no valid timeout.
+    """Refuse an invalid timeout.
 
     Raises:
         ConfigurationError: The value is refused.
@@ -303,7 +303,7 @@ def check_timeout(timeout: float) -> None:
 
 
 def check_wait_for_members(wait_for_members: object) -> None:
-    """Refuse a value that is no valid time to wait for members.
+    """Refuse an invalid time to wait for members.
 
     Raises:
         ConfigurationError: The value is negative, not finite, or no number.
@@ -316,7 +316,7 @@ def check_wait_for_members(wait_for_members: object) -> None:
 
 
 def check_retry(retry: object, cluster: str, *, retry_failed: bool) -> None:
-    """Refuse a value of ``retry`` that does not apply to this request.
+    """Refuse an inapplicable value of ``retry``.
 
     Raises:
         ConfigurationError: The value is refused.
@@ -334,7 +334,7 @@ def check_retry(retry: object, cluster: str, *, retry_failed: bool) -> None:
 
 
 def check_on_full(on_full: str) -> None:
-    """Refuse a value that is no option for full members.
+    """Refuse an invalid option for full members.
 
     Raises:
         ConfigurationError: The value is refused.

@@ -1,8 +1,8 @@
 """Run a program on the fastest event loop available, and stop it on a signal.
 
 Theory of operation. The first signal is a request: it wakes the waiters of :func:`until_stopped`, or without any it cancels the
-main task of :func:`iris_py.run`. Either way the program leaves its blocks, and so its clusters. A signal within ``REPEATED_S``
-is the same request: a shell and a supervisor may both pass it on. A later signal ends the process at once.
+main task of :func:`iris_py.run`. Either way the program leaves its ``async with`` blocks and clusters. A signal within
+``REPEATED_S`` is the same request: a shell and a supervisor may both pass it on. A later signal ends the process at once.
 
 A process may start without standard streams. Then ``/dev/null`` occupies the descriptors 0, 1 and 2.
 """
@@ -36,8 +36,8 @@ def occupy() -> None:
     """Open ``/dev/null`` in place of each closed standard stream. Call this before an event loop is made.
 
     The system gives the lowest free number to the next descriptor. A program started with closed standard streams (``<&- >&-
-    2>&-``) would open its sockets there: output would be written into a socket, and libuv, below uvloop, aborts the process
-    when it closes one.
+    2>&-``) would use these numbers for sockets: output would be written into a socket, and libuv, below uvloop, aborts the
+    process when it closes one.
     """
     for descriptor in _STANDARD:
         try:
@@ -61,7 +61,7 @@ async def until_stopped(*, signals: Sequence[signal.Signals] = SIGNALS) -> signa
     """Wait for Ctrl-C or SIGTERM. A service serves until then.
 
     A service manager with notifications (systemd: ``Type=notify``) gets a ready message, keep-alives as long as the event loop
-    turns (``WatchdogSec=``), and a stopping message at the end. So call this when all clusters are joined.
+    turns (``WatchdogSec=``), and a stopping message at the end. So call this after all clusters are joined.
 
     Afterwards let the program come to its end, which leaves all clusters. The same signal again, more than half a second later,
     ends the process at once. A signal that the process ignores, as under ``nohup``, stays ignored.
@@ -216,9 +216,9 @@ Result = TypeVar("Result")
 def run(main: Coroutine[object, object, Result], *, debug: bool | None = None, leave_on_sigterm: bool = True) -> Result:
     """Run a coroutine to its end, on uvloop if installed and else on asyncio's own loop.
 
-    Open nodes are closed at the end. SIGTERM, the signal of supervisors, cancels the coroutine as Ctrl-C does: it leaves its
-    ``async with`` blocks, and so its clusters without failing a request. Then the program ends with the status 143, the status
-    of that signal. For a regular end, wait in :func:`until_stopped`.
+    Open nodes are closed at the end. SIGTERM, the signal of supervisors, cancels the coroutine as Ctrl-C does: the coroutine
+    leaves all ``async with`` blocks, and so the clusters, without failing a request. Then the program ends with the status 143,
+    the status of that signal. For a regular end, wait in :func:`until_stopped`.
 
     Args:
         main: The coroutine.
@@ -258,7 +258,7 @@ def run(main: Coroutine[object, object, Result], *, debug: bool | None = None, l
 
 
 def _check(main: object) -> None:
-    """Refuse a program that cannot run here, and close its coroutine, or Python would warn that it was never awaited.
+    """Refuse a program with an invalid ``main`` or a running loop, and close the coroutine to prevent Python's warning.
 
     Raises:
         ConfigurationError: The program cannot run.

@@ -1,7 +1,7 @@
 """Payloads that only the caller and the members can read: :class:`Seal` for requests and surveys, :class:`Sealed` for handlers.
 
-Nodes on the path, such as gateways, pass on bytes that they cannot decrypt (docs/design.md 15). Payload, reply and the text of
-a failure are sealed; headers, names, lengths and the fact of a failure are not.
+Nodes on the path, such as gateways, cannot decrypt the bytes (docs/design.md 15). Payload, reply and the text of a failure are
+sealed; headers, names, lengths and the fact of a failure are not.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def seal_parts(seal: SealLike) -> tuple[str, str | None]:
 
 
 class SealedCall:
-    """One sealed request or survey, and the keys to its answers.
+    """A sealed request or survey, and the keys to the answers.
 
     Args:
         seal: The seal.
@@ -187,8 +187,9 @@ class Sealed:
 
     Args:
         handler: A :class:`Handler`, or a function, as for :meth:`iris_py.Node.join`.
-        secret: The secret, as printed by ``iris keys new``. Each of several generations decrypts. To rotate it, give both to
-            the members, then the new one to the callers, then only the new one to the members. Not the network secret.
+        secret: The secret, as printed by ``iris keys new``. Each of several generations decrypts. To rotate the secret, give
+            both generations to the members, then the new one to the callers, then only the new one to the members. Not the
+            network secret.
         name: The name of the callers' :class:`Seal`; by default that of the cluster. Clusters with the same secret need
             different names: otherwise a gateway could deliver a request of one to the other.
 
@@ -224,7 +225,7 @@ class Sealed:
         return f"<Sealed {self._handler!r} under {self._name or 'the name of the cluster'}>"
 
     def _over(self, handler: Handler | RequestFunction) -> Sealed:
-        """Return the same with another handler, which calls this one."""
+        """Return the same with another handler, a wrapper of the present one."""
         other = object.__new__(Sealed)
         other._handler, other._secrets, other._name = handler, self._secrets, self._name
         return other
@@ -241,7 +242,7 @@ class Sealed:
 
 
 class _Door:
-    """Decrypts the requests to one handler, each once, and encrypts its answers. Thread-safe."""
+    """Decrypts the requests to a handler, without duplicates, and encrypts the answers. Thread-safe."""
 
     def __init__(self, cluster: str, name: str, secrets: Sequence[Secret], entropy: Callable[[int], bytes]) -> None:
         self._cluster = cluster
@@ -276,7 +277,7 @@ class _Door:
         raise self.seal_failure(error, exchange)
 
     def open_all(self, requests: Sequence[Request]) -> tuple[Any, list[tuple[Request, Exchange] | SealError]]:
-        """Return the requests that can be decrypted, and for :meth:`seal_all` the result of each."""
+        """Return the decryptable requests, and the results of all requests for :meth:`seal_all`."""
         opened: list[tuple[Request, Exchange] | SealError] = []
         for request in requests:
             try:
@@ -288,19 +289,19 @@ class _Door:
     def seal_all(
         self, answers: Sequence[object], opened: Sequence[tuple[Request, Exchange] | SealError]
     ) -> list[bytes | Exception]:
-        """Return the answers to several requests, each sealed for its caller."""
+        """Return the answers to several requests, sealed for the callers."""
         given = iter(check_answers(answers, sum(isinstance(each, tuple) for each in opened)))
         return [each if isinstance(each, SealError) else self._seal_answer(next(given), each[1]) for each in opened]
 
     def fail_all(self, error: BaseException, opened: Sequence[tuple[Request, Exchange] | SealError]) -> list[bytes | Exception]:
-        """Return one failure of several requests, sealed for each caller."""
+        """Return a failure of several requests, sealed for the callers."""
         return [each if isinstance(each, SealError) else self.seal_failure(error, each[1]) for each in opened]
 
     def _seal_answer(self, answer: object, exchange: Exchange) -> bytes | Exception:
         return self.seal_failure(answer, exchange) if isinstance(answer, BaseException) else self.seal(answer, exchange)
 
     def seal_failure(self, error: BaseException, exchange: Exchange) -> SealedFailure:
-        """Return an exception like the handler's that differs only in its traceback.
+        """Return an exception like the handler's, with another traceback.
 
         Raises:
             BaseException: The exception is not the handler's: a cancellation, or the end of the process.

@@ -1,4 +1,4 @@
-"""The seeds of a node: whether a node of the network answers at each, and if not, why.
+"""The seeds of a node: the answers of nodes of the network, and the reasons for missing ones.
 
 Users configured the seeds, so errors, logs and health report their states.
 """
@@ -51,12 +51,12 @@ class Seeds:
 
     @property
     def unreached(self) -> dict[str, str]:
-        """Return the seeds without an answering node, each with its state: "refuses connections" and the like."""
+        """Return the seeds without an answering node, with their states: "refuses connections" and the like."""
         return dict(self._outcomes)
 
     @property
     def strangers(self) -> dict[str, str]:
-        """Return the seeds that answer but do not hold our secret, each with the proof."""
+        """Return the seeds with an answer but without our secret, with the proofs."""
         return dict(self._strangers)
 
     @property
@@ -66,7 +66,7 @@ class Seeds:
 
     @property
     def error(self) -> HandshakeError | None:
-        """Return the error if every seed answers, and none of them holds our secret."""
+        """Return the error if every seed answers, but without our secret."""
         if not self._strangers or len(self._strangers) < len(self._addresses):
             return None
         address, reason = next(iter(self._strangers.items()))
@@ -79,10 +79,10 @@ class Seeds:
         return bool(doubtful) and len(doubtful) + len(self._strangers) == len(self._addresses)
 
     async def check(self, has_peers: Callable[[], bool]) -> None:
-        """Wait while further dials decide whether the secret is wrong: every seed answers, and none of them holds it.
+        """Wait while further dials decide whether the secret is wrong: every seed answers, but without the secret.
 
         Args:
-            has_peers: Returns whether the node has found its network, so that the secret is right.
+            has_peers: Returns whether the node has found the network, and the secret is right.
 
         Raises:
             HandshakeError: The secret must be wrong.

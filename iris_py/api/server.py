@@ -53,7 +53,7 @@ ServerType: TypeAlias = "Callable[..., Server]"
 if sys.version_info >= (3, 12):
 
     def _start_at_once(coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
-        """Return a task that has run to its first pause, unless the program makes its tasks itself."""
+        """Return a task after its first step, unless the program has a task factory."""
         if loop.get_task_factory() is not None:
             return loop.create_task(coroutine)
         return asyncio.Task(coroutine, loop=loop, eager_start=True)  # novm: vermin does not see the version that was asked for
@@ -78,7 +78,7 @@ class Server:
         next_poll: Polls for the next request after a single one; None to sleep until it comes.
 
     Attributes:
-        drained: Done once the closed registration has answered everything.
+        drained: Done once the closed registration has answered all requests.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Server:
         task.add_done_callback(lambda done: self._handle_tunnel_done(tunnel, end, done))
 
     def handle_drained(self) -> None:
-        """Note that the registration has answered everything, and gets no more requests."""
+        """Note that the registration has answered all requests, and gets no more."""
         if not self.drained.done():
             self.drained.set_result(None)
         self._ended.set()
@@ -207,7 +207,7 @@ class Server:
         self._ended.set()
 
     def abort_others(self) -> None:
-        """Cancel all calls except those that themselves wait for an end."""
+        """Cancel all calls except those waiting for an end."""
         spared = {work for call in self._waiting for work in call.works}
         works: dict[asyncio.Task[None], list[Execution | TunnelEnd]] = {}
         for work, task in self._tasks.items():
@@ -378,7 +378,7 @@ class Server:
     async def _call_together_traced(
         self, tracing: Tracing, executions: Sequence[Execution], requests: Sequence[Request], hook: HandlerHook
     ) -> Sequence[bytes | Exception]:
-        """Call with one span for each request, because each belongs to another trace; the handler's own spans belong to the
+        """Call with a span per request, because the requests belong to different traces; the handler's own spans belong to the
         last.
         """
         with ExitStack() as stack:

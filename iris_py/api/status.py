@@ -1,8 +1,8 @@
-"""The part of a node that reports its state: statistics, recent events and health.
+"""The state of a node: statistics, recent events and health.
 
 Health tells whether a node is ready for work, and if not, why (docs/design.md 16.3). The status names are those of gRPC's
-health checking, known to load balancers. Load never makes a node unready: a full member rejects each request, and the caller
-tries another member at once. If all members are full, removing one makes matters worse.
+health checking, known to load balancers. Load never makes a node unready: a full member rejects requests, and callers try other
+members at once. If all members are full, removing a member makes matters worse.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = ["Health", "health_of"]
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The health of a node, or of its part in one cluster."""
+    """The health of a node, or of its membership in a cluster."""
 
     status: Literal["SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"]
     """``SERVING`` if ready for work; ``SERVICE_UNKNOWN`` for a cluster without this node."""
     reasons: tuple[str, ...] = ()
-    """The reasons for not being ready, each a sentence without its full stop."""
+    """The reasons for not being ready, as sentences without full stop."""
     notes: tuple[str, ...] = ()
     """Faults that do not make the node unready, likewise: for a gateway, unreachable clouds."""
 
@@ -99,7 +99,7 @@ def _is_of_gateway(membership: Membership) -> bool:
 
 
 class Observing(Publishing):
-    """The part of a node that reports its state."""
+    """The part of a node for statistics and events."""
 
     _desk: Desk
     _is_simulated: bool
@@ -131,9 +131,9 @@ class Observing(Publishing):
         return self._core.journal.since(since)
 
     def events(self, since: int | None = None) -> AsyncIterator[EventRecord]:
-        """Iterate over the events of this node as they happen, until it is closed: ``async for event in node.events()``.
+        """Iterate over new events of this node, until the node is closed: ``async for event in node.events()``.
 
-        A reader more than 512 events behind misses some, which shows in their numbers.
+        A reader more than 512 events behind misses events, visible as a gap in the numbers.
 
         Args:
             since: The number of the last known event: the iteration begins with the kept events after it. None: only events

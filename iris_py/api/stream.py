@@ -249,7 +249,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
         Args:
             data: Must not change any more.
             is_last: Whether the message ends with it.
-            source: The stream it comes from, if any. Once that has broken, this no longer waits for credit.
+            source: The stream it comes from, if any. After a break of the source, the call no longer waits for credit.
 
         Raises:
             TunnelClosed: As for :meth:`send`.

@@ -47,8 +47,8 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
     all waiting messages at once, which is faster. Both end when the subscription is closed. Otherwise, after the messages still
     held, they raise :exc:`SlowSubscriber` if the overflow policy ended it, :exc:`NotExported` if the other cloud no longer
     exports its topics, or :exc:`NodeClosed` if the node was closed. The first form takes up to a quarter of the queue's
-    capacity, or 1 MiB, out of the queue at once. Several tasks may share a subscription; a loop that is left or cancelled
-    leaves its messages to the next one.
+    capacity, or 1 MiB, out of the queue at once. Several tasks may share a subscription; after a loop is left or cancelled, the
+    next loop gets the remaining messages.
 
     The underscored attributes are for the node.
     """
@@ -104,9 +104,9 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
     def dropped(self) -> Mapping[str, int]:
         """The number of dropped messages, by reason.
 
-        ``oldest`` and ``newest``: by the overflow policies of that name; ``over_block``: sent before publishers stopped;
-        ``cut_off``: the message that ended it by the policy ``disconnect``; ``closed``: not taken before it was closed;
-        ``undecodable``: not decodable by the codec.
+        ``oldest`` and ``newest``: by the overflow policies of that name; ``over_block``: too many, although publishers were
+        told to wait; ``cut_off``: the message over the limit of the policy ``disconnect``; ``closed``: not taken before it was
+        closed; ``undecodable``: not decodable by the codec.
         """
         return dict(self._queue.dropped)
 
@@ -184,7 +184,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
     _end = close
 
     def _begin_closing(self, timeout: float) -> asyncio.Task[None]:
-        """Begin to close it, unless that has begun; returns the task that is done at the end."""
+        """Begin to close the subscription, unless already begun; returns the task of the closing."""
         if self._leaving is None:
             self._is_closed = True
             self._more.set()
@@ -195,7 +195,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
     # -- for the node
 
     def _handle_ready(self) -> None:
-        """Note that a message has arrived, or that none will any more."""
+        """Note the arrival of a message, or the end."""
         if self._calls is None:
             self._more.set()
         elif self._consumer is None and self._waiting:
@@ -285,7 +285,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
             await calls.call_each(self._pop_each())
 
     def _pop_each(self) -> Iterator[Message[Any]]:
-        """Take the waiting messages, each after the callback has returned from the one before."""
+        """Take the waiting messages one by one, as the callback returns."""
         queue, waiting = self._queue, self._waiting
         while waiting:
             message = queue.pop()

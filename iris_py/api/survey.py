@@ -1,4 +1,4 @@
-"""Surveys (scatter-gather) of an application: replies one by one or all together, and the other members' results."""
+"""Surveys (scatter-gather) of an application: single replies or all together, and the results of all other members."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SurveyReply(Generic[Payload]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyFailure:
-    """A member whose handler failed, or whose reply could not be decrypted or decoded."""
+    """A member with a failed handler, or a reply that could not be decrypted or decoded."""
 
     member: Member
     """The member."""
@@ -80,7 +80,7 @@ class Answers(Sequence[SurveyReply[Payload]], Generic[Payload]):
     missing: tuple[Member, ...]
     """These members. Empty for a cluster of more than 32: a node knows their number, but not all of their ids."""
     failed: tuple[SurveyFailure, ...]
-    """Members whose handlers failed, or whose replies could not be decrypted or decoded."""
+    """Members with a failed handler, or a reply that could not be decrypted or decoded."""
     rejected: tuple[Member, ...]
     """Members that were full, or got the survey too late: surely not executed."""
     declined: tuple[Member, ...]
@@ -118,8 +118,8 @@ class SurveyTaker(ABC):
 class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
     """A request to every member of a cluster, made by :meth:`iris_py.Node.survey` and sent at the first use.
 
-    ``await`` it for all :class:`Answers`, or loop over it with ``async for`` to take each :class:`SurveyReply` as it comes.
-    Leaving the loop ends the survey and cancels its running handlers.
+    ``await`` it for all :class:`Answers`, or use ``async for`` to take each :class:`SurveyReply` on arrival. Leaving the loop
+    ends the survey and cancels its running handlers.
     """
 
     _what = "survey"

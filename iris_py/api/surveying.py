@@ -76,14 +76,14 @@ class Surveying(FarStreams):
             timeout: Seconds to wait for answers.
             stop_after: The number of replies that ends the survey; None for all.
             headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
-            seal: As for :meth:`request`. A member whose reply cannot be decrypted counts as failed.
-            codec: As for :meth:`request`. A member whose reply cannot be decoded counts as failed.
+            seal: As for :meth:`request`. A member with an undecryptable reply counts as failed.
+            codec: As for :meth:`request`. A member with an undecodable reply counts as failed.
 
         Raises:
             NoMembers: The cluster has no members.
             CloudUnavailable: No gateway reaches the other cloud.
-            NotExported: The other cloud does not export surveys of the cluster to this one.
-            NotConnected: This node reaches no other node, so the members are unknown.
+            NotExported: The other cloud does not export surveys of the cluster to this cloud.
+            NotConnected: This node reaches no other node, so no members are known.
             Overloaded: A limit of the other cloud is reached.
             MemberLost: A gateway on the path to another cloud was lost before it named the members.
             RequestTimeout: The members could not be found in time. Missing answers raise no error.

@@ -1,8 +1,8 @@
 """Threads for plain functions that do not delay the end of a program.
 
-The interpreter joins the threads of ``concurrent.futures`` at its exit, so a handler that never returns would keep the program
-from ending. These are daemon threads: they end with the program, in the middle of their work. A node that is closed first gives
-handlers their time, so only functions over that time are cut off.
+The interpreter joins the threads of ``concurrent.futures`` at exit, so a stuck handler would keep the program from ending.
+Daemon threads end with the program, in the middle of their work. Closing a node gives handlers time to finish, so only
+functions over the timeout are cut off.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DaemonThreads(Executor):
         return future
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
-        """Let each thread end when its work is done. ``wait`` has no effect: this never waits."""
+        """Let threads end when all submitted functions have returned, without waiting; ``wait`` has no effect."""
         with self._lock:
             if self._is_shut:
                 return

@@ -94,8 +94,8 @@ class Publishing(NodeBase):
     ) -> int:
         """Send a message to every subscriber of a topic; waits while a link has no room, or a subscriber blocks.
 
-        Messages of one node to one topic arrive in order. Right after the first use of a topic the node needs a moment to learn
-        its subscribers. A message to a topic of another cloud, as ``sensors.berlin@eu``, goes to a gateway whether or not that
+        Messages of a node to a topic arrive in order. Right after the first use of a topic the node needs a moment to learn its
+        subscribers. A message to a topic of another cloud, as ``sensors.berlin@eu``, goes to a gateway whether or not that
         cloud has subscribers.
 
         Args:
@@ -107,7 +107,7 @@ class Publishing(NodeBase):
                 pass the same codec.
 
         Returns:
-            The number of nodes it was sent to, this one included if it subscribes; 1 for a topic of another cloud.
+            The number of nodes it was sent to, including this node if subscribed; 1 for a topic of another cloud.
 
         Raises:
             MessageTooLarge: The payload is too large.
@@ -378,7 +378,8 @@ class Publishing(NodeBase):
 
         Raises:
             CloudUnavailable: No gateway reaches the other cloud.
-            NotExported: The other cloud does not export these topics to this one. Also raised later, while messages are taken.
+            NotExported: The other cloud does not export these topics to this cloud. Also raised later, while messages are
+                taken.
             ConfigurationError: An argument is wrong, or the other cloud does not allow its publishers to be blocked.
             NodeClosed: The node was closed.
         """

@@ -1,4 +1,4 @@
-"""The part of a node that traces the path of a request without sending it (docs/observe.md)."""
+"""Tracing the path of a request without sending it (docs/observe.md)."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ class Explaining(Asking):
 def explain(group: Group, placement: Placement | None) -> tuple[tuple[Candidate, ...], Member | None]:
     """Return the members of a cluster in the order in which a request considers them, and the member it would go to now.
 
-    A request draws two of the nearest members at random and takes the less loaded one. The returned member is the one that wins
-    against all others. This function draws nothing and changes nothing.
+    A request draws two of the nearest members at random and takes the less loaded. The returned member wins against all others.
+    The function has no random choice and no effects.
 
     Args:
         group: The cluster.

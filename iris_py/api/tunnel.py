@@ -29,9 +29,9 @@ FILE_BYTES = 256 * 1024
 class Tunnel(MessageStream[TunnelEnd]):
     """A bidirectional connection for messages between a caller and one member, from :meth:`Node.tunnel` or in ``on_tunnel()``.
 
-    A tunnel ends in one of two ways: :exc:`TunnelClosed` means that all sent messages were delivered, :exc:`TunnelBroken` that
-    the last ones may be missing. Messages that arrived whole before a break can still be received. A slow reader slows the
-    writer: the bytes in transit, including those waiting at both ends, never exceed the window, for messages of any size.
+    A tunnel ends in one of two ways: :exc:`TunnelClosed` means full delivery, :exc:`TunnelBroken` possible loss of the last
+    messages. Messages that arrived whole before a break can still be received. A slow reader slows the writer: the bytes in
+    transit, including those waiting at both ends, never exceed the window, for messages of any size.
 
     ``async with`` closes the tunnel at the end, or breaks it if an exception leaves the block. Several tasks may call its
     methods; messages do not mix.

@@ -42,7 +42,7 @@ class Tunneling(FarStreams):
 
         Args:
             cluster: The name; ``name@cloud`` for a cluster of another cloud. The member there gets ``tunnel.cloud``. The tunnel
-                breaks if any gateway on its path is lost, and ``tunnel.member`` is the gateway of this cloud.
+                breaks if any gateway on the path is lost, and ``tunnel.member`` is the gateway of this cloud.
             timeout: Seconds until :exc:`RequestTimeout`, for the opening only.
             window_bytes: The window, the bytes in transit from the member: 4 KiB to 1 GiB. Gateways have additional windows.
             headers: Small values by name, ``tunnel.headers`` at the member: str, bytes, int, float or bool, at most 4 KiB in
@@ -51,10 +51,10 @@ class Tunneling(FarStreams):
                 of this node, or ``"raise"`` :exc:`Overloaded` at once.
 
         Raises:
-            NoMembers: The cluster has no members, or none that serve tunnels.
+            NoMembers: The cluster has no members, or no handler for tunnels.
             CloudUnavailable: No gateway reaches the other cloud.
-            NotExported: The other cloud does not export tunnels to the cluster to this one.
-            NotConnected: This node reaches no other node, so the members are unknown.
+            NotExported: The other cloud does not export tunnels to the cluster to this cloud.
+            NotConnected: This node reaches no other node, so no members are known.
             Overloaded: All members are full; with ``on_full="wait"``, until the time ran out. Or a limit of the other cloud is
                 reached.
             MemberLost: Gateways on the path to another cloud were lost one after the other during the opening.

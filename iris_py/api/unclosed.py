@@ -1,10 +1,10 @@
-"""Nodes left open by a program: they are closed when the event loop ends, and the log reports it.
+"""Nodes left open by a program: the nodes are closed when the event loop ends, with a log line.
 
 Theory of operation. The loop does not announce its end to a node. But :func:`asyncio.run` and :class:`asyncio.Runner` cancel
-all tasks, and then close the asynchronous generators of their loop, so that each can clean up before the loop is closed. A
-generator that waits beside each node uses that chance. A plain ``loop.close()`` gives no such chance. So once a node was
-started in the loop, a replacement of ``loop.close()`` does the same first. Loops that the program never closes are ended the
-same way at the end of the process.
+all tasks, and then close the asynchronous generators of their loop, so that each can clean up before the loop is closed. So a
+waiting generator beside each node closes the node. A plain ``loop.close()`` does not close generators: once a node was started
+in the loop, a replacement of ``loop.close()`` does the same first. Loops that the program never closes are ended the same way
+at the end of the process.
 """
 
 from __future__ import annotations

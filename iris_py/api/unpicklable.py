@@ -1,4 +1,4 @@
-"""Objects that belong to the process that made them."""
+"""Objects of a single process."""
 
 from __future__ import annotations
 

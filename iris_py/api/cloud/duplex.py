@@ -1,8 +1,8 @@
 """Tunnels and surveys to other clouds, at the calling node (docs/design.md 15.71, 15.81).
 
-A tunnel to ``store@eu`` is a tunnel to ``iris.gateway.eu``, the cluster of the gateways that reach that cloud, with headers
-that name its purpose. The gateway's first message tells whether it accepts; from then on it only forwards messages. Surveys,
-publications and subscriptions use such tunnels, too.
+A tunnel to ``store@eu`` is a tunnel to ``iris.gateway.eu``, the cluster of the gateways to cloud ``eu``, with headers for the
+purpose. The gateway's first message accepts or refuses; from then on the gateway only forwards messages. Surveys, publications
+and subscriptions also use tunnels to gateways.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ _FIRST_BYTES_MAX: Final = 64 * 1024
 async def open_gateway_tunnel(
     node: NodeBase, name: str, alias: str, op: str, *, anchor: str = "", headers: Mapping[str, HeaderValue] | None = None
 ) -> Tunnel:
-    """Open a tunnel to a gateway that reaches a cloud, and wait until it is ready.
+    """Open a tunnel to a gateway to a cloud, and wait until the tunnel is ready.
 
     Args:
         node: The node.
-        name: The addressed name with its alias, for errors.
+        name: The addressed name with the alias, for errors.
         alias: The cloud.
         op: The operation for the gateway.
-        anchor: Chooses the gateway: equal anchors choose the same one, within one membership view. Empty: by load.
+        anchor: Chooses the gateway: equal anchors choose the same gateway, within one membership view. Empty: by load.
         headers: Further headers for the gateway.
 
     Raises:
@@ -167,8 +167,7 @@ class FarStreams(NodeBase):
         *,
         waits: bool,
     ) -> Tunnel:
-        """Open a stream to another cloud. Until it is open no data was sent there, so after the loss of a gateway another is
-        tried.
+        """Open a stream to another cloud. Before that no data is sent, so another gateway is tried after a loss.
 
         Args:
             op: The operation.

@@ -1,8 +1,8 @@
 """Publications and broadcasts of a node to other clouds: ``publish("orders@eu", ...)`` (docs/design.md 15.75).
 
-All of them to one cloud go through one tunnel to a gateway of the own cloud, in order and numbered by the node. The first use
-of a topic asks the other cloud whether it accepts the topic. Later publications get no answer, unless the other cloud no longer
-accepts them: then the next one asks again. Each broadcast is answered; several may be in flight.
+All publications and broadcasts to a cloud go through a tunnel to a gateway of the own cloud, in order and numbered by the node.
+The first use of a topic asks the other cloud to accept the topic. Later publications get no answer, unless the other cloud
+stops accepting the topic: then the next publication asks again. Broadcasts are answered; several may be in flight.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class FarPublishing:
 
 
 class PublishLine:
-    """The publications and broadcasts of a node to one cloud, and the tunnels that carry them, one after the other.
+    """The publications and broadcasts of a node to one cloud, and the successive tunnels for them.
 
     Args:
         node: The node.
@@ -249,7 +249,7 @@ class PublishLine:
         return answer
 
     async def _say(self, said: Item, answer: asyncio.Future[int] | None = None) -> None:
-        """Send an item in one message, over the tunnel or a new one.
+        """Send an item in a message, over the present or a new tunnel.
 
         Raises:
             IrisError: The cloud cannot be reached.
@@ -305,7 +305,7 @@ class PublishLine:
         return tunnel
 
     async def _close_tunnel(self, timeout: float) -> None:
-        """End the tunnel cleanly, so that the gateway has taken all messages."""
+        """End the tunnel cleanly: the gateway has then taken all messages."""
         tunnel, reader = self._tunnel, self._reader
         if tunnel is None:
             return

@@ -1,6 +1,6 @@
 """Requests to other clouds, at the calling node: through a gateway of its own cloud (docs/design.md 15.22 to 15.24).
 
-A request to ``databases@eu`` is a request to ``iris.gateway.eu``, the cluster of the gateways that reach that cloud. Choice,
+A request to ``databases@eu`` is a request to ``iris.gateway.eu``, the cluster of the gateways to cloud ``eu``. Choice,
 balancing, zones and the death of gateways are those of any cluster. This module wraps the request, unwraps its outcome, and
 repeats an idempotent request, without a task for any of them.
 """
@@ -56,12 +56,12 @@ _AT_ONE_GATEWAY: Final = Retry(members_lost_max=None, hedge_after=None)
 
 @dataclass(slots=True, eq=False)
 class Crossing:
-    """One request to another cloud, from its beginning to its outcome.
+    """A request to another cloud, from the call to the outcome.
 
     Attributes:
         cluster: The requested name, with its alias.
         gateways: The cluster of the gateways that reach the cloud.
-        content: The content for a gateway; the same in each try, with one identity.
+        content: The content for a gateway; the same in all tries, with a single identity.
         timeout_s: The caller's timeout, from the beginning.
         ends_at: The end of the timeout, by the clock of the loop.
         retry: How the request may go to another gateway after one may have forwarded it; None if it may not.

@@ -1,13 +1,13 @@
 """Subscriptions of a node to topics of other clouds: ``clicks.>@eu`` (docs/design.md 15.71, 15.72).
 
-Theory of operation. The topics of a cloud are divided into *shards*. The subscriptions of a node to one shard go through one
-tunnel to one gateway of the own cloud. All nodes choose the same gateway, so equal subscriptions meet there, and each message
-crosses once. The node adds its patterns, and the gateway confirms each when all publishers of the other cloud know of it. When
-a tunnel breaks, the node opens the next one and adds all patterns again. The sequence numbers of each subscription then drop
-duplicates and reveal possible losses.
+Theory of operation. The topics of a cloud are divided into *shards*. The subscriptions of a node to a shard go through a tunnel
+to a gateway of the own cloud. All nodes choose the same gateway, so equal subscriptions meet at the gateway, and a message
+crosses once. The node adds patterns, and the gateway confirms a pattern when all publishers of the other cloud know of the
+subscription. When a tunnel breaks, the node opens another and adds all patterns again. Sequence numbers then identify
+duplicates and possible losses.
 
 The tunnel is always read: the queue of each subscription decides which messages to drop. A subscription with the policy
-``block`` has a tunnel of its own, read as fast as its queue is emptied.
+``block`` has a separate tunnel, read as fast as the queue is emptied.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class _Want:
 
     Attributes:
         tokens: The pattern, split.
-        tellings: The subscriptions, each with the future of its confirmation; None once it is done.
+        tellings: The subscriptions, with the futures of their confirmations; None once done.
         is_asked: Whether the pattern was sent to the present gateway.
         is_added: Whether the gateway has confirmed it.
     """
@@ -186,7 +186,7 @@ class _Want:
 
 
 class Line:
-    """The subscriptions of a node that share a tunnel, and their tunnels, one after the other.
+    """The subscriptions of a node with a shared tunnel, and the successive tunnels.
 
     Args:
         node: The node.
@@ -219,7 +219,7 @@ class Line:
         return not self._wants
 
     def add(self, subscription: Subscription[Any]) -> asyncio.Future[None]:
-        """Add a subscription; returns a future for its confirmation or error."""
+        """Add a subscription; returns a future for the confirmation or error."""
         told: asyncio.Future[None] = self._node._loop.create_future()
         name = self._pattern_of(subscription)
         want = self._wants.get(name)
@@ -298,7 +298,7 @@ class Line:
             raise
 
     async def _use(self, tunnel: Tunnel) -> None:
-        """Use a tunnel for all subscriptions, until it breaks or none is left."""
+        """Use a tunnel for all subscriptions, until a break or the end of the last subscription."""
         self._removed.clear()
         reader = self._node._loop.create_task(self._read(tunnel))
         reader.add_done_callback(lambda _reader: self._changed.set())
@@ -438,7 +438,7 @@ class Line:
             subscription._handle_ready()
 
     def _deliver_run(self, run: Item, path: int, totals: MissedTotals, touched: dict[Subscription[Any], None]) -> None:
-        """Deliver consecutive messages to one topic, to each subscription without its duplicates."""
+        """Deliver consecutive messages of a topic to the subscriptions, without duplicates."""
         node, many = self._node, len(run.payloads)
         missed = totals.add(run.origin, run.stream, run.gap)
         subscriptions = self._matches.get(run.topic)
