@@ -79,7 +79,7 @@ class Codec(Generic[Question, Answer]):
     def __init__(self: Codec[_Same, _Same], request: TypeForm[_Same], *, format: CodecFormat = "json") -> None: ...
     @overload
     def __init__(self, request: TypeForm[Question], reply: TypeForm[Answer], *, format: CodecFormat = "json") -> None: ...
-    def __init__(self, request: object, reply: object = _AS_REQUEST, *, format: CodecFormat = "json") -> None:  # noqa: A002 - its name
+    def __init__(self, request: object, reply: object = _AS_REQUEST, *, format: CodecFormat = "json") -> None:  # noqa: A002 - the public name
         if format not in FORMATS:
             raise ConfigurationError(f"format={format!r} is unknown. Choose one of {', '.join(FORMATS)}.")
         self.format = format
@@ -145,7 +145,7 @@ class _Coder:
 
     __slots__ = ("_decode", "_encode", "_model", "name")
 
-    def __init__(self, type_: Any, format_: CodecFormat) -> None:  # noqa: ANN401 - whatever a program gives
+    def __init__(self, type_: Any, format_: CodecFormat) -> None:  # noqa: ANN401 - any argument of a program
         self.name: str = getattr(type_, "__qualname__", "") if isinstance(type_, type) else str(type_)
         if isinstance(type_, type) and not (_is_pydantic(type_) or msgspec.inspect.is_struct_type(type_)):
             _refuse_foreign(type_)
@@ -187,7 +187,7 @@ def as_codec(codec: object) -> Codec[Any, Any]:
 
 
 @lru_cache(CODECS_MAX)
-def _codec_of(codec: Any) -> Codec[Any, Any]:  # noqa: ANN401 - whatever a program gives
+def _codec_of(codec: Any) -> Codec[Any, Any]:  # noqa: ANN401 - any argument of a program
     if isinstance(codec, str):
         if codec not in FORMATS:
             raise ConfigurationError(
@@ -295,7 +295,7 @@ def _refuse_foreign(type_: type) -> None:
         )
 
 
-def _encode_foreign(value: Any) -> object:  # noqa: ANN401 - of whatever type
+def _encode_foreign(value: Any) -> object:  # noqa: ANN401 - of any type
     if _is_pydantic(type(value)):
         return value.model_dump(mode="json")
     raise TypeError(f"nobody knows how to encode a {type(value).__qualname__}")

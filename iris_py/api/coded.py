@@ -130,7 +130,7 @@ class CodedSubscription(Subscription[Payload]):
         self,
         codec: Codec[Any, Any],
         count_drop: Callable[[str], object],
-        queue: Any,  # noqa: ANN401 - these are those of Subscription
+        queue: Any,  # noqa: ANN401 - as for Subscription
         hook: HandlerHook | None,
         *others: Any,  # noqa: ANN401 - likewise
     ) -> None:

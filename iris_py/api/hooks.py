@@ -45,7 +45,7 @@ class HandlerHook:
         """Whether it runs in the event loop and needs no task."""
         return not self.is_async and self.threads is None
 
-    async def call(self, argument: object) -> Any:  # noqa: ANN401 - what the function returns
+    async def call(self, argument: object) -> Any:  # noqa: ANN401 - the result of the function
         """Call the function where it runs, in a copy of the running task's context, and await an awaitable result.
 
         Cancelling does not stop a function in a thread.

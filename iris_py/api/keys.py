@@ -187,8 +187,8 @@ class Rekeying(NodeBase):
     def rekey(self, keyring: Keyring) -> None:
         """Use other secrets from now on, without a restart: a step of a rotation (docs/security.md).
 
-        Between nodes with a common accepted generation, running requests are answered, and links, tunnels and subscriptions
-        stay. Links to nodes without a generation accepted now are closed.
+        Nodes with a common generation lose no messages: running requests are answered, and links, tunnels and subscriptions
+        stay. Links to nodes that have shown none of the accepted generations are closed.
 
         Args:
             keyring: The new keys, for the same network.

@@ -703,9 +703,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         event.token.handle_event(event)
 
     def _explain(self, error: NoMembers) -> NoMembers | NotConnected:
-        """Add the likely cause to the error; :exc:`NotConnected` if this node reaches no other node and so cannot know of
-        members.
-        """
+        """Add the likely cause to the error, or return :exc:`NotConnected` if this node reaches no other node."""
         strangers = self._core.datagrams.other_networks.hosts(self._loop.time())
         if error.nodes == 0 and not error.without_tunnels and self._seeds.is_unknown:
             return NotConnected(error.cluster, self._seeds.unreached, strangers)

@@ -83,7 +83,7 @@ class Requesting(NodeBase):
         **options: Unpack[RequestOptions],
     ) -> Answer: ...
     @overload
-    async def request(self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[RequestOptions]) -> Any: ...  # noqa: ANN401 - whatever was said
+    async def request(self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[RequestOptions]) -> Any: ...  # noqa: ANN401 - any type
     @overload
     async def request(
         self,

@@ -164,7 +164,7 @@ class Stopping:
                 continue  # it cancels the main task again
             loop.remove_signal_handler(number)
             if handler is not None:  # None is a handler that Python has not set and cannot set
-                signal.signal(number, handler)  # type: ignore[arg-type] # what getsignal() has returned
+                signal.signal(number, handler)  # type: ignore[arg-type] # the result of getsignal()
 
 
 _stoppings: WeakKeyDictionary[asyncio.AbstractEventLoop, Stopping] = WeakKeyDictionary()

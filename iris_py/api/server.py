@@ -562,7 +562,7 @@ class Server:
         return payload
 
 
-def _result_of(done: asyncio.Future[Any]) -> Any:  # noqa: ANN401 - whatever a function has returned
+def _result_of(done: asyncio.Future[Any]) -> Any:  # noqa: ANN401 - any result of a function
     """Return a thread's result; an unstarted awaitable is closed, because no task awaits it any more."""
     result = done.result()
     if inspect.iscoroutine(result):

@@ -103,7 +103,7 @@ class Surveying(FarStreams):
             coded = as_codec(codec)
             payload = encode(coded.encode_request, payload, cluster=cluster)
 
-            def read(reply: bytes, member: str) -> Any:  # noqa: ANN401 - whatever was said
+            def read(reply: bytes, member: str) -> Any:  # noqa: ANN401 - any type
                 return decode(coded.decode_reply, reply, cluster=cluster, member=member)
 
         question = packets.as_bytes(payload)

@@ -58,7 +58,7 @@ class DaemonThreads(Executor):
             if self._busy > self._count and self._count < self._count_max:
                 self._count += 1
                 threading.Thread(target=self._work, name=f"{self._name}-{self._count}", daemon=True).start()
-            self._jobs.put((future, partial(function, *args, **values)))  # type: ignore[arg-type] # of whatever result
+            self._jobs.put((future, partial(function, *args, **values)))  # type: ignore[arg-type] # any result type
         return future
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:

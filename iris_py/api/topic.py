@@ -43,9 +43,8 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py")
 
-#: The share of ``SENT_PER_TURN_MAX`` that the first publication of a batch counts; a single message counts one, and an appended
-#: publication nothing. Too small: megabytes are made before any of it is sent; too large: batches of small messages are sent
-#: before they are full.
+#: The cost of a new batch, counted in ``SENT_PER_TURN_MAX``; a message sent alone costs one, an appended publication nothing.
+#: Too small: megabytes are made before any of it is sent; too large: batches of small messages are sent before they are full.
 RUN_COST: Final = 32
 #: Payloads that :meth:`Publishing.publish_many` takes at a time. Too small: batches of small ones are cut; too large: a
 #: generator makes many payloads before the first is sent.

@@ -211,7 +211,7 @@ class NodeCollector:
 
     def __init__(self, node: Node | SyncNode) -> None:
         try:
-            import prometheus_client  # noqa: F401 - so that the error comes here
+            import prometheus_client  # noqa: F401 - raises the error here
         except ImportError as exc:
             raise ConfigurationError(f"metrics for Prometheus need {exc.name}. Run: {install_command('metrics')}") from exc
         self._reader = NodeReader(node)

@@ -91,7 +91,7 @@ def plan_handler(
     resources: Collection[Any],
     *,
     codec: AnyCodec | None = None,
-    format: CodecFormat = "json",  # noqa: A002 - its name
+    format: CodecFormat = "json",  # noqa: A002 - the public name
     inline: bool = False,
 ) -> Call:
     """Return the call of a handler function.
@@ -124,7 +124,7 @@ def plan_consumer(
     resources: Collection[Any],
     *,
     codec: AnyCodec | None = None,
-    format: CodecFormat = "json",  # noqa: A002 - its name
+    format: CodecFormat = "json",  # noqa: A002 - the public name
 ) -> Call:
     """Return the call of a consumer of topics; otherwise as :func:`plan_handler`."""
     signature, is_async = read_signature(function), is_async_function(function)
@@ -378,7 +378,7 @@ class _AnnotatedCodec(Codec[Any, Any]):
         super().__init__(*(Any if each is BYTES else each for each in (request, reply)), format=format_)
         self._has_bytes = request is BYTES, reply is BYTES
 
-    def encode_request(self, value: Any) -> bytes:  # noqa: ANN401 - of whatever type
+    def encode_request(self, value: Any) -> bytes:  # noqa: ANN401 - of any type
         return value if self._has_bytes[0] else super().encode_request(value)
 
     def decode_request(self, payload: bytes) -> Any:  # noqa: ANN401 - likewise

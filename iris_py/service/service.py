@@ -125,7 +125,7 @@ class Service:
         cluster: str,
         *,
         codec: AnyCodec | None = None,
-        format: CodecFormat = "json",  # noqa: A002 - its name
+        format: CodecFormat = "json",  # noqa: A002 - the public name
         seal: SealLike | None = None,
         **options: Unpack[JoinOptions],
     ) -> Callable[[_Registered], _Registered]:
@@ -169,7 +169,7 @@ class Service:
         pattern: str,
         *,
         codec: AnyCodec | None = None,
-        format: CodecFormat = "json",  # noqa: A002 - its name
+        format: CodecFormat = "json",  # noqa: A002 - the public name
         **options: Unpack[SubscribeOptions],
     ) -> Callable[[_Function], _Function]:
         """Register a consumer of topics: use it as a decorator.
@@ -358,7 +358,7 @@ def _plan_handler(entry: _HandlerEntry, resources: Collection[Any]) -> _Made:
 
 def _plan_open_handler(
     entry: _HandlerEntry,
-    handler: Any,  # noqa: ANN401 - whatever can be registered
+    handler: Any,  # noqa: ANN401 - any registered object
     resources: Collection[Any],
 ) -> _Made:
     given = None if entry.codec is None else as_codec(entry.codec)

@@ -132,7 +132,7 @@ def _resolve(annotation: Any, names: dict[str, Any]) -> Any:  # noqa: ANN401 - a
         return _KNOWN.get(text) or Unresolved(text, str(exc))
 
 
-def _function_of(function: Any) -> Any:  # noqa: ANN401 - whatever can be called
+def _function_of(function: Any) -> Any:  # noqa: ANN401 - any callable
     """Return the Python function at the end of partials and wrappers."""
     while True:
         if isinstance(function, functools.partial):

@@ -274,7 +274,7 @@ class Node(Closable):
         **options: Unpack[RequestOptions],
     ) -> Answer: ...
     @overload
-    def request(self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[RequestOptions]) -> Any: ...  # noqa: ANN401 - whatever was said
+    def request(self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[RequestOptions]) -> Any: ...  # noqa: ANN401 - any type
     @overload
     def request(
         self,

@@ -34,11 +34,11 @@ RESUMES_HEADER: Final = "iris-resumes"
 REST_S: Final = 60.0
 #: Tries of a publication to find another gateway after a loss. More gateways do not die at once.
 ATTEMPTS: Final = 8
-#: The pause before the next gateway is tried (seconds). Too small: many nodes crowd it; too large: publishers wait.
+#: The pause before the next gateway is tried (seconds). Too small: many nodes crowd a gateway; too large: publishers wait.
 AGAIN_S: Final = 0.1
 #: Timeout of the other cloud's answer at the first use of a topic (seconds).
 ASK_TIMEOUT_S: Final = 30.0
-#: Topics known as accepted. Beyond it all are asked for again.
+#: Topics known as accepted. A full table is cleared, and the topics are asked for again.
 NAMES_MAX: Final = 4096
 
 

@@ -485,7 +485,7 @@ class Line:
         """Stop reading while a queue is full: the gateway waits, and in the end the publishers."""
         while full := [each for want in self._wants.values() for each in want.tellings if each._queue.is_full]:
             for subscription in full:
-                subscription._queue.blocked[_PUBLISHERS] = None  # type: ignore[index] # it only has to be something
+                subscription._queue.blocked[_PUBLISHERS] = None  # type: ignore[index] # any key serves
             self._room.clear()
             await self._room.wait()
 
