@@ -95,7 +95,7 @@ class Introducing(Protocol):
 
 
 class Handshaking:
-    """The first bytes of a link, in both roles: a preamble, and one Noise message each way.
+    """The first bytes of a link, in both roles: a preamble, and a Noise message in both directions.
 
     Subclasses supply the keys and the proofs of identity.
 

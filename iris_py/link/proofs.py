@@ -1,16 +1,16 @@
 """Proofs that both ends of a link hold further keys beside the key of the handshake.
 
-Each proof covers the handshake hash of the link, so it is invalid on any other link.
+A proof covers the handshake hash of the link, and is invalid on any other link.
 
 **Generations** of the network's secret (docs/design.md 2.9): a link continues while the peer has proved an accepted generation.
 
 **Groups** (docs/design.md 4.7): once both ends have proved to hold a group's key, bodies for the group are encrypted by the
-records alone. An end that is about to send for a group offers its proof, once. A peer that holds the key checks the proof and
-answers with its own. A peer without the key ignores the offer and makes its own offer when it begins to use the group.
+records alone. An end that is about to send for a group offers its proof, once. A peer with the key checks the proof and answers
+with its own. A peer without the key ignores the offer, and makes an offer when it begins to use the group.
 
-Each end *shares* the group as soon as it has verified the other's proof. By then its own proof is queued ahead of its bodies,
-so a body never arrives before the proof it depends on. An answer is compared with the value computed at the offer, because the
-group may have been forgotten meanwhile.
+Each end *shares* the group as soon as it has verified the other's proof. By then its own proof is queued ahead of all bodies,
+so the proof always arrives before a body that depends on it. An answer is compared with the value computed at the offer,
+because the group may have been forgotten meanwhile.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Proofs:
 
         Args:
             body: The body of the frame, of the right size.
-            keys: The keys of its group; None if this side does not hold them.
+            keys: The keys of its group; None if unknown.
         """
         is_answer, group, proof = SHARED.unpack(body)
         expected = self._expected.get(group)
