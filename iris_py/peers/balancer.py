@@ -9,8 +9,8 @@ does not send a herd of callers to the same member.
 The two are drawn among the nearest members. Farther members get all requests when the nearer members are full (the caller
 leaves full members out), and a share when the nearer members are clearly slower. This is weighted workload routing (Xie,
 Yekkehkhany, Lu, *Scheduling with Multi-Level Data Locality*, 2016): a request goes to the member with the least expected wait,
-and the wait at a farther member counts ``SPILL_FACTOR`` times. One random member represents its whole level, so that callers do
-not all spill over to the same member.
+and the wait at a farther member counts ``SPILL_FACTOR`` times. A random member represents the whole level, so that callers
+spill over to different members.
 
 Weights: a member of twice the weight is drawn twice as often, which shares out light load, and a request in flight there counts
 half, which shares out heavy load. Weights do not change measured service times.
@@ -68,19 +68,19 @@ Load = TypeVar("Load", bound="MemberLoad")
 
 
 class MemberLoad:
-    """The load of one member, as one requester knows it.
+    """The load of a member, as known to a requester.
 
     Args:
-        distance: The distance of its zone, see :func:`zone_distance`.
+        distance: The distance of the zone, see :func:`zone_distance`.
 
     Attributes:
-        distance: The distance of its zone; 0 for the own zone.
-        in_flight: Requests sent to the member and not answered.
+        distance: The distance of the zone; 0 for the own zone.
+        in_flight: Requests in progress at the member.
         service_time_s: Running mean of the time to a reply, 0.0 before the first; decays while the member is passed over.
         cost: Load of a request in flight: the reciprocal of the member's weight, relative to a mean weight of 1.
-        failed: Recent share of our requests that its handler failed; decays while the member is passed over.
-        limit: Known number of our requests that it takes at once; callers with a backlog send no more.
-        rank: 0 for an ordinary member; for a stand-in, its place among the members that precede it.
+        failed: Recent share of our requests failed by the handler; decays while the member is passed over.
+        limit: Known number of our requests accepted at once; callers with a backlog send no more.
+        rank: 0 for an ordinary member; for a stand-in, the position among the stand-ins (1 to 7).
         takes_overflow: Whether a stand-in takes requests while members of lower rank are full, not only while they are gone.
         full_until: Time until which ``limit`` counts in a cluster with overflow.
     """
@@ -114,7 +114,7 @@ class MemberLoad:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a request can be sent at once; a subclass whose members need a link overrides this."""
+        """Whether a request can be sent at once; subclasses with links override it."""
         return True
 
     def is_known_full(self, now: float) -> bool:
@@ -122,7 +122,7 @@ class MemberLoad:
         return self.full_until > now and self.in_flight + 1 > self.limit
 
     def observe_silence(self, duration_s: float) -> None:
-        """Record that a reply takes longer than ``duration_s``, so that a stopped member gets no more requests for now."""
+        """Record a reply overdue after ``duration_s``, so that a stopped member gets no more requests for now."""
         if duration_s > self.service_time_s:
             failed, measured = self.failed, self._failed_measured
             self.observe(duration_s)
@@ -131,8 +131,8 @@ class MemberLoad:
     def observe(self, duration_s: float) -> None:
         """Add a reply's time to the mean.
 
-        The more the mean has decayed, the more the new measurement counts. Otherwise a slow member that was tried again would
-        seem hardly slower than the others and be tried again soon: it got twice as many requests so.
+        The more the mean has decayed, the more the new measurement counts. Otherwise a slow member would seem hardly slower
+        than the others after a retry, and get twice as many requests.
         """
         if self._measured_s:
             kept = self.service_time_s / self._measured_s
@@ -148,7 +148,7 @@ class MemberLoad:
 
 
 def zone_distance(local: str, other: str) -> int:
-    """Return the distance of a zone: the number of parts of the local zone that it does not share.
+    """Return the distance of a zone: the number of unshared parts of the local zone.
 
     From ``eu/a`` the distance is 0 to ``eu/a`` and to ``eu/a/rack-7`` inside it, 1 to ``eu/b`` and ``eu``, 2 to ``us`` and to
     nodes without a zone. For a local node without a zone every distance is 0.
@@ -165,7 +165,7 @@ def by_rank(members: Iterable[Load]) -> list[list[Load]]:
     """Group members by rank, the lowest first.
 
     Returns:
-        A non-empty list for each rank, each in the order of ``members``.
+        A non-empty list per rank, in the order of ``members``.
     """
     ranks: dict[int, list[Load]] = {}
     for member in members:
@@ -181,8 +181,7 @@ def by_distance(members: Iterable[Load], distance_of: Callable[[Load], int] | No
         distance_of: Returns the distance of a member; None for its ``distance``.
 
     Returns:
-        A non-empty list for each distance, each in the order of ``members``. Where weights differ, a list repeats each member
-        by weight.
+        A non-empty list per distance, in the order of ``members``. Where weights differ, lists repeat members by weight.
     """
     levels: dict[int, list[Load]] = {}
     for member in members:
@@ -219,10 +218,10 @@ def choose_near(levels: Sequence[Sequence[Load]], rng: Rng) -> tuple[Load, Load 
     """Return a near member with little load.
 
     Of two members drawn from the nearest level, take the ready member; if both or neither are ready, the less loaded. While
-    that member has ``SPILL_IN_FLIGHT_MIN`` requests in flight, draw a member of the next level and take it instead if its
-    expected wait is shorter by ``SPILL_FACTOR``. With a single level this is the plain power of two choices, at its price.
+    that member has ``SPILL_IN_FLIGHT_MIN`` requests in flight, draw a member of the next level and prefer the latter if the
+    expected wait is shorter by ``SPILL_FACTOR``. A single level means the plain power of two choices, at the same price.
 
-    The caller leaves out members that are congested or have rejected this request, by ``by_distance`` of the rest: if all near
+    The caller leaves out congested members and members that rejected the request, by ``by_distance`` of the rest: if all near
     members are left out, the next level is the nearest.
 
     Args:
@@ -230,8 +229,8 @@ def choose_near(levels: Sequence[Sequence[Load]], rng: Rng) -> tuple[Load, Load 
         rng: The source of randomness.
 
     Returns:
-        The chosen member, and a drawn member passed over only because it is not ready, or None. Open a link to the latter, and
-        to the chosen member if it is not ready either, which happens only if no other member was drawn.
+        The chosen member, and a drawn member passed over for lack of a link, or None. Open a link to the latter, and to a
+        chosen member without a link, which is chosen only if no other member was drawn.
     """
     near = levels[0]
     count = len(near)

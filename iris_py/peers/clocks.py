@@ -1,10 +1,10 @@
 """The clocks of other nodes, to bound the age of messages that travel through the ring.
 
-Such a message carries its send time by the source's monotonic clock. Clocks of two nodes are unrelated, so the receiver asks
-the source for its clock, with an unpredictable nonce. The source reads its clock after the question was sent. So ``behind``,
-the receiver's clock at the question minus the source's clock in the answer, is a lower bound of the offset between the two
-clocks, and ``now - behind - sent_at`` is an upper bound of the age. The bound is too high by the travel time of the question
-only: an attacker who delays the question makes messages seem older, and delaying the answer has no effect. This is Cristian's
+The message carries the send time by the source's monotonic clock. Clocks of two nodes are unrelated, so the receiver asks the
+source for its clock, with an unpredictable nonce. The source reads its clock after the question was sent. So ``behind``, the
+receiver's clock at the question minus the source's clock in the answer, is a lower bound of the offset between the two clocks,
+and ``now - behind - sent_at`` is an upper bound of the age. The bound is too high by the travel time of the question only: an
+attacker who delays the question makes messages seem older, and delaying the answer has no effect. This is Cristian's
 *Probabilistic clock synchronization* (1989), used on the safe side only.
 
 The tightest answer of a source counts for ``RENEWED_S``, so a single slow question has no effect after the next question.
@@ -50,7 +50,7 @@ def read(now: float, *, is_rounded_up: bool = False) -> int:
 
 
 class _Clock:
-    """The known clock of one source, and the questions to it."""
+    """The known clock of a source, and open questions."""
 
     __slots__ = ("asked_at", "behind", "known_at", "questions")
 
@@ -62,7 +62,7 @@ class _Clock:
 
 
 class Clocks:
-    """The clocks of other nodes, as this node knows them.
+    """The known clocks of other nodes.
 
     Args:
         entropy: Unpredictable randomness for nonces.
@@ -76,7 +76,7 @@ class Clocks:
         return len(self._clocks)
 
     def age_of(self, source: NodeId, sent_at: int, now: float) -> int | None:
-        """Return the highest possible age of a message (milliseconds); None if its source must be asked first.
+        """Return the highest possible age of a message (milliseconds); None if the source must be asked first.
 
         Args:
             source: The sending node.

@@ -1,10 +1,10 @@
 """Connections by the host they come from, and the choice of a connection to evict (docs/design.md 3.2, 3.9).
 
 A host that opens connections faster than handshakes complete must not keep other hosts out. So the host with the most
-connections loses one; of several such hosts, a random one: a node that dials once competes only with other nodes that dial
-once. The connection is random too, because the oldest may belong to an honest node far away. Connections without a first
-message under the network's secret go first: a flood without the secret does not even evict honest nodes at its own address,
-unless it replays first messages.
+connections loses a random connection; a tie is broken at random, so a node with a single connection competes only with its
+equals. The choice ignores age, because the oldest connection may belong to a distant honest node. Connections without a first
+message under the network's secret go first: a flood without the secret does not even evict honest nodes at the same address,
+unless the flood replays first messages.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Crowd:
 
 
 def network_of(address: str) -> str:
-    """Return the network that counts as one host: the IPv4 address, or the first 64 bits of the IPv6 address.
+    """Return the network counted as a host: the IPv4 address, or the first 64 bits of the IPv6 address.
 
     Other text is returned unchanged.
     """

@@ -4,9 +4,9 @@ A peer is reached over its link; through the ring, if no link is possible; and f
 multicast tree. Tree bodies have their own sealer and opener, because they travel long: with a shared counter, bodies sent over
 links meanwhile would push them out of the receivers' replay window.
 
-A name has one group in each generation of its secret (docs/design.md 2.9). Requests, broadcasts and publications of this node
-use the group of the primary generation. The other groups are created when the node joins or watches a name, so that nodes with
-another primary generation reach it too.
+A name has a group per generation of the secret (docs/design.md 2.9). Requests, broadcasts and publications use the group of the
+primary generation. When the node joins or watches a name, the other groups make the node reachable under other primary
+generations.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ PLACEMENTS_MAX = 16
 
 
 class Channel:
-    """Messages to one peer under one group's key, collected until the next flush and then encrypted together."""
+    """Messages to a peer under a group's key, collected until the next flush and then encrypted together."""
 
     __slots__ = ("associated", "group", "parts", "parts_bytes", "peer")
 
@@ -80,7 +80,7 @@ class Channel:
 
 
 class Run:
-    """A batch: consecutive publications to one topic for the same nodes, with one header.
+    """A batch: consecutive publications to a topic for the same nodes, with a shared header.
 
     A batch ends when its body is encrypted or another message is added to the body; until then its publisher may append.
 
@@ -107,14 +107,14 @@ class Run:
 
 
 class Group:
-    """The group of one name in one generation of its secret.
+    """The group of a name in a generation of the secret.
 
     Attributes:
         name: The name that the application uses.
         id: The group id in the overlay.
         is_topic: Whether it is a group of topics.
         is_own: Whether the cluster has its own secret, which only some nodes hold.
-        is_left: Whether its generation of the secret is no longer accepted, so that no node begins to use it.
+        is_left: Whether the generation of the secret is no longer accepted, so that no node begins to use the group.
         subject: A hash of the name, equal in every generation.
         members: The membership view, for a large group a sample; None before the overlay's first report.
         targets: Receivers of broadcasts: the ordinary members; in a group of topics, those not reached by a wider group.
@@ -126,13 +126,13 @@ class Group:
         hedging: When to give idempotent requests to a second member.
         size: Number of members.
         is_watched: Whether the overlay reports changes of the membership view unasked.
-        is_doubted: Whether the root's report of an empty group is uncertain; the overlay checks again at each use.
-        sequence: The number of this node's last broadcast or publication, without those in ``run``.
+        is_doubted: Whether the root's report of an empty group is uncertain; the overlay checks again at every use.
+        sequence: The number of the node's last broadcast or publication, not counting ``run``.
         first_sequence: The number before this node's first message.
         channels: The channel to each peer with a link.
         broadcast_parts: Broadcasts collected until the next flush, which encrypts them once for all members.
         broadcast_bytes: Size of ``broadcast_parts``.
-        run: The batch behind ``broadcast_parts`` that still accepts publications, or None.
+        run: The open batch behind ``broadcast_parts``, or None.
         lost_at: Time of the last loss of a member (seconds), for any reason; minus infinity before the first.
         last_used: Time of the application's last use (seconds); idle groups are forgotten.
         counts: The counters of the name, in all generations of its secret.
@@ -204,7 +204,7 @@ class Group:
         self._members = None
 
     def candidates(self, placement: Placement | None) -> list[Member]:
-        """Return the members that a request may go to while one of them is alive and accepts it."""
+        """Return the members of first choice for a request; ``candidates_after`` follow when all are gone or full."""
         if placement is None:
             return self.lowest
         if placement.require:
@@ -212,11 +212,11 @@ class Group:
         return self.targets if placement.is_own else self.lowest
 
     def candidates_after(self, placement: Placement | None) -> list[list[Member]]:
-        """Return the members of each higher rank, for requests whose ``candidates`` are gone or full."""
+        """Return the members of higher ranks, by rank, for a request with no usable ``candidates``."""
         return self.higher if placement is None or not (placement.require or placement.is_own) else []
 
     def has_others(self, rank: int) -> bool:
-        """Tell whether another node is a member with this rank or a lower one."""
+        """Tell whether another node is a member of equal or lower rank."""
         return any(member.rank <= rank and not member.peer.is_local for member in self._members or ())
 
     def placed_levels(self, placement: Placement) -> list[list[Member]]:
@@ -326,8 +326,8 @@ class Group:
     def append_to_run(self, payload: bytes) -> bool:
         """Append a publication to the batch, lengthened if it is full; return whether there was a batch with room.
 
-        A batch that is full within the turn of its start is a backlog, which should travel in few bodies. So the batch grows
-        while no other message is collected and its payloads are small; a large payload would delay small messages.
+        A batch filled within a single turn means a backlog, which should travel in few bodies. So the batch grows while no
+        other message is collected and the payloads are small; a large payload would delay small messages.
         """
         run = self.run
         if run is None or run.room < 0 or len(payload) > BODY_BYTES:
@@ -380,7 +380,7 @@ class Group:
         """Decrypt a body encrypted for this node.
 
         Raises:
-            AuthenticationError: The body is not for this node, or not from that sender.
+            AuthenticationError: The body is for another node, or from another sender.
             ReplayError: The body was decrypted before.
         """
         associated = self._unicast_from.get(sender)
@@ -393,7 +393,7 @@ class Group:
         return self._opener.open(sender, nonce, sealed, multicast_associated(self.id, sender))
 
     def open_routed(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
-        """Decrypt a body for this node that came through the ring. Raises as :meth:`open_unicast` does."""
+        """Decrypt a body received through the ring. Raises as :meth:`open_unicast` does."""
         return self._opener.open(sender, nonce, sealed, unicast_associated(self.id, sender, self._local))
 
     def open_cast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
@@ -419,7 +419,7 @@ class Group:
         sequences[sender] = sequence
 
     def forget_baselines(self) -> None:
-        """Treat each sender's next message as its first: the messages before it took another route, or none."""
+        """Accept any next number from every sender: earlier messages took another route, or were not sent."""
         for sender, last in self._sequences.items():
             self._sequences[sender] = -abs(last)
 

@@ -1,8 +1,8 @@
 """Hedging: when to give an idempotent request to a second member as well, and how often (docs/design.md 6.12).
 
-A stopped member and a member about to answer are equally silent; only time tells them apart. A request that takes longer than
-nearly all others goes to a second member too (Dean and Barroso, *The Tail at Scale*, 2013). A budget bounds the extra load:
-when a whole cluster slows down every answer is late, and doubling its requests would overload it.
+A stopped member and a member about to answer are equally silent; only time tells them apart. A request slower than nearly all
+earlier requests goes to a second member too (Dean and Barroso, *The Tail at Scale*, 2013). A budget bounds the extra load: when
+a whole cluster slows down every answer is late, and doubled requests would overload the cluster.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Choose the member by a request's key: the same member while the membership view is the same (docs/design.md 6.1).
 
-Members do not tell each other which requests they have executed. So a request that is repeated, perhaps by another node, is
-executed once only if it reaches the same member. Rendezvous hashing achieves this without agreement (Thaler and Ravishankar,
-*Using name-based mappings to increase hit rates*, 1998): each member has a score for each key, the lowest score wins, and a
-member that comes or goes moves no keys between other members. Weights raise the probability of winning: with scores ``-ln(u) /
-weight``, ``u`` uniform in (0, 1], a member wins in proportion to its weight.
+Members do not share their executed requests. So a repeated request, perhaps from another node, is executed once only at the
+same member. Rendezvous hashing achieves this without agreement (Thaler and Ravishankar, *Using name-based mappings to increase
+hit rates*, 1998): members have a score per key, the lowest score wins, and a new or lost member moves no keys between other
+members. Weights raise the probability of winning: with scores ``-ln(u) / weight``, ``u`` uniform in (0, 1], a member wins in
+proportion to its weight.
 
-Load does not count. A slow member keeps its keys until it reports that it is full, because moving a request for speed would
-execute it twice. So stand-ins get keys only while there is no member of a lower rank (6.13).
+Load does not count. A slow member keeps the keys until it reports to be full, because moving a request for speed would execute
+the request twice. Stand-ins get keys only without a member of a lower rank (6.13).
 """
 
 from __future__ import annotations

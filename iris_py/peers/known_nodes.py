@@ -1,7 +1,7 @@
 """Names, addresses and zones of the nodes this node has met, by id, kept after their links have ended.
 
 Names are labels for people, never an identity: neither routing nor admission uses them. Two nodes may have the same name, and a
-node can copy another's. So every display of a name shows the id beside it.
+node can copy another's. Displays show the id beside a name.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Placement(NamedTuple):
     is_own: bool = False
     """Whether only ordinary members count.
 
-    Stand-ins relay no requests of other clouds, or two clouds that stand in for each other would pass a request back and forth.
+    Stand-ins relay no requests of other clouds: two clouds with mutual stand-ins would pass a request back and forth.
     """
 
 
@@ -80,7 +80,7 @@ def membership_attributes(
 ) -> bytes:
     """Return the attributes of a registration: the proof of membership, then weight, rank and facts.
 
-    The proof covers the other attributes, so no node without the key can change them. Trailing defaults are omitted.
+    The proof covers the other attributes, which only holders of the key can change. Trailing defaults are omitted.
     """
     statement = WEIGHT.pack(round(weight * 100)) if weight != 1.0 or rank or facts else b""
     if rank or facts:
@@ -98,7 +98,7 @@ def weight_of(attributes: bytes) -> float:
 
 
 def rank_of(attributes: bytes) -> tuple[int, bool]:
-    """Return the rank from a registration, and whether it is a stand-in that takes overflow."""
+    """Return the rank from a registration, and whether a stand-in takes overflow."""
     at = PROOF_BYTES + WEIGHT.size
     if len(attributes) < at + RANK.size:
         return 0, False

@@ -1,4 +1,4 @@
-"""Decrypted messages between this node and its peers."""
+"""Decrypted messages between the node and peers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from iris_py.wire.packets import SURVEY_IDS
 
 
 class PeerMessage(msgspec.Struct, gc=False):
-    """One message, to a peer or from it. Messages of a node to itself are received unchanged.
+    """A message to or from a peer. Messages of a node to itself are received unchanged.
 
     Attributes:
         group: The group whose key encrypts it.
         peer: The node at the other end, possibly this node.
         kind: Its kind, of :mod:`iris_py.wire.packets`.
         id: The id of a request or survey and of its answers; the number of a broadcast.
-        argument: A number whose meaning depends on the kind, such as the caller's time left (milliseconds).
+        argument: A number with a meaning by kind, such as the caller's time left (milliseconds).
         payload: The payload.
         headers: The named values beside the payload.
     """
@@ -33,7 +33,7 @@ class PeerMessage(msgspec.Struct, gc=False):
 
     @property
     def is_of_survey(self) -> bool:
-        """Whether it belongs to a survey of this node rather than to a request."""
+        """Whether the message belongs to a survey rather than to a request."""
         return self.id >= SURVEY_IDS
 
 
@@ -42,7 +42,7 @@ class Multicast(msgspec.Struct, gc=False):
 
     Attributes:
         group: The group whose key encrypts it.
-        peers: The receivers; None for all members of a large group, down its tree.
+        peers: The receivers; None for all members of a large group, down the tree.
         kind: As in :class:`PeerMessage`, like the next four.
         id: Its id.
         argument: Its argument.

@@ -1,18 +1,18 @@
-"""The sending side of a node: it collects messages, encrypts them, and sends them over a link, through the ring, or later.
+"""The sending side of a node: messages are collected, encrypted, and sent over a link, through the ring, or later.
 
-Messages to a peer with an open link are collected until the flush and leave together: the hot path. If both ends of the link
-have proved to hold the group's key, the link's record encrypts them, otherwise that key does. Messages to a peer without a link
-are held (:mod:`iris_py.peers.waiting`), and a link is requested. Each held message has one of these outcomes:
+Messages to a peer with an open link are collected until the flush and leave together: the hot path. The link's record encrypts
+them if both ends have proved to hold the group's key, otherwise the group's key does. Messages to a peer without a link are
+held (:mod:`iris_py.peers.waiting`), and a link is requested. The outcomes of a held message:
 
-* The link opens: it leaves, in order.
-* It becomes pointless: the request ended, its member left or died, or the node closes.
-* It waits long: a request goes to a member with a link, if there is one.
+* The link opens: the message leaves, in order.
+* The message becomes pointless: the request ended, its member left or died, or the node closes.
+* The wait is long: a request goes to a member with a link, if any.
 * No link is possible: a message that fits goes through the ring, a larger request goes to another member, any other message is
   dropped.
 
 While a peer is reached through the ring, a link is requested again from time to time.
 
-After each call, while :attr:`Outbound.has_events`, the owner takes the outputs and acts on them.
+After every call, while :attr:`Outbound.has_events` is set, the owner takes the outputs.
 """
 
 from __future__ import annotations
@@ -562,6 +562,6 @@ class Outbound:
 
 
 def _let_wait(message: PeerMessage, now: float) -> Waiting:
-    """Return the entry that holds a message until there is a link."""
+    """Return the entry for a message held until a link opens."""
     group, kind, payload = message.group, message.kind, message.payload
     return Waiting(now, UNICAST, group, kind, message.id, message.argument, payload, headers=message.headers)

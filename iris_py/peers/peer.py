@@ -1,4 +1,4 @@
-"""A peer: another node, its link, and the messages that wait for a link."""
+"""A peer: another node with a link and messages that wait for a link."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ SMALL_BYTES_MAX = 31 * 1024
 
 
 class Peer:
-    """Another node, or this node itself (whose ``link`` stays None). One object per node while it is referenced.
+    """Another node, or the local node (without a ``link``). A single object per node while referenced.
 
     Attributes:
-        id: Its node id.
+        id: The node id.
         name: The node id in hexadecimal digits, for applications.
         linked_at: Time when its last link opened (seconds).
-        label: The node's name for itself; empty without a name. Any node can take any name, so no decision depends on it.
-        info: Its description of itself.
-        link: Its link, possibly closing; None without a link.
+        label: The node's name for itself; empty without a name. Any node can take any name, so no decision depends on the
+            label.
+        info: The node's own description.
+        link: The link, possibly closing; None without a link.
         held: Messages that wait for a link; None if there are none.
         is_full: Whether too many bytes wait for a link.
         is_routed: Whether it is reached through the ring because no link is possible.
         connect_after: Time from which a link may be requested again (seconds).
-        awaited: Requests and surveys of this node that it has not answered, and tunnels. Invariant: the sum of ``in_flight`` of
-            its members, its open surveys, and its tunnels.
+        awaited: Unanswered requests and surveys of the local node, and tunnels. Invariant: the sum of ``in_flight`` of the
+            peer's members, open surveys, and tunnels.
         is_dead: Whether it was found dead and has been silent since; the ring is not used either.
         is_local: Whether it is this node.
     """
@@ -81,7 +82,7 @@ class Peer:
         return self.is_full or (link is not None and link.congested)
 
     def has_room_for(self, size: int) -> bool:
-        """Tell whether a message may be sent: a small message overtakes large ones and need not wait for them."""
+        """Tell whether a message may be sent: a small message overtakes large messages."""
         link = self.link
         if self.is_full or link is None or not link.congested:
             return not self.is_full

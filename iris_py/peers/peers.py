@@ -1,7 +1,7 @@
-"""The nodes known to this node and the links to some of them; never two links to one peer (docs/design.md 3.8).
+"""The known nodes and the links to some of them; never two links to a peer (docs/design.md 3.8).
 
-Each node has one :class:`~iris_py.peers.peer.Peer` while a membership view, a link or a request refers to it. A new link is
-attached to this object, so all its users see links come and go.
+A node has a single :class:`~iris_py.peers.peer.Peer` while a membership view, a link or a request refers to the node. New links
+are attached to the object, so all users see links come and go.
 
 A link is *pending* from the peer's identification until both sides have confirmed. The rules that keep a second link from ever
 carrying messages are in :meth:`Peers._handle_identified`.
@@ -91,7 +91,7 @@ class PeerClosed(msgspec.Struct):
 
     @property
     def is_silent(self) -> bool:
-        """Whether this side ended the link because of the peer's silence or fault, so that the peer's state is unknown."""
+        """Whether this side ended the link because of the peer's silence or fault, so the peer's state is unknown."""
         return not (self.broken or self.clean or self.released)
 
 
@@ -102,7 +102,7 @@ class PeerDrained(msgspec.Struct):
 
 
 class DialSucceeded(msgspec.Struct):
-    """A dialled address belongs to that node (possibly this node, or a node that already has a link)."""
+    """A dialled address belongs to the node ``id`` (possibly the local node, or a node with a link)."""
 
     address: str
     id: NodeId
@@ -126,7 +126,7 @@ class StrangerRefused(msgspec.Struct):
     """The IP address it came from."""
     reason: str
     has_failed: bool
-    """Whether it sent data that is not of this network. Otherwise it only ended or stayed silent."""
+    """Whether it sent data foreign to the network. Otherwise it only ended or stayed silent."""
 
 
 PeersEvent: TypeAlias = PeerOpened | PeerClosed | PeerDrained | DialSucceeded | DialFailed | StrangerRefused | RotationEvent
@@ -139,7 +139,7 @@ class LinkCounts:
         opened: Links opened, whichever side dialled.
         dialled: Connections made to others.
         dials_failed: Failed dials.
-        closed: Links that have ended after they were open, by reason.
+        closed: Opened links that have ended, by reason.
         received_bytes: Bytes read from ended links.
         sent_bytes: Bytes written to ended links.
         received_records: Records received over ended links.
@@ -194,7 +194,7 @@ class Peers:
         config: Timeouts and queue bounds of each link.
         rng: The randomness of evictions.
         journal: Records links that open and end.
-        name: This node's name for itself; empty for none.
+        name: The node's own name; empty for none.
 
     Attributes:
         refused: Accepted connections that ended without an authenticated peer.
@@ -247,10 +247,10 @@ class Peers:
     # -- commands
 
     def dialled(self, address: str, now: float, host: str = "") -> Link:
-        """Return the link for a connection that this node made to an address.
+        """Return the link for an outgoing connection to an address.
 
-        It uses the primary generation of the secret, and after an unanswered dial the next generation: other nodes may have
-        retired the primary one while this node was away.
+        The handshake uses the primary generation of the secret, and after an unanswered dial the next generation: other nodes
+        may have retired the primary generation while the local node was away.
 
         Args:
             address: The requested address.
@@ -283,11 +283,11 @@ class Peers:
         return link
 
     def find(self, id: NodeId) -> Peer | None:  # noqa: A002
-        """Return the peer with this id if it has a link."""
+        """Return the peer with an id and a link, or None."""
         return self._by_id.get(id)
 
     def known(self, id: NodeId) -> Peer | None:  # noqa: A002
-        """Return the peer with this id if any object refers to it."""
+        """Return the peer with an id while referenced, or None."""
         return self._known.get(id)
 
     def peer(self, info: NodeInfo) -> Peer:
@@ -313,7 +313,7 @@ class Peers:
         return list(self._links)
 
     def links_and_peers(self) -> list[tuple[Link, Peer | None]]:
-        """Return every link that has not ended, with its peer if the link is open."""
+        """Return every link that has not ended, with the peer of an open link."""
         return list(self._links.items())
 
     def count_routed(self) -> int:
@@ -325,8 +325,8 @@ class Peers:
     def rekey(self, keyring: Keyring, now: float) -> list[Link]:
         """Use a new keyring; return all links, to be handled.
 
-        This node proves the new generations to each peer. A link to a peer that has proved no accepted generation is closed. If
-        a generation was retired, handshakes are aborted, because they may use it.
+        The node proves the new generations to every peer. A link to a peer that has proved no accepted generation is closed.
+        After the retirement of a generation, handshakes are aborted, because they may use the retired generation.
         """
         retires = any(keyring.find(keys.key_id) is None for keys in self.keyring.generations)
         self.keyring = keyring

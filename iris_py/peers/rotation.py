@@ -28,7 +28,7 @@ class GenerationsSigned(msgspec.Struct):
 
 
 class RotationMissed(msgspec.Struct):
-    """Peers have generations that this node cannot use."""
+    """Peers have generations unusable here."""
 
     reason: str
 
@@ -77,7 +77,7 @@ class Rotation:
         return Rank() if self.signed is None else self.signed.rank
 
     def ranks(self) -> dict[Link, Rank | None]:
-        """Return the rank each connected peer announced, or None if it announced none."""
+        """Return the announced rank of every connected peer, or None without an announcement."""
         return {link: side.rank for link, side in self._sides.items()}
 
     def rekey(self, keyring: Keyring) -> None:
@@ -133,7 +133,7 @@ class Rotation:
         self.take(signed)
 
     def _tell(self, link: Link) -> None:
-        """Send this node's generations to a peer that is behind; announce the rank to any other peer."""
+        """Send generations to a peer with a lower rank; announce the rank to any other peer."""
         if self._keyring.administrator is None:
             return
         side, rank = self._sides[link], self.rank

@@ -47,7 +47,7 @@ class Waiting(msgspec.Struct):
 
     @property
     def is_request(self) -> bool:
-        """Whether it is a request, survey or tunnel request of this node, whose outcome must be reported."""
+        """Whether the entry is a request, survey or tunnel request, with an outcome to report."""
         return self.packet == UNICAST and self.kind in packets.AWAITED
 
     def argument_at(self, now: float) -> int:
