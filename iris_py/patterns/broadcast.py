@@ -36,7 +36,7 @@ class Broadcaster:
     def broadcast(self, group: Group, payload: bytes, now: float, headers: Headers) -> int | None:
         """Send a message to every ordinary member, encrypted once; return the number of members.
 
-        A small group's members get it directly from this node, a large group's down its tree. Returns None, and sends nothing,
+        The node sends it directly to a small group's members, and down the tree of a large group. Returns None without sending
         while a member's link is congested or the membership view is unknown; retry after ``RoomMade`` or ``ViewKnown``.
         """
         if group.members is None:

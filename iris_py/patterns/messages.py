@@ -60,15 +60,15 @@ class Message(msgspec.Struct, Generic[Payload], frozen=True, gc=False):
     Attributes:
         payload: The message's bytes, or its decoded value with a codec.
         source: The id (hex) of the sending node.
-        sequence: Its number among the messages of this node to the cluster, or to the topic's group (docs/design.md 8.2); it
-            increases with each message.
+        sequence: Sequence number among the node's messages to the cluster, or to the topic's group (docs/design.md 8.2),
+            increasing with every message.
         cluster: The name of the addressed cluster; empty for a published message.
         topic: The topic of publication; empty for a broadcast.
-        gap: Number of publications of this node to the same group missed right before this message: lost on the way, or dropped
-            because the subscription was behind. They may include publications that do not match the pattern.
+        gap: Number of the node's publications to the same group missed right before the message: lost on the way, or dropped by
+            a slow subscription. The number may include publications outside the pattern.
         headers: The sender's named values beside the payload, immutable; empty if there are none.
-        cloud: The alias of the originating cloud; empty for this cloud. For a message from another cloud, ``source`` is the
-            publisher's pseudonym in this cloud, and ``sequence`` and ``gap`` refer to this pseudonym.
+        cloud: The alias of the originating cloud; empty for this cloud. A message from another cloud has the publisher's
+            pseudonym in this cloud as ``source``, and ``sequence`` and ``gap`` refer to the pseudonym.
     """
 
     payload: Payload

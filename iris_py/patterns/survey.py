@@ -3,9 +3,9 @@
 Stand-ins are not asked. A stand-in reached by a tree declines, because a tree does not distinguish members.
 
 In a group with a complete membership view every member is asked by name: members with room at once, with one encrypted body for
-all, other members when they have room. Each member is *open* until it has answered or is known to be unable to. A larger group
-is asked down its tree. Only its size is known then, so any answer under the group's key counts, and missing answers are not
-detected before the deadline.
+all, other members when they have room. A member is *open* until the answer, or until an answer has become impossible. A larger
+group is asked down its tree. Only the size is known then, so any answer under the group's key counts, and missing answers are
+not detected before the deadline.
 
 A survey ends when no member is open, at the deadline, or after enough replies; open members are then notified.
 """
@@ -240,7 +240,7 @@ class Surveyor:
             self._lose(survey_id, survey, peer)
 
     def peer_released(self, peer: Peer, now: float, unsent: Container[int] = ()) -> None:
-        """Ask a peer again after it closed its link as idle: it surely has not begun the unanswered surveys."""
+        """Ask a peer again after the close of an idle link: unanswered surveys were surely not begun."""
         for survey_id, survey in self._sent_to(peer, unsent):
             # A member that answered in part is working on it. Down a tree the question may not have arrived yet.
             if not (survey.is_cast or survey.is_routed or survey.open[peer]):
@@ -384,7 +384,7 @@ class Surveyor:
         return remaining
 
     def _sent_to(self, peer: Peer, unsent: Container[int]) -> list[tuple[int, _Survey]]:
-        """Return the surveys sent to a peer that await its answer."""
+        """Return the surveys sent to a peer and not answered."""
         leaving = {message.id for message in self._out if message.peer is peer and message.kind == packets.SURVEY}
         for multicast in self._multicasts:
             if multicast.kind == packets.SURVEY and multicast.peers is not None and peer in multicast.peers:

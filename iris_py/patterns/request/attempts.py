@@ -57,7 +57,7 @@ class HedgeTimes:
 
         Yields:
             The request's id, the request, its member, the time of the next check (0.0: give it to a second member now), and the
-            time of the next check if there is no second member. Entries may be added meanwhile.
+            time of the next check without a second member. Entries may be added meanwhile.
         """
         for due, request_id in self.take_due(now):
             pending = pending_by_id.get(request_id)
@@ -91,8 +91,7 @@ class HedgeTimes:
 def look_again_at(pending: Pending, later: float, silent: dict[Peer, None], now: float) -> float:
     """Return when to check a late request again, or 0.0 to give it to a second member now.
 
-    A keyed request stays with its member while that member lives, however busy: only a member that gives no sign of life when
-    asked is passed over.
+    A keyed request stays with a living member, however busy: only a member without a sign of life when asked is passed over.
 
     Args:
         pending: The request.
@@ -126,7 +125,7 @@ class Attempts:
         self._ends: DeadlineTable[int] = DeadlineTable()
 
     def begin(self, request_id: int, pending: Pending, now: float) -> None:
-        """Start the timeout of a request's attempt, if its policy has one."""
+        """Start the timeout of an attempt, if the policy has one."""
         timeout_s = None if pending.retry is None else pending.retry.attempt_timeout
         if timeout_s is not None:
             pending.attempt_by = now + timeout_s
@@ -138,7 +137,7 @@ class Attempts:
         self._ends.cancel(request_id)
 
     def due(self, pending_by_id: Mapping[int, Pending], now: float) -> list[tuple[int, Pending]]:
-        """Take the requests with a timed-out attempt. If this node itself stood still, extend it to read answers first."""
+        """Take the requests with a timed-out attempt. After a stall of the node, extend the timeout to read answers first."""
         found = []
         for request_id in self._ends.expired(now):
             pending = pending_by_id[request_id]

@@ -1,8 +1,8 @@
 """The caller's backlog: requests that found every member full wait for a place, in order of arrival (docs/design.md 6.5).
 
-A member does not announce free places: each of its answers frees one. So a caller keeps, for each member that was full, the
-number of its requests there as a limit. Each answer admits one request, and raises the limit slightly, to find places freed by
-other callers. A member without requests in flight is tried again after a pause.
+Members do not announce free places: every answer frees a place. So a caller limits the requests at a full member to their
+number at the rejection. Every answer admits a request, and raises the limit slightly, to find places freed by other callers. A
+member without requests in flight is tried again after a pause.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROOM_GROWTH = 0.125
 
 
 class Line(enum.IntEnum):
-    """The separate queues of requests to one cluster, which do not delay each other."""
+    """The independent queues of requests to a cluster."""
 
     USUAL = 0
     TUNNELS = 1
@@ -60,7 +60,7 @@ AnyWaiter = TypeVar("AnyWaiter", bound=Waiter)
 
 
 class Room:
-    """The queue of requests to one cluster with one placement.
+    """The queue of requests to a cluster with a common placement.
 
     Args:
         key: Its key.
@@ -130,7 +130,7 @@ class Rooms:
         return self.requests < ROOM_REQUESTS_MAX and self.bytes + size <= ROOM_BYTES_MAX
 
     def enter(self, request_id: int, waiter: Waiter, key: RoomKey, try_at: float) -> bool:
-        """Add a request; return whether it is the first of its queue, which is then tried again at ``try_at``."""
+        """Add a request; return whether it is the first of a queue, which is then tried again at ``try_at``."""
         self.requests += 1
         self.bytes += len(waiter.payload)
         room = self._rooms.get(key)

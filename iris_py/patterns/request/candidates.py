@@ -1,12 +1,11 @@
 """The members that a request may be given to, after earlier attempts or with stand-ins (docs/design.md 6.13).
 
-A stand-in relays requests to another cloud, so it gets only requests that the members of lower ranks cannot take. Stand-ins
-without overflow get requests while no member of a lower rank exists; stand-ins with overflow also while all of these are full.
-Load, distance and zones count among members of the same rank only.
+A stand-in relays requests to another cloud, and so gets only requests beyond the capacity of lower ranks. Stand-ins without
+overflow get requests while no member of a lower rank exists; stand-ins with overflow also while all of these are full. Load,
+distance and zones count among members of the same rank only.
 
 While a member takes overflow, a member that was full some milliseconds ago is not asked again: under load every member would
-otherwise reject each request before it goes to the stand-in. Each answer of a full member frees a place and so brings requests
-back.
+otherwise reject a request before the stand-in gets it. Answers of a full member free places and so bring requests back.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def note_rejection(pending: Pending, member: Member, reason: int, now: float) ->
 
 
 def untried(pending: Pending, now: float) -> list[Member]:
-    """Return the members of one rank that may be given the request now, without members that rejected it."""
+    """Return the available members of the first usable rank, without members that rejected the request."""
     group, tried = pending.group, pending.tried or ()
     left = [member for member in group.candidates(pending.placement) if member not in tried]
     if not group.higher:
@@ -105,7 +104,7 @@ def linked(pending: Pending, having: Member) -> list[Member]:
 
 
 def seconds(pending: Pending, member: Member) -> list[Member]:
-    """Return the members that may also get a request while its member is silent; silence causes no overflow."""
+    """Return possible second members for a request while the first is silent; silence causes no overflow."""
     group, size = pending.group, len(pending.payload)
     having = [member, *(each for each, _since in pending.also or ()), *(pending.tried or ())]
     beside = group.candidates(pending.placement)
@@ -138,7 +137,7 @@ def _with_place(pending: Pending, members: list[Member], now: float) -> list[Mem
 
 
 def _are_absent(pending: Pending) -> bool:
-    """Tell whether the members that did not take a request are gone: none of them is a member, or can be reached."""
+    """Tell whether the members that did not take a request are gone: all have left or are unreachable."""
     return pending.rejected in (0, Rejection.NOT_A_MEMBER) and pending.lost is None and pending.failure is None
 
 

@@ -1,16 +1,16 @@
 """Deduplication of idempotent requests at the member: a request that was executed is answered again from memory.
 
-Each copy of such a request carries the same identity. A member remembers an identity from its arrival until ``WINDOW_S`` after
-its reply. A node that sends the request again meanwhile becomes a further *caller*: it gets the existing reply, or waits for
-the running execution. An execution is cancelled only when all its callers are gone.
+All copies of a request carry the same identity. A member remembers an identity from the arrival until ``WINDOW_S`` after the
+reply. A node that sends the request again meanwhile becomes a further *caller*: it gets the existing reply, or waits for the
+running execution. An execution is cancelled only when all callers are gone.
 
-The guarantee: **one member** executes an identity once within the window, as long as it lives, has room to remember, and the
-handler returns. If the handler raises, the identity is forgotten with the failure, and the next caller's request is executed
-again. **Other members** do not share this memory: a request retried at another member is executed there.
+The guarantee: **one member** executes an identity once within the window, while the member lives and has room to remember, and
+if the handler returns. If the handler raises, the identity is forgotten with the failure, and the next caller's request is
+executed again. **Other members** do not share this memory: a request retried at another member is executed there.
 
 The memory for replies is shared between the *origins* of requests: this cloud, and each other cloud. Half is reserved for this
-cloud; among the other clouds, the largest user is evicted first. So a busy neighbour cannot cause a second execution of this
-cloud's requests (docs/security.md). Unused memory is available to all origins.
+cloud; among the other clouds, the largest user is evicted first. Thus a busy neighbour cannot cause a second execution of the
+own cloud's requests (docs/security.md). Unused memory is available to all origins.
 
 All times are by the member's clock; callers' statements order nothing.
 """
@@ -114,7 +114,7 @@ class _Account:
 
 
 class Deduplicator(Generic[Work]):
-    """The identities of requests that one member has executed or is executing.
+    """The identities of a member's executed and running requests.
 
     Attributes:
         repeated: Repeated requests that were not executed again.
@@ -164,7 +164,7 @@ class Deduplicator(Generic[Work]):
         return True
 
     def underway(self, key: bytes) -> Work | None:
-        """Return the execution of an identity, or None. It may have lost its callers and be about to end."""
+        """Return the execution of an identity, or None. An execution without callers is about to end."""
         underway = self._underway.get(key)
         return None if underway is None else underway[0]
 

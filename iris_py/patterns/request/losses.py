@@ -1,12 +1,12 @@
 """Members lost with keyed requests, as every node remembers them (docs/design.md 6.14).
 
-A request whose handler kills its process may reach only a few members (``members_lost_max``). Its caller may end before the
-request is repeated: Spark restarts a failed task on another executor, and a request to another cloud may arrive by another
-gateway. So a caller that has lost a member announces the loss, with the request's identity, to the living members. A member
-that gets such a request from a node unaware of the loss rejects it once and names the lost members. That node counts them, and
-asks again if its policy still allows.
+A request with a handler that kills the process may reach only a few members (``members_lost_max``). The caller may end before
+the request is repeated: Spark restarts a failed task on another executor, and a request to another cloud may arrive by another
+gateway. So the caller announces the loss of a member, with the request's identity, to the living members. If a node unaware of
+the loss sends such a request, the member rejects the request once and names the lost members. The node counts the losses, and
+asks again if the policy still allows.
 
-Both roles use this table: it holds the losses this node had as a caller, and the losses announced to it as a member.
+Both roles use the table: it holds the node's own losses as a caller, and losses announced to the node as a member.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Losses:
         ]
 
     def messages_for(self, group: Group, newcomers: Iterable[Peer]) -> list[PeerMessage]:
-        """Return the messages that announce the last ``TOLD_MAX`` losses of a cluster to its new members."""
+        """Return messages with the last ``TOLD_MAX`` losses of a cluster, for new members."""
         size, subject = len(group.subject), group.subject
         found = [(key[size:], entry.members) for key, entry in self.entries.items() if key[:size] == subject]
         return _messages(group, found[-TOLD_MAX:], newcomers) if found else []
@@ -133,7 +133,7 @@ class Losses:
         return losses is not None
 
     def refuse(self, key: bytes, caller: bytes, now: float) -> tuple[bytes, ...]:
-        """Return the lost members that a caller must learn before its request is executed; they count as learnt now."""
+        """Return the lost members unknown to a caller, which must learn them before the execution; mark them as known."""
         self.expire(now)
         entry = self.entries.get(key)
         if entry is None or caller in entry.knowing:
@@ -192,7 +192,7 @@ def _messages(group: Group, losses: Iterable[tuple[bytes, tuple[bytes, ...]]], p
 
 
 def encode_losses(losses: Iterable[tuple[bytes, tuple[bytes, ...]]]) -> bytes:
-    """Encode losses for a member: for each request its identity, the number of members, and their ids."""
+    """Encode losses for a member: per request the identity, the number of members, and the members' ids."""
     return b"".join(identity + bytes((len(members),)) + b"".join(members) for identity, members in losses)
 
 

@@ -92,18 +92,18 @@ class Pending(msgspec.Struct, eq=False):
         member: The member that has the request.
         sent_at: Time at which that member got it.
         attempts: Number of times it was given to a member.
-        tried: Members that did not take it since the last pause.
+        tried: Members that rejected it since the last pause.
         tried_count: The largest size of ``tried``.
         is_parked: Whether it waits for a member, a place or a time.
-        is_routed: Whether it went through the ring, where no broken link reveals its loss.
+        is_routed: Whether it went through the ring, where no broken link reveals a loss.
         lost: The last member lost with the request, which may have executed it.
         rejected: The last :class:`~iris_py.wire.packets.Rejection`, 0 for none.
-        also: Earlier members that still have it, with their times, in order; None without a ``member``.
+        also: Earlier members with the request, with their times, in order; None without a ``member``.
         probed_at: Time at which its member was asked for a sign of life; 0.0 if no answer is awaited.
         sign_by: The deadline of that sign.
         failure: The last handler's failure, while another member is tried.
         room: Its queue for a place; None if it does not wait.
-        refused: Number of attempts that surely did not execute it.
+        refused: Number of attempts surely without execution.
         failures: Number of handlers that failed it.
         losses: Ids of the members lost with it, without duplicates.
         stopped: Ids of the members that took too long and were cancelled; they may still execute it.
@@ -155,16 +155,16 @@ class Pending(msgspec.Struct, eq=False):
 
     @property
     def outlives_member(self) -> bool:
-        """Whether it goes to another member when its member is lost and may have executed it."""
+        """Whether another member gets the request when the current member is lost and may have executed it."""
         return self.retry is not None and "lost" in self.retry.on and not self.is_spent and self.may_lose(1)
 
     @property
     def may_have_place(self) -> bool:
-        """Whether its member may hold a place for it, which a CANCEL frees."""
+        """Whether the member may hold a place for the request, which a CANCEL frees."""
         return self.reservation is not None and (self.offer is not None or self.kind == packets.REQUEST_ONCE)
 
     def note_place_refused(self) -> None:
-        """Note that the member holds no place, so that no CANCEL is sent: it could cancel the next RESERVE."""
+        """Record a missing place at the member, to prevent a CANCEL, which could cancel the next RESERVE."""
         if self.kind == packets.RESERVE:
             self.offer = None
 
@@ -212,7 +212,7 @@ class Pending(msgspec.Struct, eq=False):
 
     @property
     def may_wait(self) -> bool:
-        """Whether it may wait for a place before every member has rejected it: no member has it, and none has failed it."""
+        """Whether the request may wait for a place before all members have rejected it: not failed, and at no member."""
         return self.waits and not self.also and self.failure is None and self.offer is None
 
     def drop_also(self, peer: Peer) -> Member | None:
@@ -244,7 +244,7 @@ class Pending(msgspec.Struct, eq=False):
         return True
 
     def swap(self, peer: Peer) -> bool:
-        """Make an earlier member the current one, to accept its answer; return whether the peer had the request."""
+        """Make an earlier member the current member, to accept an answer; return whether the peer had the request."""
         for entry in self.also or ():
             if entry[0].peer is peer:
                 assert self.also is not None
@@ -268,8 +268,8 @@ class Pending(msgspec.Struct, eq=False):
     def look_for_sign(self, later: float, now: float) -> float:
         """Check the member's sign of life, after asking for it; a broken link is replaced and asked again.
 
-        A request is checked once for each time it was sent, and once more with the requests it was started with. The deadline
-        of the sign does not depend on the number of checks.
+        A request is checked once per attempt, and once more together with other requests of the same start. The deadline of the
+        sign does not depend on the number of checks.
 
         Args:
             later: Time of the next check after a sign.
@@ -355,7 +355,7 @@ def new_request(
         placement: The preferred and required zones; None for the nearest.
         headers: The named values beside the payload.
         is_anchored: Whether the identity also chooses the member, because other callers may use the same key.
-        waits: Whether it waits for a place, until its timeout, while every member is full.
+        waits: Whether the request waits for a place, until the timeout, while every member is full.
         members_wait_s: Time to wait for a member while the cluster has none; None for the default of ``retry``.
         is_exclusive: Whether the member executes no other exclusive request meanwhile; needs an identity.
     """

@@ -1,11 +1,11 @@
-"""The place of a member for exclusive requests, and the callers that wait for it (docs/design.md 6.15).
+"""The place of a member for exclusive requests, and the waiting callers (docs/design.md 6.15).
 
 A single request has the place at a time. It may have several callers: copies of a task share the request, and a request that
-killed its member would kill a second one too. So a request waits at the member its key chooses, and does not go elsewhere
+killed a member would kill a second member too. So a request waits at the member chosen by the key, and does not go elsewhere
 because the place is taken.
 
-Callers are trusted like members of the cluster, but a caller that crashes or lies must not keep the place from others. So a
-request has the place for a bounded time, peers take turns, and the peer with the most waiting callers is evicted.
+Callers are trusted like members of the cluster, but a crashing or lying caller must not block the place. So a request has the
+place for a bounded time, peers take turns, and the peer with the most waiting callers is evicted.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Place:
         return newest
 
     def grant(self, now: float) -> list[Asking]:
-        """Give the place to the waiting callers of its request, or of the next request if it is free; return them."""
+        """Give the place to more callers of the current request, or if free to callers of the next; return these callers."""
         self._expire(now)
         if not self._waiting:
             return []
@@ -121,7 +121,7 @@ class Place:
             self.give_back(caller)
 
     def turn_away(self, name: str) -> list[Asking]:
-        """Remove and return the callers that wait for a cluster this node has left."""
+        """Remove and return the waiting callers of a cluster after the node has left."""
         waiting = [asking for callers in self._waiting.values() for asking in callers.values()]
         turned_away = [asking for asking in waiting if asking.group.name == name]
         for asking in turned_away:

@@ -1,4 +1,4 @@
-"""The registrations of a member: handlers, and the requests that wait and run at each.
+"""The registrations of a member: handlers with waiting and running requests.
 
 The module also defines the events of :class:`iris_py.patterns.request.service.Service` for the owner of a member.
 """
@@ -25,20 +25,20 @@ class Registration:
     Attributes:
         group: The cluster, in the primary generation of its secret.
         counts: Counters of all registrations of the cluster.
-        broadcasts: The broadcasts that wait for its handler, set by their consumer.
+        broadcasts: The broadcasts waiting for the handler, set by their consumer.
         server: The owner's object that runs the handler, set before the registration serves; opaque here.
         weight: Relative share of the cluster's load for its node.
-        rank: 0 for an ordinary member; for a stand-in, its place among the members that precede it (docs/design.md 6.13).
+        rank: 0 for an ordinary member; for a stand-in, the position among the stand-ins, 1 to 7 (docs/design.md 6.13).
         takes_overflow: Whether a stand-in takes requests while members of lower rank are full, not only while they are gone.
-        remembers: Whether repeated idempotent requests get the remembered reply. Off in gateways, whose answer may be that a
-            cluster had no member, which must not be repeated for minutes.
+        remembers: Whether repeated idempotent requests get the remembered reply. Off in gateways: an answer may mean a cluster
+            without members, and must not be repeated for minutes.
         queued_bytes: Payload and header bytes of the queue. Invariant: the sum over ``queue``, and at most ``queue_bytes``.
         running: Requests handed out and not answered. Invariant: 0 <= running <= concurrency.
         leaving: Whether its departure is being announced.
         closed: Whether new requests are rejected.
         tunnels: Number of tunnels it serves at once; 0 for none.
         tunnels_open: Number of open tunnels. Invariant: 0 <= tunnels_open <= tunnels.
-        window_bytes: Bytes that a caller may send through a tunnel before the handler takes them.
+        window_bytes: Bytes a caller may send through a tunnel before the handler takes any.
     """
 
     __slots__ = (
@@ -132,7 +132,7 @@ class Registration:
 
 
 class Execution(msgspec.Struct, eq=False, gc=False):
-    """One request or survey at one registration, from its arrival to its answer.
+    """A request or survey at a registration, from arrival to answer.
 
     A struct without garbage collection, because a busy member has thousands: executions form no lasting reference cycles.
 
@@ -143,7 +143,7 @@ class Execution(msgspec.Struct, eq=False, gc=False):
         id: The first caller's id of the request.
         payload: The payload.
         deadline: Time at which the last caller stops waiting (seconds).
-        surveyed: For a survey, the number of this node's registrations that answer. 0 for a request.
+        surveyed: For a survey, the number of answering registrations of the node. 0 for a request.
         identity: For an idempotent request, the cluster and its identity. Empty for other requests.
         headers: The first caller's named values beside the payload.
         is_cancelled: Whether all callers of an idempotent request have gone away.

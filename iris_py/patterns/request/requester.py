@@ -175,7 +175,7 @@ class Requester:
         return ids
 
     def offer_of(self, peer: Peer, request_id: int) -> Offer | None:
-        """Return the tunnel offer that a member accepts; None if the member has no offer for this id."""
+        """Return the tunnel offer that a member accepts; None if the member has no offer with the id."""
         pending = self._pending.get(request_id)
         offer = None if pending is None or pending.kind != packets.TUNNEL_OPEN else pending.offer
         if pending is None or pending.member is None or pending.member.peer is not peer or offer is None:
@@ -335,8 +335,8 @@ class Requester:
             peer: The peer.
             now: The time.
             unsent: Requests for the peer that were not sent. They are unaffected.
-            is_broken: Whether its connection broke, so that it may live and keep keyed requests waiting.
-            is_silent: Whether only its silence is known, so that no request counts as the cause.
+            is_broken: Whether the connection broke, so the peer may live and keep keyed requests waiting.
+            is_silent: Whether only silence is known, so no request counts as the cause.
         """
         for pending in self._pending.values():
             if pending.also and (member := pending.drop_also(peer)):
@@ -365,14 +365,14 @@ class Requester:
             self._finish(request_id, pending, outcomes.of_loss(pending))
 
     def _use_reservation(self, request_id: int, pending: Pending, now: float) -> None:
-        """Send an exclusive request to the member that has a place for it."""
+        """Send an exclusive request to the member with the reserved place."""
         assert pending.member is not None
         pending.offer, pending.kind, pending.sent_at = None, packets.REQUEST_ONCE, now
         how = (request_id, packets.encode_time_left(pending.deadline - now), pending.payload, pending.headers)
         self.out.append(PeerMessage(pending.group, pending.member.peer, pending.kind, *how))
 
     def peer_released(self, peer: Peer, now: float, unsent: Container[int] = ()) -> None:
-        """Send requests again after a peer closed its link as idle: it surely has not executed the unanswered ones."""
+        """Send requests again after a peer closed its link as idle: unanswered requests were surely not executed."""
         for pending in self._pending.values():
             if pending.also:
                 pending.drop_also(peer)
@@ -482,7 +482,7 @@ class Requester:
         self._send(request_id, pending, member, now)
 
     def _dispatch_anchored(self, request_id: int, pending: Pending, now: float) -> None:
-        """Give a keyed request to the member its key chooses, or let it wait for this member."""
+        """Give a keyed request to the member chosen by the key, or let the request wait for the member."""
         news_by = candidates.news_by(pending.group, pending.retry, is_exclusive=pending.reservation is not None)
         if news_by > now:
             return self._pause(request_id, pending, news_by)
@@ -630,7 +630,7 @@ class Requester:
                 self._hedge_at(again_at, request_id, request_id + 1)
 
     def _give_to_second(self, request_id: int, pending: Pending, member: Member, now: float) -> bool:
-        """Give a request to another member as well; return False if there is none or the budget is used up."""
+        """Give a request to another member as well; return False without such a member or without budget."""
         group, others = pending.group, candidates.seconds(pending, member)
         having = 2 + len(pending.also or ())
         if not others or pending.is_spent or not pending.may_lose(having) or not group.hedging.take():
@@ -644,7 +644,7 @@ class Requester:
         return True
 
     def _choose_anew(self, request_id: int, pending: Pending, now: float) -> None:
-        """Return to the earlier members and soon ask another, or choose a new member if there are none."""
+        """Return to the earlier members and soon ask another, or without earlier members choose a new one."""
         if pending.also:
             pending.fall_back()
             self._attempts.begin(request_id, pending, now)
@@ -673,7 +673,7 @@ class Requester:
             self._fill_places(room, now)
 
     def _try_rooms(self, now: float) -> None:
-        """Try each member with one more request in queues that have waited long."""
+        """Try one more request per member in queues that have waited long."""
         for room in self._rooms.due(now):
             first = room.first(self._pending)
             assert first is not None
@@ -714,7 +714,7 @@ class Requester:
     # -- the end of a request
 
     def _take(self, peer: Peer, request_id: int) -> Pending | None:
-        """Take the request that a peer answers; None if it has ended or the peer does not have it."""
+        """Take the request that a peer answers; None after the end, or if the peer does not have it."""
         pending = self._pending.get(request_id)
         if pending is None or not pending.is_held_by(peer):
             self.counts.late += 1
@@ -792,7 +792,7 @@ class Requester:
         self.view_changed(now)
 
     def find(self, request_id: int) -> Pending | None:
-        """Return a pending request, or None if it has ended."""
+        """Return a pending request, or None after the end."""
         return self._pending.get(request_id)
 
     def groups_pending(self) -> set[Group]:

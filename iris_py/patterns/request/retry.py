@@ -57,7 +57,7 @@ class Retry:
     None: five if handlers fail, otherwise limited by ``timeout`` and ``members_lost_max`` only.
     """
     attempt_timeout: float | None = None
-    """Seconds after which the request is cancelled at its members and given to another member. None for no limit.
+    """Seconds after which the request is cancelled and given to another member. None: wait while the member lives.
 
     Without another member, the same one is asked again after a pause. A later reply is dropped.
     """
@@ -77,7 +77,7 @@ class Retry:
     backoff_initial: float = BACKOFF_S
     """The longest first pause after a failure (``failed``), in seconds; 0 for no pauses.
 
-    The attempt after the pause goes to a member that has not failed the request, or to the same member if there is no other.
+    After the pause the request goes to a member that has not failed it, or without such a member to the same one.
     """
     backoff_factor: float = BACKOFF_FACTOR
     """Growth factor of each further pause; at least 1."""
@@ -91,8 +91,8 @@ class Retry:
     members_lost_max: int | None = MEMBERS_LOST_MAX
     """Number of members the request may lose before its outcome is :exc:`TooManyMembersLost`. None for no bound.
 
-    Its handler may be the cause of the losses, so no further member is risked. At most this many members have the request at
-    the same time, so with 1 it is never hedged.
+    The handler may be the cause of the losses, so no further member is risked. No more members have the request at the same
+    time, so 1 disables hedging.
     """
 
     def __post_init__(self) -> None:

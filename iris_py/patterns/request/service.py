@@ -1,7 +1,7 @@
 """Requests, surveys and broadcasts, at the member: admit, queue, hand out, answer (docs/design.md section 6).
 
 A registration runs at most ``concurrency`` requests and queues at most ``queue_messages`` more, of ``queue_bytes`` together.
-Beyond these bounds it rejects requests at once, so that callers can try another member.
+Requests beyond the bounds are rejected at once, so that callers can try another member.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Service:
         return self._registrations.get(group.name, [])
 
     def membership_of(self, group: Group) -> Registration | None:
-        """Return a registration that represents the node's membership in a cluster, or None."""
+        """Return a registration for the node's membership in a cluster, or None."""
         return next((each for each in self._registrations.get(group.name, ()) if not each.leaving), None)
 
     def leave(self, registration: Registration) -> bool:
@@ -176,7 +176,7 @@ class Service:
             self._start_waiting(registration, now)
 
     def reply_many(self, registration: Registration, answered: Sequence[tuple[Execution, bytes]], now: float) -> None:
-        """Answer several started requests of one registration, like :meth:`reply` for each."""
+        """Answer several started requests of a registration, like :meth:`reply`."""
         once = []
         recent = registration.counts.handling.recent
         for execution, payload in answered:
@@ -210,7 +210,7 @@ class Service:
         self._finish(execution, packets.REJECTION, b"", now, reason)
 
     def drop(self, execution: Execution, now: float) -> None:
-        """End a started request without an answer: its deadline has passed, which its callers know."""
+        """End a started request without an answer: the deadline has passed, as the callers know."""
         registration = execution.registration
         registration.running -= 1
         if execution.identity:
@@ -260,7 +260,7 @@ class Service:
         now: float,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        """Give a request to the least loaded registration, queue it, or reject it."""
+        """Start a request at the least loaded registration, or queue or reject the request."""
         registration = self._choose(group, peer, request_id, len(payload) + len(headers.encoded))
         if registration is not None:
             deadline = now + time_left_ms / 1000
@@ -277,7 +277,7 @@ class Service:
         now: float,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        """Handle an idempotent request: answer an executed one, attach to a running one, admit a new one."""
+        """Handle an idempotent request: repeat the reply, attach to a running execution, or admit."""
         registration = self._choose(group, peer, request_id, len(payload) + len(headers.encoded))
         if registration is None:
             return
@@ -424,7 +424,7 @@ class Service:
             self.events.append(BroadcastReceived(registration, peer, sequence, payload, headers))
 
     def peer_lost(self, peer: Peer, now: float) -> None:
-        """Handle the loss of a caller: drop its queued requests and cancel its running ones."""
+        """Handle the loss of a caller: drop queued requests and cancel running requests."""
         self._place.forget_peer(peer)
         self._grant_place(now)
         for key in [key for key in self._executions if key[0] is peer]:
@@ -480,7 +480,7 @@ class Service:
             self.out.append(PeerMessage(asking.group, peer, packets.REJECTION, request_id, reserved))
 
     def _note_group(self, caller: Caller, group: Group, registration: Registration) -> None:
-        """Remember a caller's group if it is not the primary one."""
+        """Remember a caller's group, unless it is primary."""
         if group is not registration.group:
             self._asked_in[caller] = group
 

@@ -1,14 +1,14 @@
 """Requests that may be stale: their callers may already have given up (docs/design.md 6.3).
 
-``StandingRequests`` holds requests that may have waited in front of this node while it stood still, because its process was
-stopped or its event loop blocked. A request does not reveal this. So it is held until the peer answers a question asked since
-then; if the link turns out to have ended, the request is dropped unexecuted. Messages behind it on the link, such as its
+``StandingRequests`` holds requests that may have waited unread while the node stood still, with the process stopped or the
+event loop blocked. A request does not reveal the wait. So the request is held until the peer answers a question asked since
+then; if the link turns out to have ended, the request is dropped unexecuted. Later messages on the link, such as the
 cancellation, are handled meanwhile.
 
-``RoutedRequests`` holds requests that came through the ring, where any node may have delayed them. Such a request carries its
-caller's time left and its send time by the source's clock. The receiver knows the highest possible age once the source has told
+``RoutedRequests`` holds requests that came through the ring, where any node may have delayed them. The request carries the
+caller's time left and the send time by the source's clock. The receiver knows the highest possible age once the source has told
 its clock (:mod:`iris_py.peers.clocks`). Until then the request is held, and also if it seems too late, because the clock's
-question may have been slow. A request past its deadline, or without an answer from its source, is dropped.
+question may have been slow. A request past the deadline, or without an answer from the source, is dropped.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class RoutedRequests:
         self._out.append((peer.info, _ANSWER.pack(packets.CLOCK_ANSWER, nonce, told)))
 
     def receive_answer(self, peer: Peer, payload: bytes, now: float) -> None:
-        """Record a node's clock, and start its held requests that are in time."""
+        """Record a node's clock, and start held requests within their time."""
         if len(payload) != _ANSWER.size:
             self._count_drop("malformed")
             return
@@ -163,7 +163,7 @@ class RoutedRequests:
                 self._count_drop("request_without_caller")
 
     def handle_timeout(self, now: float) -> None:
-        """Drop the requests held too long; harmless if early or late, because it starts none."""
+        """Drop the requests held too long; harmless if early or late."""
         if not self._standing:
             return
         for source, messages in list(self._standing.items()):

@@ -1,8 +1,8 @@
 """The topic groups a node joins to receive all messages for its subscriptions (docs/design.md 8.3).
 
-A subscription *wants* the group of its literal prefix. It is *covered* by a membership in that group or in the group of a
-shorter prefix, because publishers send to the groups of all prefixes of a topic. So in the steady state no membership lies
-below another one: a node in the group of ``a`` is in no group below ``a``.
+A subscription *wants* the group of its literal prefix. A membership in the wanted group or in the group of a shorter prefix
+*covers* the subscription, because publishers send to the groups of all prefixes of a topic. In the steady state no membership
+lies below another: a node in the group of ``a`` is in no group below ``a``.
 
 Memberships are bounded: beyond ``TOPIC_GROUPS_MAX``, many narrow memberships are replaced by a wide one, and the node drops the
 unwanted messages. With few subscriptions left, the wide membership is replaced by narrow ones again.
@@ -157,7 +157,7 @@ class Coverage:
         return True
 
     def _stay(self, cover: Tokens) -> None:
-        """Keep a wide membership that is needed again, instead of the narrow ones about to replace it."""
+        """Keep a wide membership instead of the planned narrow replacements, after new demand."""
         if self._narrowing.pop(cover, None) is not None:
             self._replaced.discard(cover)
             for each in self._below(cover):

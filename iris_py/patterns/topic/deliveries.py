@@ -1,6 +1,6 @@
 """Received publications: detect late, repeated and missing ones, and deliver the rest (docs/design.md 8.2-8.5).
 
-A *batch* of consecutive publications to one topic is examined once and handed to each subscription at once.
+A *batch* of consecutive publications to a topic is examined once and delivered to a subscription as a whole.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PAUSE_AGAIN_S = 1.0
 
 
 class Deliveries:
-    """The messages that one node receives for its subscriptions.
+    """The messages received by a node for subscriptions.
 
     Args:
         outbound: Sends PAUSE and RESUME to publishers.
@@ -256,7 +256,7 @@ class Deliveries:
         peer: Peer,
         now: float,
     ) -> None:
-        """Give messages from another cloud to subscriptions, without those each has had.
+        """Give messages from another cloud to subscriptions, without repetitions.
 
         Args:
             imported: Their origin.
@@ -265,7 +265,7 @@ class Deliveries:
             headers: The headers of each.
             queues: The subscriptions.
             group: The group they were sent to.
-            peer: The gateway that published them here, possibly this node.
+            peer: The publishing gateway, possibly the local node.
             now: The time.
         """
         key = group, peer.id
@@ -296,7 +296,7 @@ class Deliveries:
             self._forget_missed(key)
 
     def peer_lost(self, peer: Peer) -> None:
-        """Handle the loss of a peer: if it returns and publishes, it is asked to wait anew."""
+        """Handle the loss of a peer: after a return, a publisher is asked to wait anew."""
         for key in [key for key in self._blocked if key[1] is peer]:
             for queue in self._blocked.pop(key):
                 del queue.blocked[key]

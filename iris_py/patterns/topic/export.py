@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class ExportQueue(SubscriptionQueue):
-    """The publications that arrived for a gateway within one turn of the event loop, in batches with their stream.
+    """Publications received for a gateway within a turn of the event loop, in batches with their stream.
 
-    The owner takes all of them in the same turn, so the queue needs no bound and drops no messages. Messages from other clouds
-    are ignored: they would go on to a third cloud, or back.
+    The owner takes all messages in the same turn, so the queue needs no bound and drops none. Messages from other clouds are
+    ignored: they would go on to a third cloud, or back.
 
     Args:
         pattern: The tokens of the pattern.

@@ -1,7 +1,7 @@
 """Topic names, patterns, and the index that finds the patterns a topic matches.
 
-A topic is a sequence of *tokens* separated by dots: ``sensors.berlin.roof``. In a pattern, ``*`` stands for any one token, and
-``>`` as the last token for one or more tokens. The tokens before the first wildcard are the *literal prefix*.
+A topic is a sequence of *tokens* separated by dots: ``sensors.berlin.roof``. In a pattern, ``*`` matches a single token, and
+``>`` as the last token matches at least one token. The tokens before the first wildcard are the *literal prefix*.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ The groups of a topic form its *route*, which is computed at first use and again
 memberships. :meth:`Publisher.publish` checks for room everywhere and starts a *batch*. A batch is not sent before it ends
 (:class:`~iris_py.peers.group.Run`); until then :meth:`Publisher.add` only appends.
 
-A message has a number in the group of each prefix of its topic, even if wider groups reach all members of the group. So a node
-that left the view and returns sees from the next number how many messages it missed. Within one version of the views each group
-is either sent to or only counted, whatever the topic, and all batches end before a view changes or a group is forgotten. So the
-numbers of each group are in order.
+A message has a number in the groups of all prefixes of the topic, even if wider groups reach all members of a group. So a node
+that returns to the view sees from the next number how many messages were missed. Within a version of the views a group is
+either sent to or only counted, whatever the topic, and all batches end before a view changes or a group is forgotten. This
+keeps the numbers of a group in order.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PAUSES_MAX = 16_384
 
 
 class _Route:
-    """The groups that the publications to one topic go to.
+    """The groups for the publications to a topic.
 
     Attributes:
         groups: The groups of all prefixes of the topic, the widest first.
@@ -128,7 +128,7 @@ class _ImportedRun:
         self.count = count
 
     def takes(self, origin: bytes, stream: bytes, number: int, gap: int, cloud: str) -> bool:
-        """Tell whether a message continues the batch, provided that it has not ended: same origin, next number, no gap."""
+        """Tell whether a message continues the batch, if still open: same origin, next number, no gap."""
         is_next = self.number == number and not gap
         return is_next and self.stream == stream and self.origin == origin and self.cloud == cloud
 
@@ -184,8 +184,8 @@ class Publisher:
     def add(self, topic: str, payload: bytes) -> int | None:
         """Append a message to the topic's current batch; return the number of receiving nodes.
 
-        The hot path, for messages without headers. Returns None, and sends nothing, without a batch with room, or if the
-        payload is too large: then call :meth:`publish`.
+        The hot path, for messages without headers. Returns None without sending if no open batch has room, or if the payload is
+        too large: then call :meth:`publish`.
         """
         run = self.runs.get(topic)
         if run is None:
@@ -202,8 +202,8 @@ class Publisher:
     ) -> int | None:
         """Send a message to every subscriber's node; return the number of nodes. Messages with headers are not batched.
 
-        Returns None, and sends nothing, while a receiver is congested or asks to wait, or a membership view is unknown; retry
-        after ``RoomMade`` or ``ViewKnown``.
+        Returns None without sending while a receiver is congested or asks to wait, or a membership view is unknown; retry after
+        ``RoomMade`` or ``ViewKnown``.
 
         Args:
             topic: The topic.
@@ -245,7 +245,8 @@ class Publisher:
     ) -> int | None:
         """Append a message from another cloud to the topic's current batch; return the number of receiving nodes.
 
-        Returns None, and sends nothing, if it does not continue the batch or does not fit: then call :meth:`publish_imported`.
+        Returns None without sending if the message does not continue the batch or does not fit: then call
+        :meth:`publish_imported`.
         """
         begun = self._imported_runs.get(topic)
         if begun is None or not begun.takes(origin, stream, number, gap, cloud):
@@ -273,7 +274,7 @@ class Publisher:
     ) -> int | None:
         """Send a message from another cloud to every subscriber's node; return the number of nodes.
 
-        Returns None, and sends nothing, where :meth:`publish` would; the gap is not recorded then.
+        Returns None without sending, like :meth:`publish`; the gap is not recorded then.
 
         Args:
             topic: The topic in this cloud.
@@ -281,7 +282,7 @@ class Publisher:
             origin: The pseudonym of the publishing node.
             stream: The pseudonym of the group it published under.
             number: Its number within origin and stream.
-            gap: Number of messages lost right before it, up to this gateway.
+            gap: Number of messages lost right before the message, up to the local gateway.
             cloud: The alias of the originating cloud.
             now: The time.
             headers: The named values beside the payload.
@@ -387,7 +388,7 @@ class Publisher:
     def _publish_alone(
         self, route: _Route, payload: bytes, now: float, headers: Headers, imported: Imported | None = None
     ) -> None:
-        """Send a message without a batch: it has headers or a number, or a local subscriber needs its number now."""
+        """Send a message without a batch, because of headers, a publication number or local subscribers."""
         head, flags, kind, local = route.head, 0, packets.PUBLICATION, route.local
         if headers.encoded:
             head = packets.HEAD_SIZE.pack(len(headers.encoded)) + headers.encoded + head

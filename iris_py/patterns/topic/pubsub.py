@@ -1,12 +1,12 @@
 """Publish and subscribe, on both sides (docs/design.md section 8).
 
-Every prefix of a topic has a group, including the empty prefix. A subscription is covered by a membership in the group of its
-literal prefix or of a shorter one (:mod:`iris_py.patterns.topic.coverage`). A publisher watches the groups of all prefixes of
-its topic. It sends a message to the members of the widest group, and to those members of each narrower group that are in no
-wider one. So a node receives all messages under a prefix in one group, numbered without gaps, and once.
+Every prefix of a topic has a group, including the empty prefix. A subscription is covered by a membership in the group of the
+literal prefix or of a shorter prefix (:mod:`iris_py.patterns.topic.coverage`). A publisher watches the groups of all prefixes
+of its topic. The publisher sends a message to the members of the widest group, and to members of narrower groups outside all
+wider groups. So a node receives all messages under a prefix once and in a single group, numbered without gaps.
 
-In a group reached by multicast, not all members are known. Only there may a node in two groups receive a message twice, while
-it changes from one group to the other. Such messages carry a number for deduplication.
+In a group reached by multicast, not all members are known. A node that changes from one group to another may receive a message
+twice there. Such messages carry a number for deduplication.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ POLICIES: Final = get_args(OverflowPolicy)
 
 
 class SubscriptionQueue:
-    """The messages of one subscription that the application has not taken yet.
+    """The messages of a subscription not yet taken by the application.
 
     An empty queue accepts a single message above the bound, because it could never be received otherwise.
 
@@ -60,14 +60,14 @@ class SubscriptionQueue:
         bytes: Size of their payloads and headers.
         headed_bytes: Size of the headers. Usually 0, and then headers need no handling.
         dropped: Number of dropped messages, by reason.
-        is_blocking: Whether its publishers wait while it is full.
-        is_cut: Whether a slow subscription was disconnected, so that no more messages arrive.
+        is_blocking: Whether publishers wait for a full queue.
+        is_cut: Whether the subscription was disconnected as slow.
         is_ready: Whether the owner is about to be notified of messages.
         blocked: The publishers asked to wait, with their groups.
         missed: Number of missed messages it has reported, by group and publisher
             (:class:`~iris_py.patterns.topic.pubsub.PubSub`).
         prefix: The literal prefix of the pattern.
-        taken: Number of messages that have left the queue, including dropped ones.
+        taken: Number of messages that have left the queue, including drops.
         marks: For some batches, the oldest first: the value of ``taken`` at the batch's end, and its arrival time.
         lag: Time from the arrival of a batch until its last message was taken.
     """

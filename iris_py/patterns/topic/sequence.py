@@ -1,13 +1,13 @@
 """Publications of other clouds: deliver each once, in order, with correct gaps, over any path (docs/design.md 15.33).
 
-A publication of another cloud has an *origin* (the publishing node), a *stream* (its group), and a *number* that increases
-within both. Gateways skip unwanted publications, so a missing number does not mean a loss; losses are reported separately.
-Several *paths* may bring the same stream: two gateways that both believe to be in charge, or a slow one. Within a path all
-messages are in order, and each carries the total number the path has missed of the stream. :class:`Fence` merges the paths
-ahead of the application. :class:`GapBook` and :class:`MissedTotals` serve a relay, which has one incoming path at a time.
+A publication of another cloud has an *origin* (the publishing node), a *stream* (the group), and a *number*, which increases
+within origin and stream. Gateways skip unwanted publications, so a missing number does not mean a loss; losses are reported
+separately. Several *paths* may bring the same stream: two gateways that both believe to be in charge, or a slow gateway. Within
+a path all messages are in order, and each carries the total number the path has missed of the stream. :class:`Fence` merges the
+paths ahead of the application. :class:`GapBook` and :class:`MissedTotals` serve a relay, which has one incoming path at a time.
 
-All tables are bounded. A table that has forgotten an entry reports a gap for the next unknown stream, which may be the
-forgotten one.
+All tables are bounded. After forgetting an entry, a table reports a gap for every unknown stream, which may be the forgotten
+stream.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MissedTotals:
 
 
 class Fence:
-    """A subscriber's filter for streams of other clouds: accepts only numbers above the last one of each stream."""
+    """A subscriber's filter for streams of other clouds: accepts only increasing numbers per stream."""
 
     def __init__(self) -> None:
         self._lasts: OrderedDict[bytes, int] = OrderedDict()
@@ -101,7 +101,7 @@ class _Passed:
 
 
 class GapBook:
-    """The gaps of the streams that one relay forwards, including drops and changes of the upstream."""
+    """The gaps of a relay's forwarded streams, including drops and changes of the upstream."""
 
     def __init__(self) -> None:
         self._streams: OrderedDict[bytes, _Passed] = OrderedDict()

@@ -30,7 +30,7 @@ FROM_MEMBER = 1 << 63
 
 
 class Offer:
-    """The offer of one tunnel to members, asked one after the other.
+    """The offer of a tunnel to consecutive members.
 
     Args:
         group: The cluster.
@@ -117,7 +117,7 @@ class TunnelEnd(StreamEnd):
         self._opener = RecordOpener(keys.receive)
 
     def confirm(self) -> None:
-        """Prove to the peer that this side holds the keys, by a first chunk."""
+        """Prove possession of the keys to the peer, by a first chunk."""
         self.tell_credit()
 
     def receive_chunk(self, sealed: bytes | memoryview) -> None:

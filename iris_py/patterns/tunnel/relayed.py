@@ -1,8 +1,8 @@
 """The transport of a tunnel through the ring, for two nodes without a link: chunks are numbered, acknowledged and repeated.
 
 Packets through the ring may be lost, repeated and reordered. Each has a plain header: the tunnel, the number of its chunk, and
-the next chunk expected from the other side, which acknowledges all earlier ones. A relay that forges a header can stop the
-tunnel, as it could by dropping packets. Chunks are encrypted in order, so a relay can neither change nor hide any.
+the next chunk expected from the other side, which acknowledges all earlier ones. A relay can stop the tunnel by forging
+headers, just as by dropping packets. Chunks are encrypted in order, so a relay can neither change nor hide any.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ are built on it.
 
 Data written by the application becomes *pieces* of messages. They wait until the transport has room and takes the next *chunk*:
 as many frames as fit ``CHUNK_BYTES``. Received pieces wait until the application takes them, which gives the peer as much new
-credit. A piece costs its bytes plus ``PIECE_CHARGE``, so that a window bounds memory and not only payload. Each direction
-passes through these states, as its sender sees it::
+credit. A piece costs its size plus ``PIECE_CHARGE``, so that a window bounds memory and not only payload. The states of a
+direction, as seen by the sender::
 
     OPEN --END--> ENDED --DONE--> OVER
       +------------DONE------------^      the receiver takes no more, though there may be more
@@ -14,8 +14,7 @@ passes through these states, as its sender sees it::
 DONE carries the number of bytes taken, so the sender knows whether the receiver took all of them. The connection has ended
 cleanly when both directions are over. RESET, or the loss of the transport, breaks it at any time.
 
-A relay holds DONE back (``holds_done``) until the next receiver has taken the messages, so that DONE means the same as without
-a relay.
+A relay holds DONE back (``holds_done``) until the next receiver has taken the messages, so that DONE keeps its meaning.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The tunnels of one node: opening at the caller and at the member, transports, end (docs/design.md section 11).
 
-A tunnel is opened like a request: the caller's :class:`~iris_py.patterns.request.requester.Requester` gives a TUNNEL_OPEN to
-one member, and to another one after a rejection or loss. The member answers with TUNNEL_ACCEPT. It starts its handler when the
-caller's first chunk proves that the caller uses the tunnel, so a failed opening was surely not executed.
+A tunnel is opened like a request: the caller's :class:`~iris_py.patterns.request.requester.Requester` gives a TUNNEL_OPEN to a
+member, and to another after a rejection or loss. The member answers with TUNNEL_ACCEPT. The handler starts when the caller's
+first chunk proves the use of the tunnel, so a failed opening was surely not executed.
 
-A tunnel uses the link over which it was opened and breaks with it. Between two nodes without a link it uses the ring
-(:mod:`iris_py.patterns.tunnel.relayed`). The tunnels of a link take turns, a chunk each, while the link has room. Data that
-cannot leave waits at its own end, where it uses its own tunnel's credit and delays no other tunnel.
+A tunnel uses the link of the opening and breaks with the link. Between two nodes without a link it uses the ring
+(:mod:`iris_py.patterns.tunnel.relayed`). The tunnels of a link take turns, a chunk each, while the link has room. Unsent data
+waits at its end, uses the tunnel's own credit, and delays no other tunnel.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Tunnels:
     Attributes:
         has_new_deadline: Whether :meth:`deadline` may have changed; the owner resets it.
         counts: Counters of tunnels.
-        is_used: Whether a tunnel was ever requested, here or by a peer. Before, the owner skips this object, so that plain
+        is_used: Whether a tunnel was ever requested, here or by a peer. Until then the owner skips all calls, so that plain
             requests do not pay for tunnels.
     """
 
@@ -452,7 +452,7 @@ class Tunnels:
         return way
 
     def _handle_confirmed(self, end: TunnelEnd) -> None:
-        """Start the handler: the caller has proved that it uses the tunnel."""
+        """Start the handler: the caller has proved to use the tunnel."""
         if end in self._live:
             self._schedule(end, None)
             self._running[end] = None
