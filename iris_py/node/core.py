@@ -433,7 +433,7 @@ class NodeCore:
         self._advance(now)
 
     def accepted(self, address: str, now: float) -> Link | None:
-        """Return the link for a connection accepted from an IP address, or None if there are too many strangers."""
+        """Return the link for a connection accepted from an IP address, or None with too many strangers."""
         evicted = self.peers.evict_stranger()
         if evicted is not None:
             self._handle_link(evicted, now)
@@ -584,7 +584,7 @@ class NodeCore:
     # -- links
 
     def _handle_link(self, link: Link, now: float) -> None:
-        """Handle the output of a link: its opening before its packets, its end after them."""
+        """Handle the output of a link in order: opening, packets, end."""
         packets_received = link.packets_received()
         while link.has_events():  # confirming a link opens it
             for event in link.events_received():

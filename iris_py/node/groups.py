@@ -2,8 +2,8 @@
 
 ``Memberships`` joins the groups of all accepted generations of a cluster's secret, because nodes with another primary
 generation ask in another group (docs/design.md 2.9). Requests in any of these groups go to the same registrations. ``Views``
-passes membership views to all parts that use them. ``IdleGroups`` forgets the longest unused group if there are too many, and
-the groups of retired generations.
+passes membership views to the parts of the node. ``IdleGroups`` forgets the longest unused group if there are too many, and the
+groups of retired generations.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class IdleGroups:
 
 
 class Views:
-    """Passes the membership views of groups to all parts that use them.
+    """Passes the membership views of groups to their users in the node.
 
     Args:
         zone: The local node's zone, for the distances of members.

@@ -53,7 +53,7 @@ class Inbound:
         broadcaster: Receives broadcasts.
         pubsub: Receives publications.
         tunnels: Receives the messages of tunnels.
-        questions: Receives questions about this node, and answers of others.
+        questions: Receives questions about the node, and answers of others.
         receive_control: Handles an overlay message: (peer, message, now).
         entropy: Unpredictable randomness.
         journal: Counts drops, and records pauses.
@@ -165,7 +165,7 @@ class Inbound:
                 self._receive_sealed(receivers, open_packet, group, peer, data[start:at], memoryview(data)[at:stop], now)
 
     def link_verified(self, link: Link, now: float) -> None:
-        """Start the held requests of a link whose peer still waits, with the time they have left."""
+        """Start the held requests of a verified link, with the time left."""
         for message, arrived_at in self._standing.take(link):
             message.argument = max(0, message.argument - int((now - arrived_at) * 1000))  # the time left
             self.receivers[message.kind](message, now)
@@ -322,7 +322,7 @@ class Inbound:
     # -- messages
 
     def receive_local(self, message: PeerMessage, now: float) -> None:
-        """Handle a message with a reliable time, such as this node's messages to itself."""
+        """Handle a message with a reliable time, such as the node's messages to itself."""
         self.receivers[message.kind](message, now)
 
     def _receive_request(self, message: PeerMessage, now: float) -> None:

@@ -30,7 +30,7 @@ BODY: Final = struct.Struct(">BQ")
 
 
 class NodeAsked(msgspec.Struct):
-    """A node asks this one about itself."""
+    """Another node asks about the local node."""
 
     asker: NodeInfo
     number: int
@@ -38,7 +38,7 @@ class NodeAsked(msgspec.Struct):
 
 
 class NodeAnswered(msgspec.Struct):
-    """A node answers a possible question of this one."""
+    """A node answers a question, perhaps of the local node."""
 
     source: NodeId
     number: int
@@ -124,7 +124,7 @@ class Questions:
         self._advance(now)
 
     def receive(self, source: NodeInfo, packet: bytes) -> None:
-        """Handle a packet that begins with ``STATUS``, from its authenticated sender."""
+        """Handle a ``STATUS`` packet from an authenticated sender."""
         if len(packet) < HEAD.size:
             self._count_drop("malformed")
             return

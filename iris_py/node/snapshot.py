@@ -130,7 +130,7 @@ def _clusters(core: NodeCore) -> dict[str, ClusterStatistics]:
 
 
 def _tunnel_holders(core: NodeCore) -> dict[str, dict[str, int]]:
-    """Return the number of tunnels of each node here, by cluster served by this node."""
+    """Return the number of tunnels per served cluster and remote node."""
     found: dict[str, dict[str, int]] = {}
     for end in core.tunnels.ends():
         if end.registration is not None:

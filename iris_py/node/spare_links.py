@@ -41,7 +41,7 @@ class SpareLinks:
         self._service = service
 
     def release(self, peer_id: NodeId, now: float) -> Link | None:
-        """Close the link to a peer that the overlay does not need, unless it was used within ``LINK_IDLE_S``.
+        """Close a link not needed by the overlay, unless in use or used within ``LINK_IDLE_S``.
 
         Returns:
             The closed link, to be handled.
@@ -55,7 +55,7 @@ class SpareLinks:
         The host with the most links gives up its longest unused link that is not needed.
 
         Returns:
-            Whether there is room, and the link closed for it, to be handled.
+            Whether there is room, and the closed link, to be handled.
         """
         peer_id = NodeId(node_id)
         if not self._peers.is_crowded_for(peer_id):
