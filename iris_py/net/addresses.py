@@ -33,14 +33,14 @@ LISTENED: Final = "listen"
 def host_addresses(machine: Machine, families: Collection[int], towards: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the addresses of a machine to advertise, the most widely reachable first.
 
-    The order is: the source addresses that the routing table picks towards the given hosts, then the one towards the rest of
-    the world, then one of every other interface, at most `ADDRESSES_MAX` in all. Loopback and IPv6 link-local addresses are
-    left out, because they are valid on a single machine only.
+    The order is: the source addresses that the routing table picks towards the given hosts, then the default route's source
+    address, then an address of every other interface, at most `ADDRESSES_MAX` in all. Loopback and IPv6 link-local addresses
+    are left out, because they are valid on a single machine only.
 
     Args:
         machine: The machine.
         families: 4, 6 or both; the addresses of the first family come first.
-        towards: Numeric addresses of other hosts that must reach this one.
+        towards: Numeric addresses of other hosts that must reach the machine.
     """
     interfaces = machine.interfaces()
     sources = [
@@ -64,7 +64,7 @@ def _lasting(source: str, interfaces: Iterable[Interface]) -> str:
 
 
 def _interface_addresses(interfaces: Collection[Interface], families: Collection[int]) -> list[str]:
-    """Return one address of each family of each interface."""
+    """Return an address per family and interface."""
     found: list[str] = []
     for family in families:
         for interface in interfaces:
@@ -79,7 +79,7 @@ def _is_told(host: str) -> bool:
 
 
 def advertised_addresses(listened: Iterable[str], port: int, advertise: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the addresses that others dial, in the order of their attempts.
+    """Return the addresses for others to dial, in order of preference.
 
     Args:
         listened: The addresses the node listens on.

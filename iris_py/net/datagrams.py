@@ -1,9 +1,9 @@
 """UDP datagrams on real sockets, by unicast and multicast.
 
-All processes of a machine share the group's port, so a datagram sent *to one of them* there could reach any. A datagram socket
-therefore has two kinds of ends: one on its own port, which sends all datagrams and receives those for this node, and ends on
-the shared group port, which receive multicast only. One IPv4 end receives multicast from all interfaces; IPv6 needs an end for
-each interface, because an IPv6 group is bound to an interface.
+All processes of a machine share the group's port, so a unicast datagram to this port could reach any process. A datagram socket
+therefore has two kinds of ends: an end on its own port, which sends all datagrams and receives unicast, and ends on the shared
+group port, which receive multicast only. One IPv4 end receives multicast from all interfaces; IPv6 needs an end for each
+interface, because an IPv6 group is bound to an interface.
 """
 
 from __future__ import annotations

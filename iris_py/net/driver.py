@@ -3,8 +3,8 @@
 The core is that of a node, or a gateway's side towards other clouds: any object with the methods of :class:`Core`.
 
 Every sender of data schedules :meth:`Driver.wake`, which runs :meth:`Driver.transmit` once per turn of the event loop, so that
-messages are batched. A message without others to share a record with is sent at once. Only ``transmit`` takes the core's
-outputs, in the order that :mod:`iris_py.node.core` requires.
+messages are batched. A lone message is sent at once. Only ``transmit`` takes the core's outputs, in the order that
+:mod:`iris_py.node.core` requires.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ class Driver:
     """The inputs and outputs of one node.
 
     Dials, readers of links, and timers run in the context in which the driver was made. Otherwise a request that happens to
-    dial would pass its context to all traffic of that link.
+    dial would pass its context to all traffic of the link.
 
     Args:
         network: The network.
@@ -525,7 +525,7 @@ class Driver:
     # -- out
 
     def transmit_now(self) -> None:
-        """Run :meth:`transmit` at once, for a message that has no others to share a record with.
+        """Run :meth:`transmit` at once, for a message with no others to share a record.
 
         It saves a turn of the event loop. Has no effect within :meth:`transmit`, as when a handler answers there.
         """
@@ -533,7 +533,7 @@ class Driver:
             self.transmit()
 
     def transmit(self) -> None:
-        """Take and handle all outputs of the core, until there is none left; then set the timer."""
+        """Take and handle the outputs of the core until none is left; then set the timer."""
         self._is_awake = False
         core = self._core
         if core is None or self.is_closed:

@@ -1,7 +1,7 @@
 """A read-only HTTP/1.1 server for monitoring (docs/design.md 16.3).
 
-h11 parses the format; this module sets the bounds. Each connection has a deadline for each step: sending a head, waiting for
-the answer, receiving it, and being idle. A slow trickle of bytes extends none of them.
+h11 parses the format; this module sets the bounds. A connection has a deadline for every step: sending a head, waiting for the
+answer, receiving it, and being idle. A slow trickle of bytes extends none of them.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class HttpServer:
         """Add a connection; a full server evicts another one.
 
         Returns:
-            False if the server is closing, or is full of connections that wait for this process.
+            False if the server is closing, or full of connections with an answer in progress.
         """
         if self.is_closing:
             return False

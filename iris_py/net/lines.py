@@ -1,4 +1,4 @@
-"""A socket pair between a process and its child, which inherits one descriptor."""
+"""A socket pair between a process and a child, which inherits a descriptor."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The place a node listens at: the addresses it advertises, and the addresses that lead back to it.
+"""The place a node listens at: advertised addresses, and addresses that lead back to the node.
 
 An unspecified host (``0.0.0.0``, ``::``) stands for every interface of the machine and cannot be dialled. The node advertises
-the addresses of the interfaces instead, first those towards the seeds. It advertises loopback only if all seeds are on
-loopback, so that the whole network is on this machine: elsewhere loopback means another machine.
+the addresses of the interfaces instead, first those towards the seeds. Loopback is advertised only if all seeds are on
+loopback, so that the whole network is on a single machine: elsewhere loopback means another machine.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Place:
     """The families of reachable datagram addresses: 4, 6 or both."""
 
     def leads_here(self, address: str) -> bool:
-        """Tell whether a dial to an address reaches this node: it is advertised, or a numeric address of this machine."""
+        """Tell whether a dial to an address reaches this node: an advertised address, or a numeric address of the machine."""
         return address in self.told or parse_address(address) in self.own
 
 
@@ -97,9 +97,9 @@ async def listen(driver: Driver, settings: ListenSettings, machine: Machine | No
     """Open the listening sockets of a node, for streams and datagrams, and determine the addresses to advertise.
 
     Args:
-        driver: The driver of the node. It is not running yet, so earlier streams are rejected.
+        driver: The driver of the node, not running yet, so early streams are rejected.
         settings: The listening settings. With a shared port, another port is used while a node of the same network holds it.
-        machine: The machine; None for a simulated one, which listens on its own address.
+        machine: The machine; None for a simulated machine, which listens on its own address.
         credentials: The keys of the node, to identify the holder of the port.
 
     Raises:
@@ -166,7 +166,7 @@ async def _share(
 
 
 async def _find_holder(network: Network, hosts: Sequence[str], port: int, credentials: Credentials, attempt: int) -> Holder:
-    """Ask at some addresses of this machine, until one has a listener."""
+    """Ask at addresses of the machine until a listener answers."""
     for host in hosts:
         holder = await ask_holder(network, host, port, credentials.handshake(attempt))
         if holder.answer is not Answer.NOBODY:

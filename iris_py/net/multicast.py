@@ -2,7 +2,7 @@
 
 A node that listens on one address uses the interface of that address. A node that listens on every address uses every interface
 that is up and supports multicast, except loopback; left alone, the system would choose the interface of its default route. On
-Linux, IPv6 has no multicast on loopback; there programs of one machine and user find each other by remembered peers.
+Linux, IPv6 has no multicast on loopback; there programs of the same user find each other by remembered peers.
 """
 
 from __future__ import annotations

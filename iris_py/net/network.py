@@ -1,7 +1,7 @@
 """The network interface of a node: streams to dial and accept, and datagrams to find and watch peers.
 
-There are two implementations, held to the same behaviour by one contract suite: real sockets in :mod:`iris_py.net.sockets`, and
-simulated ones under a virtual clock in :mod:`iris_py.testing.network`.
+A contract suite holds both implementations to the same behaviour: real sockets in :mod:`iris_py.net.sockets`, and simulated
+ones under a virtual clock in :mod:`iris_py.testing.network`.
 
 Streams are ordinary :class:`asyncio.BufferedProtocol` objects on ordinary :class:`asyncio.Transport` objects. A peername or
 sockname begins with host and port; IPv6 adds two numbers, so take ``[:2]``.
@@ -80,7 +80,7 @@ class DatagramSocket(Protocol):
 
     @property
     def address(self) -> Address:
-        """The address of this socket alone, and the source address of its datagrams."""
+        """The address of the socket alone, and the source address of its datagrams."""
 
     @property
     def has_multicast(self) -> bool:
@@ -95,7 +95,7 @@ class DatagramSocket(Protocol):
 
         Args:
             data: At most ``DATAGRAM_BYTES_MAX`` bytes.
-            destination: A numeric address of the socket's own family, and a port; None for the whole group, including this
+            destination: A numeric address of the socket's own family, and a port; None for the whole group, including the
                 socket. A link-local IPv6 address ends with ``%`` and the number of the interface.
         """
 

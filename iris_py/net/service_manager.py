@@ -1,8 +1,8 @@
-"""Status reports to the service manager that started this process: systemd, or another one with its protocol (sd_notify(3)).
+"""Status reports to the service manager that started the process: systemd, or any with the same protocol (sd_notify(3)).
 
 Each message is a datagram with lines of ``NAME=VALUE`` to the socket named by ``NOTIFY_SOCKET``. systemd sets this variable for
-units of ``Type=notify`` only, so reports are sent on request only. The variables are removed from the environment when first
-read, because commands run by this process are not the service.
+units of ``Type=notify`` only, so no other process reports. The variables are removed from the environment when first read,
+because commands run by this process are not the service.
 """
 
 from __future__ import annotations

@@ -259,7 +259,7 @@ async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> lis
     """Return (family, address) of each address of a host, the preferred one first.
 
     Raises:
-        OSError: There is none, or the name is impossible, because names come from peers too.
+        OSError: There is none, or the name is impossible, as names from peers may be.
     """
     if not 0 <= port <= PORT_MAX:
         raise OSError(errno.EINVAL, f"{port} is not a port")

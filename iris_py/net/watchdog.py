@@ -1,8 +1,8 @@
-"""A thread that detects code that blocks an event loop, and logs it.
+"""A thread that detects and logs code blocking an event loop.
 
-A blocked loop cannot inspect itself, and when it continues the blocking code has finished. So a thread per process asks each
-loop that drives a node for a sign of life, ten times a second, and reads the stack of the loop's thread if the sign is missing.
-The thread runs only while a node is open.
+A blocked loop cannot inspect itself, and when it continues the blocking code has finished. So a thread per process asks the
+loops of nodes for a sign of life, ten times a second, and reads the stack of the loop's thread if the sign is missing. The
+thread runs only while a node is open.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOOP: Final = {(asyncio.base_events.__file__, "run_forever"), (asyncio.runners.
 
 
 class Watch:
-    """A loop that drives nodes, and its last requested sign of life. Create it in the thread of the loop."""
+    """A loop that drives nodes, and the last request for a sign of life. Create it in the thread of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.drivers = 0
@@ -54,7 +54,7 @@ class Watch:
         self._stopped_s = 0.0
 
     def look(self, now: float, stopped_s: float) -> None:
-        """Ask for a sign of life, or read the stack of a loop that gives none. Runs in the watchdog's thread.
+        """Ask for a sign of life, or read the stack of a silent loop. Runs in the watchdog's thread.
 
         Args:
             now: The time, in seconds.
@@ -116,7 +116,7 @@ class Watchdog:
         self._ending = threading.Event()
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
-        """Watch the loop of a driver; call in the thread of that loop, once for each driver."""
+        """Watch the loop of a driver; call in the thread of the loop, once per driver."""
         with self._lock:
             watch = self._watches.get(loop)
             if watch is None:
