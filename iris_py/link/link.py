@@ -724,7 +724,7 @@ class Link:
             and self.active_at <= moment
         )
 
-    # -- what happened
+    # -- events
 
     def packets_received(self) -> list[Packet]:
         """Take the received packets, in order."""

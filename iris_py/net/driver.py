@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 logger = EventLogger("iris_py.net")
 
-#: A longer dial never succeeds; nodes on other continents answer in a tenth of this time.
+#: A dial that takes longer counts as failed; nodes on other continents answer in a tenth of this time.
 DIAL_TIMEOUT_S = 3.0
 #: Errors of a dial accepted by the other side's system for a process that was just ending: before the end of connect(2), or
 #: before the peer's address was read.

@@ -391,7 +391,7 @@ class NodeCore:
             link.close(CloseReason.LEAVING, now)
             self._handle_link(link, now)
 
-    # -- what happened
+    # -- input
 
     def start(
         self,
@@ -495,7 +495,7 @@ class NodeCore:
                 peer.link.ask_for_sign()
                 self._outbound.touch(peer.link, now)
 
-    # -- what is to be done
+    # -- output
 
     def has_output(self) -> bool:
         """Tell whether :meth:`flush` or :meth:`links_to_flush` has work."""

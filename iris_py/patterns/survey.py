@@ -374,7 +374,7 @@ class Surveyor:
         self._multicasts.append(Multicast(group, peers, packets.SURVEY, survey_id, time_left, payload, survey.headers))
         self.has_output = True
 
-    # -- who is open
+    # -- open members
 
     def _remaining(self, survey: _Survey, peer: Peer) -> int | None:
         """Return the number of answers a peer owes, 0 before it announces the number; None if it owes none."""

@@ -349,7 +349,7 @@ class Outbound:
             message = PeerMessage(channel.group, channel.peer, kind, message_id, argument, payload, headers)
             self._send_without_link(channel.peer, _let_wait(message, now), now)
 
-    # -- what became of the peer
+    # -- events of the peer
 
     def peer_closed(self, peer: Peer, now: float, *, is_clean: bool) -> None:
         """Handle the end of a link; request another if messages wait for it."""

@@ -36,7 +36,7 @@ NEWS_S = 0.5
 
 
 def has_full(group: Group, now: float) -> bool:
-    """Tell whether a member of the lowest rank may be known to be full while others take overflow."""
+    """Tell whether a member of the lowest rank was full recently, in a cluster with overflow."""
     return any(member.full_until > now for member in group.lowest)
 
 

@@ -73,7 +73,7 @@ class Place:
 
         Returns:
             The caller that must ask another member because too many wait: the newest of the peer with the most waiting callers,
-                possibly this caller. None if there is room.
+            possibly this caller. None if there is room.
         """
         self._expire(now)
         self.give_back(asking.caller)  # honest callers never repeat an id; the last one counts

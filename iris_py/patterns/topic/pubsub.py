@@ -162,7 +162,7 @@ class PubSub:
         """Tell whether this class manages a group."""
         return group_id in self._prefixes
 
-    # -- time, and what happened
+    # -- time and events
 
     def handle_timeout(self, now: float) -> None:
         """Handle expired deadlines; harmless if early."""

@@ -128,7 +128,7 @@ class GapBook:
 
         Returns:
             The gap to forward: the received gap plus the owed one; at least 1 for a stream's first message from a new upstream,
-                unless its number is the next one.
+            unless its number is the next one.
         """
         passed = self._find(origin + stream)
         gap, passed.owed = gap + passed.owed, 0

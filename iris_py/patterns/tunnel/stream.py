@@ -223,7 +223,7 @@ class StreamEnd:
         self._is_done_due = False
         self._reset: bytes | None = None
 
-    # -- what the application does
+    # -- calls of the application
 
     def write(self, data: Piece, *, is_last: bool) -> int:
         """Write a part of a message, as far as the credit allows; return the bytes accepted, or -1 if none were.
@@ -327,7 +327,7 @@ class StreamEnd:
         else:
             self._discard()
 
-    # -- what it is
+    # -- state
 
     @property
     def can_take(self) -> bool:
