@@ -1,1 +1,1 @@
-"""`iris bench`: how fast requests, topics, tunnels and joins are on this machine, or against a network that runs."""
+"""`iris bench`: the speed of requests, topics, tunnels and joins, on this machine or in a running network."""

@@ -1,10 +1,7 @@
-"""One measurement from its beginning to its end; what differs between requests, topics, tunnels and joins is in subclasses.
+"""One measurement from start to end. Subclasses of :class:`Benchmark` implement requests, topics, tunnels and joins.
 
-The reasons why the figures of a measurement say less than they seem to.
-
-Progress of a measurement: a bar on a terminal, and nothing elsewhere.
-
-The other side of `iris bench --against`: members and subscribers of a network that runs, asked before and after.
+:class:`Onlooker` queries the receivers of a running network before and after (``--against``). :func:`find_warnings` returns the
+reasons for caution about the figures. Progress is a bar on a terminal, and nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -44,21 +41,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Benchmark", "Onlooker", "find_warnings", "showing_progress"]
 
-#: How long to wait for what others say of themselves. Too small: busy members seem to say nothing; too large: one that has
-#: gone holds up the end.
+#: Timeout for the reports of receivers. Too small: busy members seem silent; too large: a departed member delays the end.
 ASK_S: Final = 5.0
 
 
 class Onlooker:
-    """Asks the nodes that receive the load how they are, with a node that does nothing else.
+    """Queries the nodes that receive the load, from a node without other work.
 
     Args:
         node: The node.
         name: The cluster, or the topic.
-        is_topic: Which of both.
+        is_topic: Whether the name is a topic.
 
     Attributes:
-        known: How many receive it, as far as that is known.
+        known: Number of receivers, as far as known.
     """
 
     def __init__(self, node: Node, name: str, *, is_topic: bool) -> None:
@@ -72,22 +68,22 @@ class Onlooker:
 
     @property
     def silent(self) -> int:
-        """How many of those that were to be asked have not said both times how they are."""
+        """Number of receivers without both reports."""
         return len(self._targets) - len(self._both)
 
     async def find(self) -> None:
-        """Find out who will receive the load."""
+        """Find the receivers of the load."""
         if self._is_topic:
             found = await self._node.ask_nodes("subscriptions", timeout=ASK_S)
             self._targets = [each.node for each in found.reports if self._delivers(each)]
             self.known = len(self._targets)
-        elif "@" not in self._name:  # of another cloud, members are its own business
+        elif "@" not in self._name:  # members of another cloud are not visible
             members = self._node.members(self._name)
             self._targets = [NodeName(each.id, each.address, each.zone) for each in await members]
             self.known = members.total
 
     async def look(self) -> None:
-        """Ask them how they are: the first time is before, any other one after."""
+        """Query the receivers: the first call is before the load, later ones after."""
         if not self._targets:
             return
         parts = ("process", "subscriptions") if self._is_topic else ("process", "clusters")
@@ -101,11 +97,11 @@ class Onlooker:
             self._both = [(first[node], last) for node, last in reports.items() if node in first]
 
     def cpu_s(self) -> list[float]:
-        """Return the processor time that the process of each one used meanwhile, whatever for."""
+        """Return the processor time used by the process of each receiver meanwhile, for any purpose."""
         return [max(0.0, last.statistics.process.cpu_s - first.statistics.process.cpu_s) for first, last in self._both]
 
     def receivers(self) -> list[Receiver]:
-        """Return how much each one received meanwhile, from whomever."""
+        """Return the amount received by each receiver meanwhile, from all senders."""
         count = self._delivered if self._is_topic else _executed
         return [
             Receiver(
@@ -119,7 +115,7 @@ class Onlooker:
         ]
 
     def _delivers(self, report: NodeReport) -> list[SubscriptionStatistics]:
-        """Return the subscriptions of a node that the load is for."""
+        """Return the subscriptions of a node that match the load."""
         subscriptions = report.statistics.subscriptions if self._is_topic else ()
         return [each for each in subscriptions if overlaps(each.pattern, self._name)]
 
@@ -134,20 +130,20 @@ def _executed(report: NodeReport) -> int:
     return sum(each.service.executed for each in report.statistics.clusters.values() if each.service is not None)
 
 
-#: Between movements of the bar.
+#: Interval of movements of the bar.
 _STEP_S: Final = 0.2
 
 
 @contextmanager
 def showing_progress(stream: IO[str], seconds: float) -> Iterator[Callable[[str], None]]:
-    """Show that a measurement goes on, within the ``with`` block.
+    """Show the progress of a measurement within the ``with`` block.
 
     Args:
-        stream: Where; nothing is shown if it is no terminal.
-        seconds: How long it takes.
+        stream: The output; nothing is shown unless it is a terminal.
+        seconds: The duration of the measurement.
 
     Yields:
-        A function that says what was found last.
+        A function that shows the latest result.
     """
     if not stream.isatty():
         yield lambda _: None
@@ -171,33 +167,33 @@ async def _move(advance: Callable[[], None]) -> None:
         advance()
 
 
-#: The part of a processor from which on a process has no more to give.
+#: Fraction of a processor above which a process is considered saturated.
 FULL: Final = 0.95
-#: The part of all processors that others may use before they count. Too small: every desktop is warned; too large: figures
-#: that others have spoiled pass for good ones.
+#: Fraction of all processors that other programs may use without a warning. Too small: every desktop is warned; too large:
+#: disturbed figures pass for good ones.
 OTHERS: Final = 0.15
-#: Processes that wait for a processor when a measurement begins, for each processor.
+#: Processes waiting for a processor at the start of a measurement, per processor, above which there is a warning.
 LOAD: Final = 0.5
-#: The part of operations that may fail or not begin before the percentiles of the others count for little.
+#: Fraction of operations that may fail or not begin before the percentiles of the others lose their meaning.
 MISSING: Final = 0.001
-#: Operations may begin so late, of 99 in a hundred, before that is worth a word (ns).
+#: Lateness of the 99th percentile of operations above which there is a warning (ns).
 LATE_NS: Final = 2_000_000
 
 
 def find_warnings(
     plan: Plan, course: Course, sides: Sequence[Side], machine: Machine, *, maker: str, unit: str, counted: int, silent: int
 ) -> list[str]:
-    """Return what has to be said beside the figures, a sentence each.
+    """Return the warnings about the figures, a sentence each.
 
     Args:
-        plan: What was to be measured.
-        course: What was.
+        plan: The plan.
+        course: The measurement.
         sides: The processor time of both sides.
         machine: The machine.
-        maker: The side that made the load.
-        unit: What was counted, in the singular.
-        counted: How many of it there were.
-        silent: How many nodes of a network that runs did not say how they are.
+        maker: The side that generated the load.
+        unit: The counted unit, in the singular.
+        counted: Number of counted units.
+        silent: Number of nodes of a running network without reports.
     """
     found = [*_of_machine(plan, machine), *_of_load(plan, course, sides, maker)]
     if not counted and not course.errors():
@@ -218,7 +214,7 @@ def _of_machine(plan: Plan, machine: Machine) -> Iterator[str]:
             "other, and so durations are longer than on a machine with more."
         )
     if plan.against is not None:
-        pass  # who receives the load may be on this machine, and is not told from others
+        pass  # receivers may be on this machine, and cannot be told from other programs
     elif machine.others_cpu is not None and machine.others_cpu > OTHERS * machine.processors:
         yield f"others used {machine.others_cpu:.1f} of {machine.processors} processors meanwhile. Measure on a quiet machine."
     elif machine.others_cpu is None and machine.load_before > LOAD * machine.processors:
@@ -254,11 +250,11 @@ class Benchmark(ABC):
     """A measurement of one pattern.
 
     Attributes:
-        maker: The role of the processes that make load.
-        receiver: The role of those that receive it, in a private network.
-        unit: What is counted, in the singular.
-        counted: The side that counts it, and under which name.
-        timed: The side that measures how long it takes, and under which name.
+        maker: The role of the processes that generate load.
+        receiver: The role of the receiving processes, in a private network.
+        unit: The counted unit, in the singular.
+        counted: The counting side, and the name of the count.
+        timed: The timing side, and the name of the duration.
         target: The cluster or topic.
     """
 
@@ -274,13 +270,13 @@ class Benchmark(ABC):
         self.onlooker: Onlooker | None = None
 
     async def run(self) -> int:
-        """Measure, and print what was found.
+        """Measure, and print the results.
 
         Returns:
-            The exit code: that of the signal that ended it early; 1 if nothing succeeded.
+            The exit code: 128 plus the signal that ended it early; 1 if nothing succeeded.
 
         Raises:
-            IrisError: It could not even begin.
+            IrisError: The measurement could not begin.
         """
         plan, machine = self.plan, describe_machine()
         with Output(as_json=plan.as_json, path=plan.path) as output:
@@ -311,13 +307,13 @@ class Benchmark(ABC):
 
     @abstractmethod
     async def probe(self, node: iris_py.Node) -> str:
-        """Try once whether anybody is there under the name of `--against`.
+        """Test once whether the name of `--against` has a receiver.
 
         Returns:
-            What is said if there is nobody; empty if there is.
+            The complaint about a missing receiver; empty if there is one.
 
         Raises:
-            IrisError: The same, as the plain command says it.
+            IrisError: The same, as reported by the plain command.
         """
 
     @abstractmethod
@@ -326,15 +322,15 @@ class Benchmark(ABC):
 
     @abstractmethod
     def describe(self, summary: Any) -> Sequence[Fact]:  # noqa: ANN401 - of the class that `summarize` returns
-        """Return what is said of it to people."""
+        """Return the summary as text."""
 
     async def settle(self, crew: Crew, course: Course) -> None:  # noqa: B027 - most have nothing to wait for
-        """Wait for what is under way after the end, if there is anything that the makers do not wait for."""
+        """Wait for operations in flight after the end, if the makers do not wait for them."""
 
     # -- the course
 
     async def _look_at_others(self, stack: AsyncExitStack) -> bool:
-        """Look at the network that runs, and say what will be done to it; return whether there is anybody to do it to."""
+        """Query the running network and announce the load; return whether there is a receiver."""
         plan = self.plan
         node = await stack.enter_async_context(visit(plan.settings))
         if missing := await self.probe(node):
@@ -350,7 +346,7 @@ class Benchmark(ABC):
 
     @abstractmethod
     def announce(self) -> str:
-        """Return what is done to a network that runs, without the name of the network."""
+        """Return the description of the load on a running network, without the network's name."""
 
     async def _start(self, crew: Crew) -> None:
         plan = self.plan
@@ -420,7 +416,7 @@ class Benchmark(ABC):
         return course.count(*self.counted, with_rest=True)
 
     def _common(self, course: Course, machine: Machine) -> dict[str, Any]:
-        """Return the fields that all summaries have."""
+        """Return the common fields of all summaries."""
         plan = self.plan
         per_s = course.count(*self.counted) / course.seconds if course.seconds else 0.0
         lateness = course.durations(self.maker, "lateness")
@@ -490,7 +486,7 @@ class Benchmark(ABC):
 
 @asynccontextmanager
 async def _stopping() -> AsyncIterator[asyncio.Future[int]]:
-    """Let the first SIGINT or SIGTERM end the measurement, so that what was found so far is shown; a later one ends all."""
+    """Let the first SIGINT or SIGTERM end the measurement, with the results so far; a second one ends the process."""
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[int] = loop.create_future()
 
@@ -500,7 +496,7 @@ async def _stopping() -> AsyncIterator[asyncio.Future[int]]:
 
     waiting = asyncio.create_task(stopping_of(loop).wait(SIGNALS))
     waiting.add_done_callback(stop)
-    await asyncio.sleep(0)  # it listens from here on
+    await asyncio.sleep(0)  # the signal handlers are active from here on
     try:
         yield stopped
     finally:
@@ -512,5 +508,5 @@ def _fields(orders: Orders) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Return an argument of `iris_py.connect` as JSON has it."""
+    """Return an argument of `iris_py.connect` for JSON."""
     return str(value) if isinstance(value, os.PathLike) else value

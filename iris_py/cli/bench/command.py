@@ -1,12 +1,9 @@
-"""The commands of `iris bench`: their options become a plan, and the plan is carried out.
+"""The commands of `iris bench`: their options become a plan, which a :class:`Benchmark` carries out.
 
-`iris bench join`: how long it takes from `connect()` until the first request of a new node is answered.
-
-`iris bench requests`: how many requests go through, how long each takes, and what that costs both sides.
-
-`iris bench topics`: how many messages go from publishers to subscribers, how late, and how many do not.
-
-`iris bench tunnels`: how many bytes a second go through tunnels, and how often a sender has to wait for credit.
+* :class:`Joins`: the time from `connect()` until the reply to a new node's first request.
+* :class:`Requests`: throughput, latency, and the cost at both sides.
+* :class:`Topics`: messages from publishers to subscribers, their delay, and losses.
+* :class:`Tunnels`: bytes per second, and how often senders wait for credit.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ __all__ = ["Joins", "Requests", "Topics", "Tunnels", "bench_join", "bench_reques
 
 
 class Tunnels(Benchmark):
-    """Senders send blocks through tunnels, and members take them."""
+    """Senders send blocks through tunnels, and members receive them."""
 
     maker = "sender"
     receiver = "member"
@@ -52,11 +49,11 @@ class Tunnels(Benchmark):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        if plan.against is not None:  # of others only what was sent is known
+        if plan.against is not None:  # of a running network only the sent blocks are known
             self.counted = ("sender", "done")
 
     def announce(self) -> str:
-        """Return what is done to a network that runs."""
+        """Return the description of the load on a running network."""
         how = "as fast as members take them" if self.plan.rate is None else f"{self.plan.rate:g} a second"
         blocks = f"blocks of {format_size(len(self.plan.payload))}"
         tunnels = f"{self.plan.concurrency:,} tunnel{'s' * (self.plan.concurrency != 1)}"
@@ -79,7 +76,7 @@ class Tunnels(Benchmark):
         )
 
     def describe(self, summary: TunnelsBenchSummary) -> Sequence[Fact]:
-        """Return what is said of it to people."""
+        """Return the summary as text."""
         rhythm = "" if summary.rate is None else f" (of {summary.rate:g} that were wanted)"
         share = f" ({summary.waits / summary.blocks:.2g} a block)" if summary.blocks else ""
         return [
@@ -90,7 +87,7 @@ class Tunnels(Benchmark):
         ]
 
 
-#: The reason why `--against` shows no lag.
+#: The reason for the missing lag with `--against`.
 NO_LAG: Final = (
     "the time that stands in a message is that of this machine's clock, and subscribers of others neither read it nor have the "
     "same clock"
@@ -98,7 +95,7 @@ NO_LAG: Final = (
 
 
 class Topics(Benchmark):
-    """Publishers publish, and subscribers take what comes."""
+    """Publishers publish, and subscribers receive."""
 
     maker = "publisher"
     receiver = "subscriber"
@@ -108,11 +105,11 @@ class Topics(Benchmark):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        if plan.against is not None:  # of others only what was published is known while it goes on
+        if plan.against is not None:  # of a running network only the published messages are known during the measurement
             self.counted, self.timed = ("publisher", "done"), ("publisher", "operation")
 
     def announce(self) -> str:
-        """Return what is done to a network that runs."""
+        """Return the description of the load on a running network."""
         how = "as fast as subscribers take them" if self.plan.rate is None else f"{self.plan.rate:g} a second"
         return f"messages of {format_size(len(self.plan.payload))} to the topic {self.target!r}, {how}"
 
@@ -126,7 +123,7 @@ class Topics(Benchmark):
         )
 
     async def settle(self, crew: Crew, course: Course) -> None:
-        """Wait for what is under way to subscribers."""
+        """Wait for messages on their way to subscribers."""
         if self.plan.against is None:
             sent = course.count("publisher", "done", with_rest=True) * self.plan.receivers
             await settle(crew, course, "subscriber", ("delivered", "dropped"), sent)
@@ -156,7 +153,7 @@ class Topics(Benchmark):
         )
 
     def describe(self, summary: TopicsBenchSummary) -> Sequence[Fact]:
-        """Return what is said of it to people."""
+        """Return the summary as text."""
         rhythm = "" if summary.rate is None else f" (of {summary.rate:g} that were wanted)"
         facts = [Fact("published", f"{describe_rate(summary.published_per_s, 'message', summary.size)}{rhythm}")]
         if summary.delivered is not None:
@@ -170,7 +167,7 @@ class Topics(Benchmark):
 
 
 class Requests(Benchmark):
-    """Callers ask members, and wait for the reply."""
+    """Callers send requests to members, and wait for replies."""
 
     maker = "caller"
     receiver = "member"
@@ -179,12 +176,12 @@ class Requests(Benchmark):
     timed = ("caller", "operation")
 
     def announce(self) -> str:
-        """Return what is done to a network that runs."""
+        """Return the description of the load on a running network."""
         how = f"up to {self.plan.concurrency:,} at once" if self.plan.rate is None else f"{self.plan.rate:g} a second"
         return f"requests of {format_size(len(self.plan.payload))} to {self.target!r}, {how}"
 
     async def probe(self, node: iris_py.Node) -> str:
-        """Ask once."""
+        """Send one request."""
         await node.request(self.target, self.plan.payload, timeout=self.plan.timeout_s)
         return ""
 
@@ -201,7 +198,7 @@ class Requests(Benchmark):
         )
 
     def describe(self, summary: RequestsBenchSummary) -> Sequence[Fact]:
-        """Return what is said of it to people."""
+        """Return the summary as text."""
         rhythm = "" if summary.rate is None else f" (of {summary.rate:g} that were wanted)"
         replies = "" if summary.reply_size is None else f", replies of {format_size(summary.reply_size)}"
         return [
@@ -212,7 +209,7 @@ class Requests(Benchmark):
 
 
 class Joins(Benchmark):
-    """Nodes start, ask once, and go, again and again."""
+    """Nodes start, send one request and leave, repeatedly."""
 
     maker = "joiner"
     receiver = "member"
@@ -221,12 +218,12 @@ class Joins(Benchmark):
     timed = ("joiner", "operation")
 
     def announce(self) -> str:
-        """Return what is done to a network that runs."""
+        """Return the description of the load on a running network."""
         how = f"{self.plan.concurrency:,} at a time" if self.plan.rate is None else f"{self.plan.rate:g} a second"
         return f"nodes that start, ask {self.target!r} and go, {how}"
 
     async def probe(self, node: iris_py.Node) -> str:
-        """Ask once."""
+        """Send one request."""
         await node.request(self.target, self.plan.payload, timeout=self.plan.timeout_s)
         return ""
 
@@ -243,7 +240,7 @@ class Joins(Benchmark):
         )
 
     def describe(self, summary: JoinBenchSummary) -> Sequence[Fact]:
-        """Return what is said of it to people."""
+        """Return the summary as text."""
         return [
             Fact("joins", f"{summary.joins:,}, {summary.messages_per_s:.3g}/s, {summary.concurrency:,} at a time"),
             Fact("first answer", describe_percentiles(summary.joining)),
@@ -259,7 +256,7 @@ if TYPE_CHECKING:
     from iris_py.cli.settings import Settings
 
     class Common(TypedDict):
-        """The options that all measurements have, by the names of the fields of a plan."""
+        """The common options of all measurements, named as the fields of a plan."""
 
         seconds: float
         warm_up_s: float
@@ -271,7 +268,7 @@ if TYPE_CHECKING:
 
 
 SIZE: Final = "1k"
-#: As large as pieces of files are.
+#: The usual size of pieces of files.
 BLOCK_SIZE: Final = "64k"
 JOIN_SIZE: Final = "16"
 
@@ -343,7 +340,7 @@ async def bench_tunnels(
     **common: Unpack[Common],
 ) -> int:
     """Measure tunnels."""
-    # Not more than a member takes at once, whatever a node may send.
+    # Not more than a member accepts at once, whatever a node may send.
     payload = Payload(size=size, default=BLOCK_SIZE, path=input_path, bytes_max=MAX_MESSAGE_BYTES).read(settings, against)
     plan = make_plan(
         settings,
@@ -366,7 +363,7 @@ async def bench_join(
     members: int | None,
     **common: Unpack[Common],
 ) -> int:
-    """Measure how long nodes take to start."""
+    """Measure the start of nodes."""
     plan = make_plan(
         settings,
         against=against,

@@ -1,4 +1,4 @@
-"""The processes of `iris bench`: started, told what to do, asked what happened, and never left behind."""
+"""The processes of `iris bench`: started, instructed, queried, and always cleaned up."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSWER_TIMEOUT_S", "BenchFailed", "Crew", "Worker"]
 
-#: For a process to be ready: the start of an interpreter, a handshake and a join take well under 1 s, but machines can be busy.
+#: Timeout for a process to be ready: an interpreter's start, a handshake and a join take less than 1 s, but machines can be
+#: busy.
 READY_TIMEOUT_S: Final = 30.0
-#: For a report: an event loop with all it can do answers within milliseconds; one that was stopped never does.
+#: Timeout for a report: even a busy event loop answers within milliseconds; a stopped one never does.
 ANSWER_TIMEOUT_S: Final = 10.0
-#: For a node of a network that runs to leave it; more than :data:`iris_py.cli.bench.worker.LEAVE_S`.
+#: Timeout for a node to leave a running network; more than :data:`iris_py.cli.bench.worker.LEAVE_S`.
 LEAVE_TIMEOUT_S: Final = 6.0
-#: Bytes of one line of a process: durations of a second are some 20 KB.
+#: Maximum bytes of a process's line: the durations of a second take some 20 KB.
 LINE_BYTES_MAX: Final = 4 << 20
 _DECODER: Final = msgspec.json.Decoder(Said)
 
@@ -36,18 +37,18 @@ _Expected = TypeVar("_Expected", Ready, Report)
 
 
 class BenchFailed(IrisError):
-    """A process of the measurement did not do its part."""
+    """A process of the measurement has failed."""
 
 
 class Worker:
     """One process.
 
     Attributes:
-        side: What it is, such as ``member``.
-        node: The id of its node; empty if it has none of its own.
-        address: Where that listens.
-        makes_load: Whether it does something by itself once it is told to begin.
-        event_loop: The package that its event loop is of.
+        side: The role, such as ``member``.
+        node: The id of its node; empty if it has none.
+        address: The address of its node.
+        makes_load: Whether it generates load.
+        event_loop: The package of its event loop.
     """
 
     def __init__(self, side: str, process: asyncio.subprocess.Process, errors: IO[bytes]) -> None:
@@ -61,30 +62,30 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process id."""
         return self._process.pid
 
     async def prepare(self, orders: Orders) -> None:
-        """Give it its orders, and wait until it is ready."""
+        """Send the process its orders, and wait until it is ready."""
         await self._send(to_line(orders))
         ready = await self._hear(Ready, READY_TIMEOUT_S)
         self.node, self.address = ready.node, ready.address
         self.makes_load, self.event_loop = ready.makes_load, ready.event_loop
 
     async def cue(self, cue: Cue) -> None:
-        """Tell it what to do."""
+        """Send a cue."""
         await self._send(to_line(cue))
 
     async def hear(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Report:
-        """Return its next report.
+        """Return the next report.
 
         Raises:
-            BenchFailed: It has ended, or says nothing.
+            BenchFailed: The process has ended, or is silent.
         """
         return await self._hear(Report, timeout_s)
 
     async def leave(self) -> None:
-        """Let it leave its network, and end it if it does not."""
+        """Let the process leave its network, and kill it after a timeout."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -93,14 +94,14 @@ class Worker:
             self.kill()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process at once."""
         try:
             self._process.kill()
         except ProcessLookupError:
-            pass  # it was faster
+            pass  # it has ended already
 
     async def clear_away(self) -> None:
-        """Wait until it is gone."""
+        """Wait until the process is gone."""
         await self._process.wait()
         self._errors.close()
 
@@ -109,8 +110,8 @@ class Worker:
         try:
             self._process.stdin.write(line)
             await self._process.stdin.drain()
-        except (OSError, RuntimeError):  # the second one is uvloop's
-            pass  # it has ended, and what it says next is missing
+        except (OSError, RuntimeError):  # the second is raised by uvloop
+            pass  # it has ended, so its next message will be missing
 
     async def _hear(self, expected: type[_Expected], timeout_s: float) -> _Expected:
         assert self._process.stdout is not None
@@ -135,10 +136,10 @@ class Worker:
 
 
 class Crew:
-    """All processes of a measurement. Leaving the ``async with`` ends them: each also ends when its standard input does.
+    """All processes of a measurement. Leaving the ``async with`` ends them; each also ends with its standard input.
 
     Args:
-        is_polite: Whether their nodes leave their network; a private one ends with them.
+        is_polite: Whether their nodes leave the network; a private network ends with them.
     """
 
     def __init__(self, *, is_polite: bool) -> None:
@@ -146,7 +147,7 @@ class Crew:
         self._is_polite = is_polite
 
     async def __aenter__(self) -> Self:
-        """Start nobody yet."""
+        """Start no process yet."""
         return self
 
     async def __aexit__(
@@ -170,10 +171,10 @@ class Crew:
         """Start a process, and return when it is ready.
 
         Raises:
-            BenchFailed: It does not get ready.
+            BenchFailed: The process does not get ready.
         """
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is gone; a pipe would have to be emptied
-        # A session of its own, so that Ctrl-C reaches this process alone, which then ends the others.
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is gone; a pipe would have to be drained
+        # A session of its own, so that Ctrl-C reaches only this process, which then ends the others.
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", program.__name__),
             stdin=asyncio.subprocess.PIPE,
@@ -188,7 +189,7 @@ class Crew:
         return worker
 
     async def start_all(self, side: str, several: Sequence[Orders]) -> None:
-        """Start processes at the same time."""
+        """Start processes concurrently."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for orders in several:

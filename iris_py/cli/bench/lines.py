@@ -1,4 +1,4 @@
-"""The lines of `iris bench ... --json`. Durations are in seconds; None is what could not be measured."""
+"""The lines of `iris bench ... --json`. Durations are in seconds; None stands for an unavailable measurement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Percentiles(msgspec.Struct, kw_only=True):
-    """Durations. A percentile is at most 1/128 (0.8 %) larger than the real one; the others are exact."""
+    """Durations. A percentile is at most 1/128 (0.8 %) too large; all other values are exact."""
 
     count: int
     min_s: float | None = None
@@ -42,136 +42,136 @@ class Percentiles(msgspec.Struct, kw_only=True):
 
 
 class Side(msgspec.Struct, kw_only=True):
-    """The processes of one side, and the processor time that they used."""
+    """The processes of one side, and their processor time."""
 
     side: str
-    """Their part, such as `caller` and `member`."""
+    """The role, such as `caller` and `member`."""
     processes: int
     cpu_s: float
-    """All of them together."""
+    """Sum over all processes."""
     busiest_cpu: float
-    """Processors that the busiest of them used: near 1, it could do no more."""
+    """Processors used by the busiest process: near 1, it is saturated."""
     cpu_us_per_message: float | None
-    """Processor time of the side for each message, request, block or join; None if there was none."""
+    """Processor time of the side per message, request, block or join; None without any."""
 
 
 class Receiver(msgspec.Struct, kw_only=True):
-    """A process, or with `--against` a node, that received something."""
+    """A process, or with `--against` a node, that received messages."""
 
     id: str
-    """The id of its node."""
+    """The node id."""
     address: str
     messages: int
-    """Requests that it executed, blocks or messages that it was given; with `--against` also of others."""
+    """Requests executed, or blocks or messages received; with `--against` including those of other senders."""
     share: float
-    """Its part of all."""
+    """Fraction of the total."""
     dropped: int = 0
-    """Messages that its subscriptions have dropped."""
+    """Messages dropped by its subscriptions."""
 
 
 class IntervalLine(Line, tag="interval", kw_only=True):
-    """A second of the measurement, or what was left of it."""
+    """A second of the measurement, or the remainder."""
 
     second: int
-    """Counts up from 1."""
+    """The number of the interval, from 1."""
     seconds: float
-    """How long it was."""
+    """Length of the interval, in seconds."""
     messages: int
-    """Operations that ended well in it: replies, deliveries, blocks or joins."""
+    """Successful operations: replies, deliveries, blocks or joins."""
     messages_per_s: float
     bytes_per_s: float
-    """Bytes of payload, one way."""
+    """Bytes of payload, in one direction."""
     errors: dict[str, int]
-    """Operations that failed in it, by the class of the error."""
+    """Failed operations, by the class of the error."""
     latency: Percentiles
-    """How long each took; of topics, the lag."""
+    """Duration of operations; for topics, the lag."""
 
 
 class BenchSummary(Line, kw_only=True):
-    """The common part of all ends."""
+    """The common part of all summaries."""
 
     against: str | None
-    """The name that was asked for in a network that runs; None for a private network."""
+    """The name of `--against`; None for a private network."""
     size: int
-    """Bytes of the payload of a message."""
+    """Bytes of a message's payload."""
     processes: int
-    """Processes that made the load."""
+    """Number of processes that generated load."""
     rate: float | None
-    """How much was to begin per second; None for as much as went."""
+    """Wanted operations per second; None for the maximum possible."""
     seconds: float
-    """How long it took, without the warm-up."""
+    """Duration, without the warm-up."""
     warm_up_s: float
     is_complete: bool
-    """Whether nobody ended it early."""
+    """Whether the measurement was not ended early."""
     begun: int
-    """Operations that began in that time."""
+    """Operations begun in that time."""
     unbegun: int
-    """With `--rate`: those that nobody came to before the end."""
+    """With `--rate`: operations that were due and never begun."""
     errors: dict[str, int]
-    """Operations that failed, by the class of the error."""
+    """Failed operations, by the class of the error."""
     messages_per_s: float
     bytes_per_s: float
-    """Bytes of payload, one way."""
+    """Bytes of payload, in one direction."""
     lateness: Percentiles | None
-    """With `--rate`: how much later than intended operations began. It is a part of their durations."""
+    """With `--rate`: delay of operations behind their intended start, included in their durations."""
     sides: list[Side]
     receivers: list[Receiver]
-    """The receivers, and how much each received; with `--against` those that let themselves be asked."""
+    """The receivers and their amounts; with `--against` those that report them."""
     machine: Machine
     warnings: list[str]
-    """The reasons why the figures say less than they seem to."""
+    """Reasons for caution about the figures."""
 
 
 class RequestsBenchSummary(BenchSummary, tag="summary", kw_only=True):
     """The end of a measurement of requests."""
 
     concurrency: int
-    """Requests that were under way at once, at most."""
+    """Maximum number of requests in flight."""
     members: int | None
-    """Member processes; with `--against` the members that were known."""
+    """Number of member processes; with `--against` the known members."""
     reply_size: float | None
-    """Bytes of the payload of a reply, on the average; None if there was none."""
+    """Mean bytes of a reply's payload; None without replies."""
     replies: int
     round_trip: Percentiles
-    """From when a request began, or with `--rate` was to begin, until its reply was there."""
+    """Time from the start of a request, or with `--rate` its intended start, to its reply."""
 
 
 class TopicsBenchSummary(BenchSummary, tag="summary", kw_only=True):
     """The end of a measurement of topics."""
 
     subscribers: int | None
-    """Subscriber processes; with `--against` the nodes that a message was sent to."""
+    """Number of subscriber processes; with `--against` of nodes a message was sent to."""
     policy: str | None
-    """The policy of the subscriptions when they are full; None with `--against`."""
+    """The overflow policy of the subscriptions; None with `--against`."""
     published: int
     published_per_s: float
     delivered: int | None
-    """Messages that subscribers took, in all; None with `--against`."""
+    """Messages received by subscribers, in total; None with `--against`."""
     dropped: int | None
-    """Messages that subscriptions dropped, for they were full; also some of the warm-up."""
+    """Messages dropped by full subscriptions, including some of the warm-up."""
     gaps: int | None
-    """Messages that subscribers saw missing in the numbers of a publisher, those that were dropped among them."""
+    """Messages missing in the publishers' numbers, including dropped ones."""
     missing: int | None
-    """Messages that were sent and not taken: dropped, or lost. None where that cannot be told."""
+    """Messages sent and not received: dropped or lost. None if unknown."""
     publishing: Percentiles
-    """How long each call of `publish()` took: it waits while a subscriber is full."""
+    """Duration of calls of `publish()`, which wait while a subscriber is full."""
     lag: Percentiles | None
-    """From when a message was published, or with `--rate` was to be, until a subscriber took it."""
+    """Time from publication, or with `--rate` its intended time, to reception by a subscriber."""
     without_lag: str
-    """The reason why there is no lag; empty if there is."""
+    """The reason for a missing lag; empty otherwise."""
 
 
 class TunnelsBenchSummary(BenchSummary, tag="summary", kw_only=True):
     """The end of a measurement of tunnels."""
 
     tunnels: int
-    """Tunnels that were open at once."""
+    """Number of open tunnels."""
     members: int | None
     blocks: int
     sending: Percentiles
-    """How long sending a block took: it waits while the other side has not taken enough."""
+    """Duration of sending a block, which waits for credit."""
     waits: int
-    """Blocks that had to wait for credit, because the other side had not taken enough of what was sent before."""
+    """Blocks that waited for credit, because the receiver had not read enough of earlier blocks."""
 
 
 class JoinBenchSummary(BenchSummary, tag="summary", kw_only=True):
@@ -181,14 +181,14 @@ class JoinBenchSummary(BenchSummary, tag="summary", kw_only=True):
     members: int | None
     joins: int
     joining: Percentiles
-    """From `connect()` until the first request was answered."""
+    """Time from `connect()` to the reply to the first request."""
     connecting: Percentiles
-    """The part of it until `connect()` had returned."""
+    """Time until `connect()` returned."""
     asking: Percentiles
-    """The part of it that the request took."""
+    """Time of the request."""
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {
     "bench requests": (IntervalLine, RequestsBenchSummary),
     "bench topics": (IntervalLine, TopicsBenchSummary),
@@ -198,7 +198,7 @@ LINES: Final[Lines] = {
 
 
 def percentiles_of(durations: Durations) -> Percentiles:
-    """Return what is told of durations."""
+    """Return the statistics of durations."""
     count = durations.count
     if not count:
         return Percentiles(count=0)

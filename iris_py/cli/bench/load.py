@@ -1,13 +1,13 @@
-"""Load on a network: operations that callers begin, either each after its last one, or in a fixed rhythm.
+"""Load on a network: operations begun by callers, each after its last one or at fixed times.
 
-In the first form, a closed loop, there are always as many operations under way as there are callers. It shows how much goes
-through; how long each takes then is mostly how long it waits for the others.
+A closed loop always has as many operations in flight as callers. It shows the throughput; the latency is then mostly the time
+that operations wait for each other.
 
-In the second, an open loop, operations have a time at which they are to begin, and how long one takes counts from then on, not
-from when a caller came to it. A service that stands still for a second so shows in the times of all operations of that second,
-and not in that of the one that was under way (coordinated omission). What no caller came to before the end is counted.
+An open loop begins operations at fixed times, and measures from the intended start. So a delay by an earlier operation counts
+in the durations of all delayed operations, and not only in that of the slow one (coordinated omission). Operations due before
+the end and never begun are counted.
 
-The counts of one process, since it was last asked.
+:class:`Tally` counts the operations of one process since the last report.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 __all__ = ["NEVER_NS", "Load", "Rhythm", "Tally"]
 
-#: Later than anything.
+#: A time after all others.
 NEVER_NS: Final = 1 << 63
 
 
 class Tally:
-    """Counts what happens in one process.
+    """Counts the operations of one process.
 
     Attributes:
-        counts: How often, by name. What has a duration is counted by that.
-        counters: What others count all the time: how often by now, by name.
-        begin_ns: What began before does not count: nothing while it is not known.
+        counts: Numbers by name. Operations with a duration are counted by the duration.
+        counters: Functions that return the present value of external counters, by name.
+        begin_ns: Earlier operations do not count; at first none counts.
     """
 
     def __init__(self) -> None:
@@ -49,24 +49,24 @@ class Tally:
         self._recordings: dict[str, tuple[Recording, str]] = {}
 
     def start(self) -> None:
-        """Take what others have counted until now for what came before."""
+        """Assign the present values of external counters to the time before."""
         self._read = {name: read() for name, read in self.counters.items()}
 
     def recording(self, name: str, counts_as: str = "") -> Recording:
-        """Return the durations of that name.
+        """Return the durations with a name.
 
         Args:
             name: The name.
-            counts_as: The name under which they are counted as well; empty for none.
+            counts_as: The name under which they are also counted; empty for none.
         """
         return self._recordings.setdefault(name, (Recording(), counts_as))[0]
 
     def fail(self, error: BaseException) -> None:
-        """Count an operation that has failed."""
+        """Count a failed operation."""
         self._errors[type(error).__name__] += 1
 
     def take(self, *, is_last: bool = False) -> Report:
-        """Return everything since the last time."""
+        """Return everything since the last call."""
         before = self._read
         self.start()
         for name, value in (self._read or {}).items():
@@ -89,18 +89,18 @@ class Tally:
         return report
 
 
-#: A caller whose operation has failed rests so long. Too small: failures that come at once take all of the processor; too
-#: large: less load than was asked for once a member has gone.
+#: Pause of a caller after a failed operation. Too small: immediate failures take the whole processor; too large: less load than
+#: wanted after the loss of a member.
 FAILURE_PAUSE_S: Final = 0.01
-#: A rhythm wakes its callers so often at most, and what is due in between begins together. Too small: the processor does
-#: nothing but wake; too large: operations begin late, and seem to take longer. The event loop cannot do this: its timers are of
-#: whole milliseconds.
+#: Minimum time between wake-ups of callers; operations due in between begin together. Too small: the processor only wakes
+#: callers; too large: operations begin late and seem longer. The timers of the event loop are too coarse, at whole
+#: milliseconds.
 WAKE_S: Final = 0.0001
-#: What was due before the end may begin so much later (ns). Too small: the last ones count as not begun though the rhythm was
-#: kept; too large: a service that is behind goes on after the end.
+#: How long after the end an operation that was due before may still begin (ns). Too small: the last ones count as not begun
+#: although the rhythm was kept; too large: a service that is behind continues after the end.
 GRACE_NS: Final = 50_000_000
 
-#: One operation: is told the number of its caller and when it began, by the clock (ns), and returns when it was done.
+#: One operation: takes the number of its caller and its start time (ns), and returns its end time.
 Operation: TypeAlias = "Callable[[int, int], Awaitable[int]]"
 
 
@@ -108,12 +108,12 @@ class Load:
     """The callers of one process.
 
     Args:
-        operate: What they do.
-        tally: Counts ``begun``, ``done``, ``unbegun`` and errors, and gets the durations ``operation`` and, with a rhythm,
+        operate: The operation.
+        tally: Counts ``begun``, ``done``, ``unbegun`` and errors, and records the durations ``operation`` and, with a rhythm,
             ``lateness``.
-        callers: How many.
-        interval_ns: From one operation to the next one of this process; 0 for a closed loop.
-        offset_ns: By how much the first is later than the beginning.
+        callers: Number of callers.
+        interval_ns: Time between operations of this process; 0 for a closed loop.
+        offset_ns: Delay of the first operation after the start.
     """
 
     def __init__(self, operate: Operation, tally: Tally, *, callers: int, interval_ns: int, offset_ns: int) -> None:
@@ -126,11 +126,11 @@ class Load:
         self._begin_ns = self._end_ns = 0
 
     async def run(self, begin_ns: int, end_ns: int) -> None:
-        """Make load from now on, and return when everything has ended.
+        """Generate load from now on, and return when all operations have ended.
 
         Args:
-            begin_ns: The time from which on it counts.
-            end_ns: The time from which on nothing begins.
+            begin_ns: The time from which operations count.
+            end_ns: The time from which no operation begins.
         """
         self._begin_ns, self._end_ns = begin_ns, end_ns
         if not self._interval_ns:
@@ -143,7 +143,9 @@ class Load:
             self._tally.counts["unbegun"] += rhythm.count_left(begin_ns)
 
     async def _call(self, number: int, rhythm: Rhythm | None) -> None:
-        """Be one caller. What is done here beside the operation is measured with it, so it is little, and in one function."""
+        """Run one caller. All work here besides the operation is included in the measurement, so it is minimal and in one
+        function.
+        """
         operate, taken, counts = self._operate, self._taken, self._tally.counts
         begin_ns, end_ns, now = self._begin_ns, self._end_ns, time.monotonic_ns
         while True:
@@ -172,12 +174,12 @@ class Load:
 
 
 class Rhythm:
-    """Times at which operations are due, in a fixed rhythm. Use with ``with``: a thread looks at the clock.
+    """Due times of operations, in a fixed rhythm. Use with ``with``: a thread watches the clock.
 
     Args:
         first_ns: The first time.
-        end_ns: None is due from then on.
-        interval_ns: From one to the next.
+        end_ns: No time is due from then on.
+        interval_ns: Time between two.
     """
 
     def __init__(self, first_ns: int, end_ns: int, interval_ns: int) -> None:
@@ -199,7 +201,7 @@ class Rhythm:
         self._is_closed.set()
 
     async def take(self) -> int | None:
-        """Return the next time when it has come, or one that has passed and nobody has taken; None at the end."""
+        """Return the next due time when it has come, or an earlier one that no caller has taken; None at the end."""
         while self._taken >= self._due:
             if self._due >= self._total:
                 return None
@@ -213,7 +215,7 @@ class Rhythm:
         return due_ns
 
     def count_left(self, begin_ns: int) -> int:
-        """Return how many times from a moment on nobody has taken."""
+        """Return the number of times since a moment that no caller has taken."""
         before = max(0, -((self._first_ns - begin_ns) // self._interval_ns))
         return self._total - max(self._taken, before)
 

@@ -1,4 +1,4 @@
-"""The course of a measurement: warm-up, then a look at every process once a second, then what is still under way."""
+"""The course of a measurement: warm-up, a look at every process once a second, and the operations left at the end."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 
 __all__ = ["DRAIN_S", "Course", "Interval", "measure", "settle"]
 
-#: From the cue to begin until all processes have heard it.
+#: Time from the cue to begin until all processes have received it.
 _HEARD_S: Final = 0.05
-#: Between looks.
+#: Interval of looks.
 INTERVAL_S: Final = 1.0
-#: For what is under way at the end, beyond the time-out of an operation. Too small: a busy machine fails; too large: a process
-#: that was stopped holds up the end.
+#: Time for operations in flight at the end, beyond the timeout of an operation. Too small: a busy machine fails; too large: a
+#: stopped process delays the end.
 DRAIN_S: Final = 10.0
-#: A side that has counted nothing more for so long is done with what was under way.
+#: Time without new counts after which a side is considered done.
 _SETTLED_S: Final = 0.5
 _LOOK_AGAIN_S: Final = 0.05
 
 
 @dataclass
 class Interval:
-    """The time between two looks, or after the last one."""
+    """The time between two looks, or after the last."""
 
     reports: dict[Worker, Report]
     seconds: float = 0.0
 
     def count(self, side: str, name: str) -> int:
-        """Return how often something has happened at one side."""
+        """Return a count of one side."""
         return sum(report.counts.get(name, 0) for report in self.of(side))
 
     def errors(self) -> Counter[str]:
-        """Return the operations that failed, by class of the error."""
+        """Return the failed operations, by class of the error."""
         found: Counter[str] = Counter()
         for report in self.reports.values():
             found.update(report.errors)
@@ -54,7 +54,7 @@ class Interval:
         return add_up(report.durations[name] for report in self.of(side) if name in report.durations)
 
     def add(self, later: Interval) -> None:
-        """Go on with the time after this one."""
+        """Append the next interval."""
         self.seconds += later.seconds
         for worker, report in later.reports.items():
             self.reports[worker] = _add(self.reports.get(worker), report)
@@ -66,37 +66,37 @@ class Interval:
 
 @dataclass
 class Course:
-    """Everything that was reported, added up: it takes the same memory however long it was."""
+    """The sum of all reports, of constant size."""
 
     before: Interval
-    """Until the first look: rates and processor time count from then on, everything else from the beginning."""
+    """Until the first look: rates and processor time count from then on, all else from the beginning."""
     during: Interval = field(default_factory=lambda: Interval({}))
     """From the first look to the end."""
     rest: Interval = field(default_factory=lambda: Interval({}))
-    """The time after the end, until everything that had begun before has ended."""
+    """The time after the end, until all operations begun before have ended."""
     is_complete: bool = False
-    """Whether nobody ended it early."""
+    """Whether the measurement was not ended early."""
     busy_s: float | None = None
-    """The time that the processors of the machine were busy, whoever with."""
+    """Busy time of the machine's processors, for any program."""
 
     @property
     def seconds(self) -> float:
-        """How long it was."""
+        """Duration of the measurement."""
         return self.during.seconds
 
     def count(self, side: str, name: str, *, with_rest: bool = False) -> int:
-        """Return how often something has happened at one side.
+        """Return a count of one side.
 
         Args:
             side: The side.
-            name: The name of what is counted.
-            with_rest: Whether between beginning and end, and of that also what ended after it. Otherwise within
+            name: The name of the count.
+            with_rest: Whether to count from beginning to end, including operations that ended later. Otherwise within
                 :attr:`seconds`, for rates.
         """
         return sum(each.count(side, name) for each in (self._all() if with_rest else [self.during]))
 
     def count_each(self, side: str, name: str) -> dict[Worker, int]:
-        """Return how often something has happened at each process of a side, between beginning and end."""
+        """Return a count of each process of a side, between beginning and end."""
         found: Counter[Worker] = Counter()
         for each in self._all():
             for worker, report in each.reports.items():
@@ -105,15 +105,15 @@ class Course:
         return dict(found)
 
     def errors(self) -> Counter[str]:
-        """Return the operations that failed, by class of the error."""
+        """Return the failed operations, by class of the error."""
         return sum((each.errors() for each in self._all()), Counter())
 
     def durations(self, side: str, name: str) -> Durations:
-        """Return all durations of one side: also of what ended after the end, or the longest would be missing."""
+        """Return all durations of one side, including operations that ended after the end, or the longest would be missing."""
         return add_up(each.durations(side, name) for each in self._all())
 
     def cpu_s(self, side: str) -> list[float]:
-        """Return the processor time that each process of a side used."""
+        """Return the processor time of each process of a side."""
         first, last = self.before.reports, self.during.reports
         return [(last[worker].cpu_ns - first[worker].cpu_ns) / 1e9 for worker in last if worker.side == side]
 
@@ -131,36 +131,36 @@ async def measure(
     on_interval: Callable[[Interval], None],
     look_on: Callable[[], Awaitable[None]] | None = None,
 ) -> Course:
-    """Let the processes make load, and ask them what happened.
+    """Let the processes generate load, and collect their reports.
 
     Args:
         crew: The processes, all ready.
-        warm_up_s: How long before anything counts.
-        seconds: How long it counts.
-        drain_s: How long to wait for what is under way at the end.
-        stopped: Ends it early.
-        on_interval: Is told of each second.
-        look_on: Looks at others, at the beginning and at the end.
+        warm_up_s: Duration of the warm-up.
+        seconds: Duration of the measurement.
+        drain_s: How long to wait for operations in flight at the end.
+        stopped: Ends the measurement early.
+        on_interval: Called with each second.
+        look_on: Queries external receivers, at the beginning and at the end.
 
     Raises:
-        BenchFailed: A process has ended, or says nothing.
+        BenchFailed: A process has ended, or is silent.
     """
     begin_ns = time.monotonic_ns() + int((_HEARD_S + warm_up_s) * 1e9)
     end_ns = begin_ns + int(seconds * 1e9)
     begin = Begin(begin_ns, end_ns)
     passive = [worker for worker in crew.workers if not worker.makes_load]
     await asyncio.gather(*(worker.cue(begin) for worker in passive))
-    await _look(passive)  # who receives has to know what counts before the first of it comes
+    await _look(passive)  # receivers must know the start of the measurement before the first operation arrives
     await asyncio.gather(*(worker.cue(begin) for worker in crew.workers if worker.makes_load))
     is_ended = await _wait_until(begin_ns, stopped)
     before, lasting = await _look(crew.workers)
     last_at_ns, next_ns = time.monotonic_ns(), begin_ns
-    looking = asyncio.create_task(_look_on(look_on))  # others may take their time to answer
+    looking = asyncio.create_task(_look_on(look_on))  # external receivers may take long to answer
     course, busy_before = Course(Interval(before)), busy_s()
     while not is_ended and next_ns < end_ns:
         next_ns = min(end_ns, next_ns + int(INTERVAL_S * 1e9))
         if end_ns - next_ns < INTERVAL_S * 0.5e9:
-            next_ns = end_ns  # rather a long one than one of which nothing can be told
+            next_ns = end_ns  # one long interval is better than a too short one
         is_ended = await _wait_until(next_ns, stopped)
         reports, ended = await _look(crew.workers)
         lasting |= ended
@@ -181,14 +181,14 @@ async def measure(
 
 
 async def settle(crew: Crew, course: Course, side: str, names: Sequence[str], expected: int) -> None:
-    """Ask one side until it has counted everything that was under way, or nothing more comes.
+    """Query one side until it has counted all operations, or no more arrive.
 
     Args:
         crew: The processes.
-        course: Gets what is counted.
-        side: Who counts.
-        names: What: all of these together.
-        expected: How often, in all.
+        course: Receives the counts.
+        side: The counting side.
+        names: The names of the counts, which are added up.
+        expected: The expected sum.
     """
 
     def count() -> int:
@@ -206,21 +206,21 @@ async def settle(crew: Crew, course: Course, side: str, names: Sequence[str], ex
 
 
 async def _wait_until(at_ns: int, stopped: asyncio.Future[int]) -> bool:
-    """Wait until a time, and return whether it was ended before that."""
+    """Wait until a time; return whether the measurement was ended before."""
     left_s = max(0.0, (at_ns - time.monotonic_ns()) / 1e9)
     await asyncio.wait([stopped], timeout=left_s)
     return stopped.done()
 
 
 async def _look(workers: Sequence[Worker]) -> tuple[dict[Worker, Report], set[Worker]]:
-    """Return the reports of processes, and which of them have ended all that they had begun."""
+    """Return the reports of processes, and the processes whose operations have all ended."""
     await asyncio.gather(*(worker.cue(Look()) for worker in workers))
     reports = dict(zip(workers, await asyncio.gather(*map(_hear, workers)), strict=True))
     return reports, {worker for worker, report in reports.items() if report.is_last}
 
 
 async def _hear(worker: Worker) -> Report:
-    """Return the answer to a look; if the last report of the process came before it, both together."""
+    """Return the answer to a look, combined with the process's last report if that came first."""
     report = await worker.hear()
     return _add(report, await worker.hear()) if report.is_last else report
 
@@ -231,7 +231,7 @@ async def _look_on(look_on: Callable[[], Awaitable[None]] | None) -> None:
 
 
 def _add(one: Report | None, other: Report) -> Report:
-    """Return two reports of one process as one."""
+    """Return the sum of two reports of one process."""
     if one is None:
         return other
     names = one.durations.keys() | other.durations.keys()

@@ -1,8 +1,7 @@
-"""The plan of a measurement: the options of `iris bench`, read and checked before anything starts.
+"""The plan of a measurement: the options of `iris bench`, parsed and checked before anything starts.
 
-Sizes on the command line: ``100``, ``1k``, ``64KiB``, ``2 MB``.
-
-The machine that is measured: what it is, and how busy others keep it.
+:func:`parse_size` reads sizes such as ``100``, ``1k``, ``64KiB`` or ``2 MB``. :class:`Machine` describes the machine, and how
+busy other programs keep it.
 """
 
 from __future__ import annotations
@@ -48,32 +47,32 @@ __all__ = [
 ]
 
 _MODEL: Final = re.compile(r"^(?:model name|Model)\s*:\s*(.+)$", re.MULTILINE)
-#: Of the first line of /proc/stat: the fields that are time in which a processor did something. Guests are in the first two.
+#: The fields of busy time in the first line of /proc/stat. The time of guests is included in the first two.
 _BUSY: Final = (0, 1, 2, 5, 6, 7)
 
 
 class Machine(msgspec.Struct, kw_only=True):
-    """The machine, and what runs on it."""
+    """The machine and its software."""
 
     processors: int
-    """Processors that the measurement may use."""
+    """Processors available to the measurement."""
     model: str
-    """Their model; empty if the system does not say."""
+    """Model of the processors; empty if unknown."""
     system: str
     python: str
     iris: str
     event_loop: str
-    """The event loop of the processes, with its version: `uvloop` if it is installed, else `asyncio`."""
+    """The event loop of the processes, with its version: `uvloop` if installed, else `asyncio`."""
     cryptography: str
-    """The version of the package that encrypts."""
+    """The version of the package for encryption."""
     load_before: float
-    """How many processes ran or waited for a processor on the average of the minute before."""
+    """Mean number of processes that ran or waited for a processor in the minute before."""
     others_cpu: float | None = None
-    """Processors that others used during the measurement; None if the system does not say."""
+    """Processors used by other programs during the measurement; None if unknown."""
 
 
 def describe_machine() -> Machine:
-    """Return what there is to be said before a measurement."""
+    """Return the description of the machine before a measurement."""
     return Machine(
         processors=processor_count(),
         model=_model(),
@@ -92,14 +91,14 @@ def describe_loop(package: str) -> str:
 
 
 def processor_count() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def busy_s() -> float | None:
-    """Return the time that all processors have spent on something since the start of the machine; None if it does not say."""
+    """Return the busy time of all processors since the start of the machine; None if unknown."""
     try:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
         return sum(int(fields[index]) for index in _BUSY) / os.sysconf("SC_CLK_TCK")
@@ -115,7 +114,7 @@ def _model() -> str:
     return found[1].strip() if found else platform.processor()
 
 
-#: As iperf and dd have it: a letter alone is of 1,024, as with `i`; a letter with B is of 1,000.
+#: As in iperf and dd: a letter alone means powers of 1,024, as with `i`; a letter with B means powers of 1,000.
 _UNITS: Final = {
     "": 1,
     "b": 1,
@@ -126,14 +125,15 @@ _FORM: Final = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]*)", re.ASCII)
 
 
 def parse_size(text: str, option: str) -> int:
-    """Return how many bytes a size is.
+    """Parse a size into bytes.
 
     Args:
-        text: A number and a unit: k, m and g or KiB, MiB and GiB are of 1,024, kB, MB and GB of 1,000; none is bytes.
-        option: The option that it was given with, for errors.
+        text: A number and a unit: k, m and g or KiB, MiB and GiB are powers of 1,024; kB, MB and GB of 1,000; without a unit,
+            bytes.
+        option: The name of the option, for errors.
 
     Raises:
-        ConfigurationError: It is no size.
+        ConfigurationError: The text is not a size.
     """
     found = _FORM.fullmatch(text.strip().lower())
     if found is None or found[2] not in _UNITS:
@@ -145,49 +145,49 @@ def parse_size(text: str, option: str) -> int:
 
 
 def format_size(size: float) -> str:
-    """Return a size for people: in the largest unit of 1,024 that it is a whole number of, or to three digits."""
+    """Return a size as text: in the largest binary unit of which it is a multiple, or with three digits."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit and (size % unit == 0 or size >= 100 * unit // 10):
             return f"{size / unit:.4g} {name}"
     return f"{size:,.0f} B"
 
 
-#: Processes of one side. Each is an interpreter of some 40 MB.
+#: Maximum number of processes of one side. Each is an interpreter of some 40 MB.
 PROCESSES_MAX: Final = 64
-#: Requests under way at once: of a closed loop enough that a member is never without one, and with a rhythm so many that a
-#: member that stands still for a tenth of a second at 10,000 requests a second holds nobody up.
+#: Requests in flight by default: in a closed loop enough to keep members busy; with a rhythm enough for a member that hangs for
+#: a tenth of a second at 10,000 requests per second.
 CONCURRENCY: Final = 64
 CONCURRENCY_IN_RHYTHM: Final = 1024
-#: More are of no use: what a node has under way besides waits in it.
+#: A larger number is useless, because further requests wait in the node.
 CONCURRENCY_MAX: Final = 65_536
-#: A day; whoever wants to see more of it watches a network that runs.
+#: A day; for longer times, monitor a running network.
 SECONDS_MAX: Final = 86_400.0
-#: Operations per second; a process begins some 10,000 at most.
+#: Operations per second; a process begins at most some 10,000.
 RATE_MAX: Final = 10_000_000.0
-#: Between operations of one process.
+#: Nanoseconds per second.
 _NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A measurement, whatever of."""
+    """A measurement of any kind."""
 
     settings: Settings
     against: str | None = None
     """The name in the network of the settings; None for a private network."""
     payload: bytes = b""
     reply: bytes | None = None
-    """The reply of members of a private network; None for what they are sent."""
+    """The reply of members of a private network; None to echo the request."""
     seconds: float = 5.0
     warm_up_s: float = 0.5
     concurrency: int = 1
-    """Operations under way at once, of all processes."""
+    """Operations in flight, over all processes."""
     processes: int = 1
-    """Processes that make load."""
+    """Number of processes that generate load."""
     receivers: int = 1
-    """Processes that receive it, in a private network."""
+    """Number of receiving processes, in a private network."""
     rate: float | None = None
-    """Operations that are to begin per second, of all processes."""
+    """Operations to begin per second, over all processes."""
     timeout_s: float = 5.0
     policy: str = "block"
     network: str = ""
@@ -197,15 +197,15 @@ class Plan:
 
     @property
     def interval_ns(self) -> int:
-        """From one operation of a process to its next one; 0 without a rate."""
+        """Time between operations of a process; 0 without a rate."""
         return 0 if self.rate is None else math.ceil(_NS * self.processes / self.rate)
 
     def offset_ns(self, number: int) -> int:
-        """Return by how much a process begins later than the first, so that all take turns."""
+        """Return the delay of a process after the first, so that processes alternate."""
         return self.interval_ns * number // self.processes
 
     def callers(self, number: int) -> int:
-        """Return how many operations a process has under way at once."""
+        """Return the number of operations in flight of a process."""
         return self.concurrency // self.processes + (number < self.concurrency % self.processes)
 
 
@@ -217,17 +217,17 @@ def make_plan(
     receivers_option: str,
     **options: Any,  # noqa: ANN401 - those of `Plan`
 ) -> Plan:
-    """Make a plan, and check what does not go together.
+    """Make a plan, and check the combination of options.
 
     Args:
         settings: The settings of the node.
         against: The option `--against`.
-        receivers: How many processes of a private network receive; None if that was not said.
-        receivers_option: The option that says so.
-        options: All others, by the names of the fields of `Plan`.
+        receivers: Number of receiving processes in a private network; None if not given.
+        receivers_option: The name of that option.
+        options: All other options, named as the fields of `Plan`.
 
     Raises:
-        ConfigurationError: Something makes no sense.
+        ConfigurationError: The options contradict each other.
     """
     network = ""
     if against is not None:
@@ -250,34 +250,34 @@ def make_plan(
 
 
 def choose_concurrency(given: int | None, *, rate: float | None, processes: int) -> int:
-    """Return how many operations are under way at once if nobody has said so: with a rate it is only a bound."""
+    """Return the number of operations in flight, with its default: with a rate it is only a bound."""
     return given if given is not None else max(processes, CONCURRENCY if rate is None else CONCURRENCY_IN_RHYTHM)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Payload:
-    """The bytes that are sent again and again, as the options say them."""
+    """The bytes to send, by the options."""
 
     size: str | None
-    """The option `--size`; None if it was not given."""
+    """The option `--size`; None if not given."""
     default: str
-    """The size in that case."""
+    """The default size."""
     path: Path | None = None
     """The option `--input`."""
     bytes_min: int = 0
     bytes_max: int = MESSAGE_BYTES_LIMIT
     advice: str = "Give less"
-    """The advice to whoever gives more."""
+    """The advice for larger payloads."""
 
     def read(self, settings: Settings, against: str | None) -> bytes:
-        """Return it.
+        """Return the payload.
 
         Args:
-            settings: The settings of the node, whose limit counts with `--against`.
+            settings: The settings of the node, whose limit applies with `--against`.
             against: The option of that name.
 
         Raises:
-            ConfigurationError: It is too large, too small or no size, or the file cannot be read.
+            ConfigurationError: The size is too large, too small or invalid, or the file cannot be read.
         """
         limit = MESSAGE_BYTES_LIMIT if against is None else settings.load().max_message_bytes
         bytes_max = min(self.bytes_max, limit)

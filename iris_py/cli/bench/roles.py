@@ -1,4 +1,4 @@
-"""The parts that processes of `iris bench` take: members, callers, publishers, subscribers, and nodes that come and go."""
+"""The roles of processes of `iris bench`: members, callers, publishers, subscribers, senders, and short-lived nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["NETWORK", "ROLES", "STAMP", "Part"]
 
 NETWORK: Final = "bench"
-#: At the beginning of each publication: when it was published, or was to be.
+#: The beginning of each publication: its real or intended time.
 STAMP: Final = struct.Struct(">Q")
 
 
@@ -36,10 +36,10 @@ class Part:
     """A process that is ready."""
 
     node: str = ""
-    """The id of its node; empty if it has none of its own."""
+    """The id of its node; empty if it has none."""
     address: str = ""
     run: Callable[[int, int], Awaitable[None]] | None = None
-    """Makes load from now on until the second time, and counts from the first; None for who only serves."""
+    """Generates load until the second time, counted from the first; None for a role that only serves."""
 
 
 Role: TypeAlias = "Callable[[Orders, Tally], AbstractAsyncContextManager[Part]]"
@@ -48,7 +48,7 @@ Role: TypeAlias = "Callable[[Orders, Tally], AbstractAsyncContextManager[Part]]"
 def _connect(orders: Orders) -> Opening[iris_py.Node]:
     if not orders.secret:
         return iris_py.connect(config=load_config(**orders.connect).without_shared_port())
-    # A `Config` takes the place of environment and file: no setting of the user reaches a private network.
+    # A `Config` replaces environment and file, so no setting of the user reaches a private network.
     config = iris_py.Config(
         network=NETWORK,
         secret=Secret.parse(orders.secret),
@@ -67,7 +67,7 @@ def _load(operate: Operation, orders: Orders, tally: Tally) -> Load:
 
 
 class _Member(iris_py.Handler):
-    """Replies with what it is sent, or always the same; takes what comes through tunnels."""
+    """Echoes requests, or sends a fixed reply; reads tunnels."""
 
     def __init__(self, reply: bytes | None) -> None:
         self.executed = 0
@@ -82,7 +82,7 @@ class _Member(iris_py.Handler):
             async for _ in tunnel:
                 self.executed += 1
         except TunnelBroken:
-            pass  # the caller counts it
+            pass  # counted by the caller
 
 
 @asynccontextmanager
@@ -176,7 +176,7 @@ async def _sender(orders: Orders, tally: Tally) -> AsyncIterator[Part]:
 
 
 class _Line:
-    """A tunnel, which is opened anew when it has broken."""
+    """A tunnel, opened again when it has broken."""
 
     def __init__(self, node: iris_py.Node, orders: Orders, tally: Tally) -> None:
         self._node = node
@@ -186,7 +186,7 @@ class _Line:
         self._reading: asyncio.Task[None] | None = None
 
     async def send(self) -> int:
-        """Send a block, and return when that was accepted."""
+        """Send a block; return when it was accepted."""
         try:
             if self._tunnel is None:
                 self._tunnel = await self._node.tunnel(self._orders.target, timeout=self._orders.timeout_s)
@@ -198,7 +198,7 @@ class _Line:
         return time.monotonic_ns()
 
     async def close(self, *, is_counted: bool = True) -> None:
-        """End the tunnel if there is one: whether everything was taken is a part of what is measured."""
+        """End the tunnel if there is one; whether all data was read is part of the measurement."""
         tunnel, reading, self._tunnel, self._reading = self._tunnel, self._reading, None, None
         if tunnel is None or reading is None:
             return
@@ -211,13 +211,13 @@ class _Line:
             reading.cancel()
 
     async def _discard(self, tunnel: iris_py.Tunnel) -> None:
-        """Take what the member sends back, which would wait for that otherwise."""
+        """Read the data that the member sends back, which would otherwise block the member."""
         try:
             while True:
                 async for _ in tunnel.receive_chunks():
                     pass
         except IrisError:
-            pass  # its end; sending says why
+            pass  # the end of the tunnel; sending reports the reason
 
 
 # -- joining
@@ -240,7 +240,7 @@ async def _joiner(orders: Orders, tally: Tally) -> AsyncIterator[Part]:
     yield Part(run=_load(join, orders, tally).run)
 
 
-#: The parts by their names.
+#: The roles by name.
 ROLES: Final[dict[str, Role]] = {
     "member": _member,
     "caller": _caller,

@@ -1,8 +1,8 @@
 """One process of `iris bench`: ``python -m iris_py.cli.bench.worker``.
 
-It reads its orders, a line of JSON, from standard input, and then cues. The end of standard input, for whatever reason, is the
-end of the process: no signal and no message of a parent that was killed is needed. A thread reads, so that the end is heard
-also while the event loop stands still.
+It reads its orders, a line of JSON, and then cues from standard input. The end of standard input, for any reason, ends the
+process, so a killed parent leaves no process behind. A thread reads, so that the end is noticed even while the event loop is
+blocked.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-#: The time to leave a network politely once the parent is gone. Too small: others have to find out; too large: what is stuck
-#: stays.
+#: Time to leave a network cleanly after the parent has ended. Too small: other nodes must detect the departure; too large: a
+#: hung process stays for this time.
 LEAVE_S: Final = 5.0
 
 
 def main() -> int:
-    """Take the part that the orders name, until standard input ends."""
+    """Play the role of the orders until standard input ends."""
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return 0  # the parent is gone
@@ -75,7 +75,7 @@ async def _run(part: Part, tally: Tally, cue: Begin) -> None:
 
 
 def _listen() -> asyncio.Queue[Cue]:
-    """Return the queue of cues; the running task is cancelled when there will be no more."""
+    """Return the queue of cues; the running task is cancelled at the end of input."""
     cues: asyncio.Queue[Cue] = asyncio.Queue()
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -86,8 +86,8 @@ def _listen() -> asyncio.Queue[Cue]:
 def _read(loop: asyncio.AbstractEventLoop, cues: asyncio.Queue[Cue], end: Callable[[], object]) -> None:
     decoder, unread = msgspec.json.Decoder(Cue), b""
     try:
-        # Not through sys.stdin, whose lock the interpreter would want at its end. Nothing of a cue is in its buffer: the first
-        # one comes when this process is ready.
+        # Not through sys.stdin, whose lock the interpreter needs at exit. Its buffer holds no cue, because the first cue comes
+        # only when this process is ready.
         while piece := os.read(0, 65536):
             *lines, unread = (unread + piece).split(b"\n")
             for line in lines:
@@ -104,7 +104,7 @@ def _say(message: msgspec.Struct) -> None:
         sys.stdout.buffer.write(to_line(message))
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        pass  # the parent is gone, and so standard input ends, too
+        pass  # the parent is gone, so standard input ends, too
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""`iris demo`: a cluster of processes counts a source tree while one of them is killed.
+"""`iris demo`: a cluster of processes counts a source tree while one of the processes is killed.
 
-A plain count of the same files in one process shows whether anything was lost or counted twice.
+A plain count of the same files in one process shows whether a file was lost or counted twice.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
-KILL_AT: Final = 0.4  # of the files: late enough to be in the midst of the work, and leaves the successor a share of it
+KILL_AT: Final = 0.4  # of the files: in the middle of the work, with a share left for the successor
 
 
 async def demo(directory: Path | None, *, member_count: int, is_kill: bool, as_json: bool) -> int:
     """Run the demo.
 
     Args:
-        directory: What to count; None for the standard library of the running interpreter.
-        member_count: How many members there are at a time.
-        is_kill: Whether to kill one half-way.
-        as_json: Print one line of JSON in place of tables.
+        directory: The directory to count; None for the standard library of the running interpreter.
+        member_count: Number of simultaneous members.
+        is_kill: Whether to kill a member half-way.
+        as_json: Print one line of JSON instead of tables.
 
     Returns:
         The exit code, 0 only if the totals are equal.
@@ -70,7 +70,7 @@ async def demo(directory: Path | None, *, member_count: int, is_kill: bool, as_j
 
 
 class _Run:
-    """The cluster, as the job needs it."""
+    """The cluster, as the job uses it."""
 
     def __init__(self, node: iris_py.Node, crew: Crew, outcome: Outcome, progress: Progress) -> None:
         self._node = node

@@ -1,4 +1,4 @@
-"""The member processes of `iris demo`: started, killed, replaced, and never left behind."""
+"""The member processes of `iris demo`: started, killed, replaced, and always cleaned up."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Crew", "CrewMember", "MemberFailed", "Processes", "kill_and_replace"]
 
-READY_TIMEOUT_S: Final = 30.0  # an interpreter's start, a handshake and a join: well under 1 s, but machines can be busy
+READY_TIMEOUT_S: Final = 30.0  # an interpreter's start, a handshake and a join take less than 1 s, but machines can be busy
 LEAVE_TIMEOUT_S: Final = 10.0
 
 
 class MemberFailed(IrisError):
-    """A member process did not come up."""
+    """A member process did not start."""
 
 
 @dataclass(slots=True)
@@ -39,20 +39,20 @@ class CrewMember:
     id: str = ""
     state: str = "starting"
     requests: int = 0
-    """Replies of this member that arrived."""
+    """Replies received from this member."""
 
 
 class Processes:
-    """Processes of the demo. Leaving the ``async with`` ends them: politely after success, at once after an exception.
+    """Processes of the demo. Leaving the ``async with`` ends them: cleanly after success, at once after an exception.
 
-    Each ends when its standard input does.
+    Each also ends with its standard input.
     """
 
     def __init__(self) -> None:
         self._started: list[CrewMember] = []
 
     async def __aenter__(self) -> Self:
-        """Start nobody yet."""
+        """Start no process yet."""
         return self
 
     async def __aexit__(
@@ -74,14 +74,14 @@ class Processes:
                 each.errors.close()
 
     async def _launch(self, *arguments: str, environment: Mapping[str, str] | None = None) -> CrewMember:
-        """Start a module of Python.
+        """Start a Python module.
 
         Args:
-            arguments: Its name, and what it is given.
-            environment: Its environment; None for the own one.
+            arguments: Its name, and its arguments.
+            environment: Its environment; None for that of this process.
         """
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is gone; a pipe would have to be emptied
-        # A session of its own, so that Ctrl-C reaches the driver alone, which then ends the others.
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is gone; a pipe would have to be drained
+        # A session of its own, so that Ctrl-C reaches only the driver, which then ends the others.
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", *arguments),
             stdin=asyncio.subprocess.PIPE,
@@ -95,10 +95,10 @@ class Processes:
         return started
 
     async def _read_line(self, started: CrewMember, what: str, command: str) -> str:
-        """Return the line by which a process says that it serves.
+        """Return the line by which a process reports that it serves.
 
         Raises:
-            MemberFailed: It does not come within `READY_TIMEOUT_S`.
+            MemberFailed: The line does not come within `READY_TIMEOUT_S`.
         """
         assert started.process.stdout is not None
         try:
@@ -116,20 +116,20 @@ class Processes:
         try:
             started.process.kill()
         except ProcessLookupError:
-            pass  # it was faster
+            pass  # it has ended already
 
 
 class Crew(Processes):
     """All member processes."""
 
     def __init__(self, seed: str, secret: Secret, program: str = member_program.__name__, command: str = "iris demo") -> None:
-        """Prepare.
+        """Prepare the crew.
 
         Args:
             seed: The address of a node of the network.
-            secret: The secret of the demo's own network.
-            program: The module that a member process runs.
-            command: What the user has run.
+            secret: The secret of the demo's private network.
+            program: The module of a member process.
+            command: The command of the user.
         """
         super().__init__()
         self._seed = seed
@@ -141,11 +141,11 @@ class Crew(Processes):
 
     @property
     def members(self) -> list[CrewMember]:
-        """All members that were ever started."""
+        """All members ever started."""
         return self._started
 
     async def start_many(self, number: int, state: str) -> None:
-        """Start members at the same time."""
+        """Start members concurrently."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(number):
@@ -157,21 +157,21 @@ class Crew(Processes):
         """Start a member, and return when it serves.
 
         Args:
-            state: What to call it from then on.
+            state: Its state from then on, as text.
 
         Raises:
-            MemberFailed: It does not serve after `READY_TIMEOUT_S`.
+            MemberFailed: The member does not serve within `READY_TIMEOUT_S`.
         """
         member = await self._launch(self._program, self._seed)
         assert member.process.stdin is not None
-        with contextlib.suppress(OSError):  # of one that is gone the line does not come, either
+        with contextlib.suppress(OSError):  # if the process is gone, its line does not come, either
             member.process.stdin.write(self._secret.text.encode() + b"\n")
         member.id = await self._read_line(member, "a member process", self._command)
         member.state = state
         return member
 
     async def kill(self) -> CrewMember:
-        """Kill a member (SIGKILL) as soon as it surely has a request in its hands, or `hasten` is called."""
+        """Kill a member (SIGKILL) as soon as it certainly has a request, or `hasten` is called."""
         member = self._victim = self.members[0]
         assert member.process.stdin is not None
         assert member.process.stdout is not None
@@ -179,26 +179,26 @@ class Crew(Processes):
             self._kill(member)
         else:
             member.process.stdin.write(b"hold\n")
-        line = await member.process.stdout.readline()  # or its end, if it was killed in haste
+        line = await member.process.stdout.readline()  # or the end of its output, if it was killed in haste
         self._kill(member)
         member.state = "killed at work" if line.decode().strip() == member_program.HOLDING else "killed"
         return member
 
     def hasten(self) -> None:
-        """Do not wait any longer for the member that is to be killed to have work: there is none left."""
+        """Kill the chosen member without waiting for it to have a request, because no work is left."""
         self._is_hasty = True
         if self._victim is not None:
             self._kill(self._victim)
 
     def credit(self, node_id: str) -> None:
-        """Note a reply of a member."""
+        """Count a reply of a member."""
         for member in self.members:
             if member.id == node_id:
                 member.requests += 1
 
 
 async def kill_and_replace(crew: Crew, progress: Progress) -> None:
-    """Kill a member at work, and start another one."""
+    """Kill a member at work, and start another."""
     member = await crew.kill()
     progress.note(f"member {member.id[:8]} {member.state} (SIGKILL to process {member.process.pid})")
     member = await crew.start("joined after the kill")

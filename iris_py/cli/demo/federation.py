@@ -1,7 +1,7 @@
 """`iris demo --federation`: a cluster of another cloud counts a source tree while gateways and a member are killed.
 
-The work is that of `iris demo`. The driver is a node of one cloud, and has nothing of the other one: its requests go to a
-gateway of its own cloud, from there to one of the other cloud, and to a member there.
+The work is that of `iris demo`. The driver is a node of one cloud without any secret of the other: its requests go to a gateway
+of its own cloud, from there to a gateway of the other cloud, and to a member there.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ async def demo_federation(directory: Path | None, *, member_count: int, is_kill:
     """Run the demo.
 
     Args:
-        directory: What to count; None for the standard library of the running interpreter.
-        member_count: How many members the cluster has at a time.
+        directory: The directory to count; None for the standard library of the running interpreter.
+        member_count: Number of simultaneous members.
         is_kill: Whether to kill a gateway of each cloud, and a member.
-        as_json: Print one line of JSON in place of tables.
+        as_json: Print one line of JSON instead of tables.
 
     Returns:
         The exit code, 0 only if the totals are equal and the kills took place.
 
     Raises:
-        ConfigurationError: There is nothing to count.
+        ConfigurationError: The directory has no files to count.
         MemberFailed: A process did not start.
     """
     outcome = FederationOutcome(await asyncio.to_thread(take_inventory, directory), is_kill=is_kill)
@@ -75,13 +75,13 @@ async def demo_federation(directory: Path | None, *, member_count: int, is_kill:
         Output(as_json=True).line(document(outcome))
     else:
         print_report(outcome)
-    for finding in outcome.findings[len(outcome.failures) :]:  # failures were printed when they happened
+    for finding in outcome.findings[len(outcome.failures) :]:  # failures were printed as they happened
         complain(finding)
     return ExitCode.FAILED if outcome.findings else ExitCode.OK
 
 
 async def _with_clouds(outcome: FederationOutcome, progress: Progress, member_count: int) -> None:
-    """Do everything that needs two clouds; they are gone afterwards."""
+    """Do all work that needs two clouds, which are gone afterwards."""
     started = time.perf_counter()
     async with Gateways() as gateways:
         first = await gateways.start(FAR, ())
@@ -109,7 +109,7 @@ async def _with_clouds(outcome: FederationOutcome, progress: Progress, member_co
 
 
 async def _start_all(gateways: Gateways, crew: Crew, node: iris_py.Node, member_count: int) -> None:
-    """Start the members, and the gateways but for the first of the far cloud, which everybody there is told of."""
+    """Start the members, and all gateways except the first of the far cloud, which is everyone's seed there."""
     (first,) = gateways.of(FAR)
 
     async def start_gateways() -> None:
@@ -136,7 +136,7 @@ def _first_of(group: BaseExceptionGroup) -> BaseException:
 
 
 class _Run:
-    """The two clouds, as the job needs them."""
+    """The two clouds, as the job uses them."""
 
     def __init__(
         self, node: iris_py.Node, gateways: Gateways, crew: Crew, outcome: FederationOutcome, progress: Progress
@@ -148,14 +148,14 @@ class _Run:
         self._progress = progress
 
     async def wait_for_lines(self) -> None:
-        """Return when every gateway of the near cloud has a line to every one of the far cloud.
+        """Return when every gateway of the near cloud has a cloud link to every gateway of the far cloud.
 
         Raises:
-            MemberFailed: That does not come about.
+            MemberFailed: They do not connect in time.
         """
         try:
             async with asyncio.timeout(LINES_TIMEOUT_S):
-                while await self._count_lines() < GATEWAYS * GATEWAYS:  # noqa: ASYNC110 - no event of another process says so
+                while await self._count_lines() < GATEWAYS * GATEWAYS:  # noqa: ASYNC110 - no event reports it
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
             raise MemberFailed(
@@ -166,7 +166,7 @@ class _Run:
         return sum(len(one["clouds"][FAR]["bundles"]) for one in await self._ask_gateways())
 
     async def try_the_other_name(self) -> None:
-        """See that the name that the cluster has in its own cloud is refused."""
+        """Check that the cluster is refused under its name in its own cloud."""
         try:
             await self._node.request(f"{INSIDE}@{FAR}", b"")
         except iris_py.NotExported:
@@ -185,12 +185,12 @@ class _Run:
             one.process.requests += one.process.id == gateway
 
     async def kill_near_gateway(self) -> None:
-        """Kill a gateway of the cloud of the job."""
+        """Kill a gateway of the near cloud."""
         await self.note_passed()
         await self._kill(self._gateways.of(NEAR)[-1])
 
     async def kill_far_gateway(self) -> None:
-        """Kill a gateway of the cloud of the cluster; not the one that a new member is told of."""
+        """Kill a gateway of the far cloud, but not the seed of a new member."""
         await self._kill(self._gateways.of(FAR)[-1])
 
     async def kill_member(self) -> None:
@@ -198,7 +198,7 @@ class _Run:
         await kill_and_replace(self._crew, self._progress)
 
     async def note_passed(self) -> None:
-        """Note how many requests each gateway of the near cloud has passed on."""
+        """Record the number of requests passed on by each gateway of the near cloud."""
         counts = {one["node"]: _count_passed(one["clouds"][FAR]) for one in await self._ask_gateways()}
         for gateway in self._gateways.of(NEAR):
             gateway.process.requests = counts.get(gateway.process.id, gateway.process.requests)
@@ -213,5 +213,5 @@ class _Run:
 
 
 def _count_passed(cloud: dict[str, Any]) -> int:
-    """Return how many requests have had a reply from a cloud, by what a gateway says of it."""
+    """Return the number of requests with a reply from a cloud, as counted by a gateway."""
     return sum(rule["requests"].get("done", 0) for rule in cloud["accounts"]["rules"] if rule["direction"] == "import")

@@ -1,14 +1,12 @@
-"""The gateway processes of `iris demo --federation`, with the files that operators of two clouds would write.
+"""The gateway and member processes of `iris demo --federation`, with the files that operators of two clouds would write.
 
-A gateway process of `iris demo --federation`.
+A gateway process, ``python -m iris_py.cli.demo.federation_gateways DIRECTORY CLOUD NETWORK SEED...``, is `iris gateway
+CLOUD.toml` with the secret of that cloud, both in the directory. It ends with its standard input and removes the directory, so
+a
+killed driver leaves neither a gateway nor secrets behind.
 
-``python -m iris_py.cli.demo.federation_gateways DIRECTORY CLOUD NETWORK SEED...`` is `iris gateway CLOUD.toml` with the secret
-of that cloud, both in the directory. It ends with its standard input: a driver that was killed leaves no gateway behind, and no
-directory with secrets.
-
-A member process of `iris demo --federation`: ``python -m iris_py.cli.demo.federation_gateways ADDRESS``.
-
-It is one of `iris demo` in the other cloud. Its replies say also which gateway of that cloud has brought the request.
+A member process, ``python -m iris_py.cli.demo.federation_gateways ADDRESS``, is a member of `iris demo` in the far cloud. Its
+replies also name the gateway of that cloud that passed the request on.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ __all__ = ["CrewGateway", "Gateways"]
 
 
 def _make_counter(node: iris_py.Node) -> Callable[[iris_py.Request], bytes]:
-    """Return the handler: a request is a file, and the reply is who counted, who brought it, and what."""
+    """Return the handler: a request is a file, and the reply has the member, the gateway, and the totals."""
     own = bytes.fromhex(node.id)
     return lambda request: own + bytes.fromhex(request.source) + count(request.payload).encode()
 
@@ -52,7 +50,7 @@ if __name__ == "__main__":
     sys.exit(execute(lambda: serve(sys.argv[1], _make_counter, network_of(FAR), INSIDE)))
 
 
-END_TIMEOUT_S: Final = 5  # to leave politely; one that is stuck is ended by the alarm
+END_TIMEOUT_S: Final = 5  # to leave cleanly; an alarm ends a hung process
 
 
 def _end_with_input(directory: str) -> None:
@@ -74,13 +72,13 @@ if __name__ == "__main__":
     sys.exit(_main(*sys.argv[1:]))
 
 
-#: What each side may use of the other one.
+#: The rules of each cloud.
 RULES: Final = {
     NEAR: f'[[import]]\nfrom = ["{FAR}"]\ncluster = "{OUTSIDE}"\n',
     FAR: f'[[export]]\nto = ["{NEAR}"]\ncluster = "{INSIDE}"\nas = "{OUTSIDE}"\n',
 }
 OTHER: Final = {NEAR: FAR, FAR: NEAR}
-#: Variables that would make nodes others than the files say.
+#: Environment variables that would override the files.
 FOREIGN: Final = ("IRIS_", "XDG_")
 
 
@@ -88,10 +86,10 @@ class CrewGateway:
     """One gateway process.
 
     Attributes:
-        cloud: The cloud that it is of.
-        process: The process, and what became of it.
-        address: Where nodes of its cloud find it.
-        listens: Where other clouds find it; empty if it only dials.
+        cloud: The cloud of the gateway.
+        process: The process and its state.
+        address: The address for nodes of its cloud.
+        listens: The address for other clouds; empty if it only dials.
     """
 
     def __init__(self, cloud: str, process: CrewMember, address: str, listens: str) -> None:
@@ -102,11 +100,11 @@ class CrewGateway:
 
 
 class Gateways(Processes):
-    """The gateways of both clouds, and the keys of these.
+    """The gateways and keys of both clouds.
 
     Attributes:
-        secrets: The secret of the network of each cloud.
-        started: All that were ever started.
+        secrets: The network secret of each cloud.
+        started: All gateways ever started.
     """
 
     def __init__(self) -> None:
@@ -117,7 +115,7 @@ class Gateways(Processes):
         self._directory = Path()
 
     async def __aenter__(self) -> Self:
-        """Write what is secret into private files."""
+        """Write the secrets into private files."""
         self._directory = Path(tempfile.mkdtemp(prefix="iris-demo-"))
         for cloud, secret in self.secrets.items():
             write_secret_file(self._directory / f"{cloud}.secret", secret)
@@ -139,10 +137,10 @@ class Gateways(Processes):
         Args:
             cloud: The cloud.
             seeds: Addresses of nodes of its network.
-            dial: The gateways of the other cloud; empty for one that waits for them.
+            dial: The gateways of the other cloud; empty for a gateway that only listens.
 
         Raises:
-            MemberFailed: It does not start.
+            MemberFailed: The gateway does not start.
         """
         file = self._directory / f"{cloud}.toml"
         file.touch(0o600)
@@ -165,7 +163,7 @@ class Gateways(Processes):
         gateway.process.state = "killed"
 
     def of(self, cloud: str) -> list[CrewGateway]:
-        """Return those of one cloud, in the order of their starts."""
+        """Return the gateways of one cloud, in the order of their starts."""
         return [gateway for gateway in self.started if gateway.cloud == cloud]
 
     def _settings_of(self, cloud: str, dial: Sequence[str]) -> str:
@@ -177,7 +175,7 @@ class Gateways(Processes):
         )
 
     def _environment(self) -> dict[str, str]:
-        """Return an environment in which no setting of the user counts."""
+        """Return an environment without settings of the user."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         directory = str(self._directory)
         return kept | {"XDG_CONFIG_HOME": directory, "XDG_STATE_HOME": directory}

@@ -1,7 +1,4 @@
-"""The report at the end of `iris demo --federation`.
-
-The measurements of `iris demo --federation`.
-"""
+"""The measurements of `iris demo --federation`, and the report at its end."""
 
 from __future__ import annotations
 
@@ -28,13 +25,13 @@ class FederationOutcome(Outcome):
 
     is_kill: bool = True
     is_closed: bool = False
-    """Whether the name that the cluster has in its own cloud was refused."""
+    """Whether the cluster's name in its own cloud was refused."""
     members: list[CrewMember] = field(default_factory=list)
     gateways: list[CrewGateway] = field(default_factory=list)
 
     @property
     def findings(self) -> list[str]:
-        """The findings that are not as they should be."""
+        """The findings that differ from the expected result."""
         found = list(self.failures)
         if self.totals != self.plain:
             found.append("the totals of the other cloud differ from the plain count")
@@ -49,19 +46,19 @@ class FederationOutcome(Outcome):
 
 
 class GatewayResult(msgspec.Struct):
-    """A gateway of one of both clouds."""
+    """A gateway of one of the clouds."""
 
     cloud: str
     id: str
     process: int
     listens: str | None
-    """Where it listens for the other cloud; None if it only dials."""
+    """The address for the other cloud; None if it only dials."""
     state: str
     requests: int
 
 
 class FederationDemoLine(DemoLine, tag="federation-demo", kw_only=True):
-    """All that `iris demo --federation` has measured."""
+    """All measurements of `iris demo --federation`."""
 
     clouds: dict[str, dict[str, Any]]
     closed: bool
@@ -69,12 +66,12 @@ class FederationDemoLine(DemoLine, tag="federation-demo", kw_only=True):
     gateways: list[GatewayResult]
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"demo": (FederationDemoLine,)}
 
 
 def document(outcome: FederationOutcome) -> FederationDemoLine:
-    """Return everything that was measured, for JSON."""
+    """Return all measurements for JSON."""
     plain = report.document(outcome, outcome.members)
     fields = {name: getattr(plain, name) for name in plain.__struct_fields__} | {"failures": list(outcome.findings)}
     return FederationDemoLine(
@@ -96,7 +93,7 @@ def document(outcome: FederationOutcome) -> FederationDemoLine:
 
 
 def print_report(outcome: FederationOutcome) -> None:
-    """Print the same for people."""
+    """Print all measurements as text."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""The two clouds of `iris demo --federation`: their names, their rules, and what is killed when."""
+"""The two clouds of `iris demo --federation`: their names, their rules, and the schedule of kills."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = [
     "network_of",
 ]
 
-#: The module that a gateway process runs.
+#: The module of a gateway process.
 GATEWAY_PROGRAM: Final = "iris_py.cli.demo.federation_gateways"
-#: The cloud of the job, as the other one calls it.
+#: The cloud of the job, as the other cloud calls it.
 NEAR: Final = "us"
 #: The cloud of the cluster.
 FAR: Final = "eu"
-#: The cluster in its own cloud, and as it is exported.
+#: The cluster's name in its own cloud, and its exported name.
 INSIDE: Final = "token-counters"
 OUTSIDE: Final = "counters"
-#: Gateways of each cloud. The last one of each is killed.
+#: Gateways of each cloud. The last of each is killed.
 GATEWAYS: Final = 2
-#: Parts of the files after which each is killed.
+#: Fractions of the files after which each kill happens.
 NEAR_GATEWAY_KILL_AT: Final = 0.3
 MEMBER_KILL_AT: Final = 0.45
 FAR_GATEWAY_KILL_AT: Final = 0.6

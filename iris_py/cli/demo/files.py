@@ -1,4 +1,4 @@
-"""The files that `iris demo` counts: which of a directory are text, which are left out, and the plain count of them."""
+"""The files that `iris demo` counts: the selection of text files in a directory, and their plain count."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Inventory", "count_plainly", "take_inventory"]
 
 FILE_BYTES_MAX: Final = 8 << 20  # a file is one request, and a message has at most 16 MiB
-PROBE_BYTES: Final = 8192  # a NUL among the first bytes tells binary from text, as it does for git and grep
+PROBE_BYTES: Final = 8192  # a NUL among the first bytes distinguishes binary from text, as in git and grep
 
 
 @dataclass(slots=True)
@@ -31,16 +31,16 @@ class Inventory:
 
     root: Path
     paths: list[Path] = field(default_factory=list)
-    """In an order that is the same every time."""
+    """In a reproducible order."""
     skipped: Counter[str] = field(default_factory=Counter)
-    """How many files were left out, by reason."""
+    """Number of files left out, by reason."""
 
 
 def take_inventory(directory: Path | None) -> Inventory:
     """Find the text files of a directory, or the Python sources of the running interpreter's standard library.
 
     Raises:
-        ConfigurationError: There is no such directory, or nothing to count in it.
+        ConfigurationError: The directory does not exist, or has no file to count.
     """
     candidates: Iterator[Path]
     if directory is None:
@@ -65,14 +65,14 @@ def take_inventory(directory: Path | None) -> Inventory:
 
 
 def count_plainly(inventory: Inventory, progress: Progress) -> Totals:
-    """Count everything from disk, in this process, one file after the other."""
+    """Count all files from disk, in this process, one after the other."""
     totals = Totals()
     progress.begin("counted plainly", len(inventory.paths))
     for path in inventory.paths:
         try:
             totals.add(count(path.read_bytes()))
         except OSError as exc:
-            complain(f"{path}: {exc}")  # the totals will differ, and so they should
+            complain(f"{path}: {exc}")  # the totals will differ, as they should
         progress.advance()
     return totals
 

@@ -1,4 +1,4 @@
-"""The main job of `iris demo`: every file is a request, many are under way at once, and processes die meanwhile."""
+"""The main job of `iris demo`: every file is a request, many are in flight, and processes die meanwhile."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 __all__ = ["REQUEST_TIMEOUT_S", "Job"]
 
-IN_FLIGHT: Final = 32  # enough to keep every member busy, few enough for latencies that mean something
-REQUEST_TIMEOUT_S: Final = 60.0  # a member counts 20 MB a second; nothing but a failure takes so long
+IN_FLIGHT: Final = 32  # enough to keep every member busy, few enough for meaningful latencies
+REQUEST_TIMEOUT_S: Final = 60.0  # a member counts 20 MB per second, so only a failure takes this long
 
 
 class Job:
     """Sends every file to the cluster.
 
     Args:
-        outcome: What is measured.
-        progress: Is told how far it is.
-        ask: Asks the cluster to count what is in a file, and adds what it replies.
-        kills: What to do when a part of the files is done, beside the rest.
-        on_done: Is called when all files are done.
+        outcome: The measurements.
+        progress: Shows the progress.
+        ask: Requests the count of a file's content, and adds the reply.
+        kills: Functions to run concurrently when a fraction of the files is done.
+        on_done: Called when all files are done.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Job:
         self._started = time.perf_counter()
 
     async def run(self) -> None:
-        """Return when every file has been counted or failed for good, and what is to happen meanwhile has happened."""
+        """Return when every file has been counted or failed for good, and all kills have happened."""
         self._progress.begin("counted by the cluster", self._total)
         try:
             async with self._tasks:

@@ -1,11 +1,11 @@
-"""Counts the tokens of source text: the work that `iris demo` spreads over a cluster.
+"""Counts the tokens of source text: the work that `iris demo` distributes over a cluster.
 
-One compiled expression cuts any text into tokens, a loop in C counts the equal ones, and only the distinct ones are told apart
-in Python. That takes 1.8 s for the 4.4 million tokens of the standard library's source. There, `tokenize` takes 9 s and finds
-the same; on what is no Python it raises.
+One compiled expression splits any text into tokens, a loop in C counts equal ones, and only the distinct ones are classified in
+Python. This takes 1.8 s for the 4.4 million tokens of the standard library's source. `tokenize` takes 9 s for the same result,
+and raises for text other than Python.
 
-The expression cannot fail, and takes linear time on any text, hostile ones included: every alternative that can begin can end
-(a string that is never closed ends with its line or with the text), and nothing backtracks (possessive repeats).
+The expression cannot fail, and takes linear time on any text, even a hostile one: every alternative that can begin can end (an
+unclosed string ends with its line or with the text), and nothing backtracks (possessive repeats).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Final
 
 __all__ = ["Totals", "count"]
 
-# Within a possessive repeat everything with a choice is atomic: before Python 3.11.5 such repeats forget where they were when a
-# choice inside of them is tried again (gh-106052).
+# Within a possessive repeat every choice is atomic: before Python 3.11.5 such repeats lose their position when a choice inside
+# them is tried again (gh-106052).
 _STRING: Final = r"""
     [rRbBuUfF]{0,2}+
     (?: \"\"\" (?: (?> [^"\\]++ | \\. | "(?!"") ) )*+ (?: \"\"\" | \\?\Z )
@@ -37,7 +37,7 @@ _NUMBER: Final = rf"""
 _OPERATOR: Final = r"""
     [()\[\]{},;~] | :=? | \.\.\. | \.(?![0-9]) | -> | \*\*=? | //=? | >>=? | <<=? | [-+*/%@&|^=<>]=? | !=
 """
-# Names come first, because most tokens are names; one that turns out to be the prefix of a string gives way.
+# Names come first, because most tokens are names; a prefix of a string is excluded.
 _TOKEN: Final = re.compile(
     rf"""[^\W\d]\w*+ (?!["']) | {_OPERATOR} | {_STRING} | {_NUMBER} | [^\W\d]\w*+ | \#[^\n]*+ | \S""", re.VERBOSE | re.DOTALL
 )
@@ -73,15 +73,15 @@ class Totals:
         return {kind: getattr(self, kind) for kind in kinds}
 
     def encode(self) -> bytes:
-        """Return the form that travels in a reply."""
+        """Return the encoding for a reply."""
         return _FORM.pack(*astuple(self))
 
     @classmethod
     def decode(cls, data: bytes) -> Totals:
-        """Read what `encode` returned.
+        """Decode the result of `encode`.
 
         Raises:
-            ValueError: The data is something else.
+            ValueError: The data has another form.
         """
         if len(data) != _FORM.size:
             raise ValueError(f"totals have {_FORM.size} bytes, not {len(data)}")
@@ -89,7 +89,7 @@ class Totals:
 
 
 def count(content: bytes) -> Totals:
-    """Count one file. Any content is fine: what is not UTF-8 is read as Latin-1, which knows every byte."""
+    """Count one file with any content: text other than UTF-8 is read as Latin-1, which accepts every byte."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -102,15 +102,15 @@ def count(content: bytes) -> Totals:
 
 
 def _kind(token: str) -> str:
-    """Tell by its beginning what an alternative of `_TOKEN` has found."""
+    """Classify a token of `_TOKEN` by its beginning."""
     first = token[0]
     if first == "_" or (first.isalnum() and not first.isdecimal()):
         if '"' in token or "'" in token:
-            return "strings"  # one with a prefix
+            return "strings"  # a string with a prefix
         return "keywords" if token in _KEYWORDS else "names"
     if first in "0123456789" or (first == "." and token[1:2].isdecimal()):
         return "numbers"
-    if first in _OPERATOR_START or token == "!=":  # noqa: S105 - no password
+    if first in _OPERATOR_START or token == "!=":  # noqa: S105 - not a password
         return "operators"
     if first in "\"'":
         return "strings"

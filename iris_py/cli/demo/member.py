@@ -1,8 +1,8 @@
 """A member process of `iris demo`: ``python -m iris_py.cli.demo.member ADDRESS``.
 
-The driver writes the secret to standard input and keeps that pipe open. Its end, for whatever reason, is the end of the member:
-no signal and no message of a driver that was killed is needed. A line after the secret orders the member to hold the next
-request and to say so, and then it is killed: only in this way is it certain that it dies with a request in its hands.
+The driver writes the secret to standard input and keeps the pipe open. Its end, for any reason, ends the member, so a killed
+driver leaves no process behind. A further line orders the member to hold the next request and to report it, and the driver then
+kills the member: this ensures that it dies with a request in progress.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["CLUSTER", "HOLDING", "ID_BYTES", "NETWORK", "serve"]
 
 NETWORK: Final = "demo"
 CLUSTER: Final = "counters"
-ID_BYTES: Final = 16  # of the node id in front of every reply: who counted
+ID_BYTES: Final = 16  # of the node id before every reply, which identifies the member
 HOLDING: Final = "holding"
-HOLD_S: Final = 5.0  # for the kill to come; then the request goes on as if nothing had been
-END_TIMEOUT_S: Final = 5  # to leave politely; a member that is stuck is ended by the alarm
+HOLD_S: Final = 5.0  # time for the kill to happen; then the request continues normally
+END_TIMEOUT_S: Final = 5  # to leave cleanly; an alarm ends a hung member
 
 
 def _make_counter(node: iris_py.Node) -> Callable[[iris_py.Request], bytes]:
-    """Return the handler of `iris demo`: a request is a file, and the reply is who counted and what."""
+    """Return the handler of `iris demo`: a request is a file, and the reply has the member and the totals."""
     prefix = bytes.fromhex(node.id)
     return lambda request: prefix + count(request.payload).encode()
 
@@ -45,18 +45,18 @@ async def serve(
     network: str = NETWORK,
     cluster: str = CLUSTER,
 ) -> int:
-    """Count what is sent to the cluster, until standard input ends.
+    """Serve the cluster until standard input ends.
 
     Args:
         seed: The address of a node of the network.
         make: Makes the handler, which runs in threads.
         network: The name of the network.
-        cluster: What to serve.
+        cluster: The name of the cluster.
     """
     secret = Secret.parse(sys.stdin.buffer.readline().decode())
     is_to_hold = threading.Event()
     ended = _watch_input(is_to_hold)
-    # A `Config` takes the place of environment and file: no setting of the user reaches the demo.
+    # A `Config` replaces environment and file, so no setting of the user reaches the demo.
     config = iris_py.Config(network=network, secret=secret, seeds=(seed,), discovery=False)
     async with iris_py.connect(config=config) as node:
         answer = make(node)
@@ -68,7 +68,7 @@ async def serve(
                 time.sleep(HOLD_S)
             return answer(request)
 
-        # One at a time: the work is the processor's, and what waits here could as well run at another member.
+        # One at a time: the work needs the processor, and waiting requests could as well run at another member.
         async with node.join(cluster, count_request, concurrency=1):
             print(node.id, flush=True)
             await ended
@@ -77,7 +77,7 @@ async def serve(
 
 
 def _watch_input(is_to_hold: threading.Event) -> asyncio.Future[None]:
-    """Return what is done when standard input has ended, and set the event when there is a line."""
+    """Return a future that is done at the end of standard input; set the event on a line."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     descriptor = sys.stdin.fileno()

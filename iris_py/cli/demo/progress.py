@@ -15,7 +15,7 @@ LINES_PER_PHASE: Final = 4  # of the plain form
 
 
 class Progress(Protocol):
-    """Tells how far the demo is. Ends with its ``with`` block."""
+    """Shows the progress of the demo. Ends with its ``with`` block."""
 
     def __enter__(self) -> Self:
         """Begin to show."""
@@ -24,24 +24,24 @@ class Progress(Protocol):
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Leave what was shown last."""
+        """Keep the last state visible."""
         ...
 
     def begin(self, what: str, total: int) -> None:
-        """Begin a phase of so many files."""
+        """Begin a phase with a number of files."""
         ...
 
     def advance(self) -> None:
-        """One file more is done."""
+        """Count one more file."""
         ...
 
     def note(self, text: str) -> None:
-        """Tell an event."""
+        """Show an event."""
         ...
 
 
 def make_progress(stream: IO[str]) -> Progress:
-    """Return a bar where the stream is a terminal, and lines elsewhere."""
+    """Return a bar for a terminal, and lines for other streams."""
     return _Bar(stream) if stream.isatty() else _Lines(stream)
 
 
@@ -69,7 +69,7 @@ class _Lines:
         try:
             print(text, file=self._stream, flush=True)
         except OSError:
-            pass  # nobody reads it; the demo's result does not depend on it
+            pass  # the reader is gone, which does not affect the demo's result
 
 
 class _Bar:

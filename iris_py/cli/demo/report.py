@@ -1,7 +1,4 @@
-"""The report at the end of `iris demo`.
-
-The measurements of `iris demo`.
-"""
+"""The measurements of `iris demo`, and the report at its end."""
 
 from __future__ import annotations
 
@@ -41,9 +38,9 @@ class Outcome:
 
     inventory: Inventory
     totals: Totals = field(default_factory=Totals)
-    """As the cluster counted."""
+    """As counted by the cluster."""
     plain: Totals = field(default_factory=Totals)
-    """As one process counted."""
+    """As counted by one process."""
     latencies_s: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     """Files whose request failed for good, with the reason."""
@@ -54,7 +51,7 @@ class Outcome:
 
     @property
     def is_equal(self) -> bool:
-        """Whether the cluster lost nothing and counted nothing twice."""
+        """Whether the cluster lost no file and counted none twice."""
         return not self.failures and self.totals == self.plain
 
 
@@ -71,33 +68,33 @@ class MemberResult(msgspec.Struct):
 
 
 class DemoLine(Line, tag="demo", kw_only=True):
-    """All that `iris demo` has measured."""
+    """All measurements of `iris demo`."""
 
     input: str
     """The directory that was counted."""
     equal: bool
     """Whether both totals are equal."""
     totals: dict[str, int]
-    """Those of the cluster."""
+    """The totals of the cluster."""
     plain: dict[str, int]
-    """Those of one process."""
+    """The totals of one process."""
     skipped: dict[str, int]
-    """How many files were left out, by reason."""
+    """Number of files left out, by reason."""
     members: list[MemberResult]
     requests: int
     retries: int
     failures: list[str]
     latency_ms: dict[str, float]
     seconds: dict[str, float]
-    """How long each part took."""
+    """Duration of each part."""
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"demo": (DemoLine,)}
 
 
 def percentiles_ms(latencies_s: Sequence[float]) -> dict[str, float]:
-    """Return the nearest-rank percentiles and the maximum in milliseconds; nothing where nothing was measured."""
+    """Return the nearest-rank percentiles and the maximum in milliseconds; empty without measurements."""
     if not latencies_s:
         return {}
     ranked = sorted(latencies_s)
@@ -106,7 +103,7 @@ def percentiles_ms(latencies_s: Sequence[float]) -> dict[str, float]:
 
 
 def document(outcome: Outcome, members: Sequence[CrewMember]) -> DemoLine:
-    """Return everything that was measured, for JSON."""
+    """Return all measurements for JSON."""
     return DemoLine(
         input=str(outcome.inventory.root),
         equal=outcome.is_equal,
@@ -127,7 +124,7 @@ def document(outcome: Outcome, members: Sequence[CrewMember]) -> DemoLine:
 
 
 def print_report(outcome: Outcome, members: Sequence[CrewMember]) -> None:
-    """Print the same for people."""
+    """Print all measurements as text."""
     from rich.console import Console
     from rich.table import Table
 
@@ -151,7 +148,7 @@ def print_report(outcome: Outcome, members: Sequence[CrewMember]) -> None:
 
 
 def print_totals(console: Console, inventory: Inventory, totals: Totals, plain: Totals) -> None:
-    """Print a table of both totals, and what was left out."""
+    """Print a table of both totals, and the files left out."""
     from rich.table import Table
 
     table = Table("")

@@ -1,10 +1,8 @@
-"""`iris demo --spark`: a Spark application has a cluster count a source tree, while a member and an executor are killed.
+"""`iris demo --spark`: a Spark application lets a cluster count a source tree while a member and an executor are killed.
 
 The work is that of `iris demo`. Here Spark's tasks read the files and dispatch them in Arrow batches; the executors are a
-cluster themselves, and say how they are while the job runs; and a task publishes the result. This process is outside of Spark:
-it starts the members and the program with the Spark session, kills, subscribes to the result, and counts plainly.
-
-The report at the end of `iris demo --spark`.
+cluster themselves, and report statistics while the job runs; and a task publishes the result. This process is outside Spark:
+it starts the members and the program with the Spark session, kills, subscribes to the result, counts plainly, and reports.
 """
 
 from __future__ import annotations
@@ -68,17 +66,17 @@ class ExecutorResult(msgspec.Struct):
     id: str
     process: int
     agent: int
-    """The process of its agent."""
+    """The process id of its agent."""
     state: str
     cpu_s: float
     memory_bytes: int
     asked: int
-    """How many requests its tasks have made."""
+    """Number of requests to the executor during the job."""
     latency_ms: dict[str, float]
 
 
 class SparkDemoLine(Line, tag="spark-demo", kw_only=True):
-    """All that `iris demo --spark` has measured."""
+    """All measurements of `iris demo --spark`."""
 
     input: str
     """The directory that was counted."""
@@ -89,23 +87,23 @@ class SparkDemoLine(Line, tag="spark-demo", kw_only=True):
     """Whether both totals are equal."""
     failures: list[str]
     totals: dict[str, int]
-    """Those of the application."""
+    """The totals of the application."""
     plain: dict[str, int]
-    """Those of one process."""
+    """The totals of one process."""
     skipped: dict[str, int]
-    """How many files were left out, by reason."""
+    """Number of files left out, by reason."""
     members: list[CountingMember]
     executors: list[ExecutorResult]
     seconds: dict[str, float]
-    """How long each part took."""
+    """Duration of each part."""
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"demo": (SparkDemoLine,)}
 
 
 def document(outcome: SparkOutcome) -> SparkDemoLine:
-    """Return everything that was measured, for JSON."""
+    """Return all measurements for JSON."""
     return SparkDemoLine(
         input=str(outcome.inventory.root),
         application=outcome.application,
@@ -141,7 +139,7 @@ def document(outcome: SparkOutcome) -> SparkDemoLine:
 
 
 def print_report(outcome: SparkOutcome) -> None:
-    """Print the same for people."""
+    """Print all measurements as text."""
     from rich.console import Console
     from rich.table import Table
 
@@ -173,26 +171,26 @@ def print_report(outcome: SparkOutcome) -> None:
     print_verdict(console, is_equal=outcome.totals == outcome.plain)
 
 
-KILL_AT: Final = 0.3  # of the files: a member is killed here, and an executor at the half
-RESULT_TIMEOUT_S: Final = 10.0  # for the result to come, when Spark says that it was sent: it takes milliseconds
+KILL_AT: Final = 0.3  # of the files: a member is killed here, and an executor half-way
+RESULT_TIMEOUT_S: Final = 10.0  # for the result, after Spark reports its publication: it takes milliseconds
 
 
 async def demo_spark(directory: Path | None, *, member_count: int, is_kill: bool, as_json: bool, timeout_s: float) -> int:
     """Run the demo.
 
     Args:
-        directory: What to count; None for the standard library of the running interpreter.
-        member_count: How many members there are at a time.
+        directory: The directory to count; None for the standard library of the running interpreter.
+        member_count: Number of simultaneous members.
         is_kill: Whether to kill a member and an executor.
-        as_json: Print one line of JSON in place of tables.
-        timeout_s: How long Spark may take for all of it.
+        as_json: Print one line of JSON instead of tables.
+        timeout_s: Timeout of the Spark part.
 
     Returns:
         The exit code, 0 only if the totals are equal and the kills took place.
 
     Raises:
-        ConfigurationError: Spark is not installed, or there is nothing to count.
-        SparkFailed: Spark could not do it, or not in this time.
+        ConfigurationError: Spark is not installed, or the directory has no files to count.
+        SparkFailed: Spark failed, or exceeded the timeout.
     """
     require_packages()
     outcome = SparkOutcome(await asyncio.to_thread(take_inventory, directory), is_kill)
@@ -219,7 +217,7 @@ async def demo_spark(directory: Path | None, *, member_count: int, is_kill: bool
 
 
 def read_result(payload: bytes) -> tuple[Totals, dict[str, int]]:
-    """Return what Spark has published: the totals, and how many files each member counted."""
+    """Return the result published by Spark: the totals, and the number of files counted by each member."""
     totals, by_member = Totals(), {}
     for row in json.loads(payload):
         by_member[row.pop("member")] = row["files"]
@@ -228,7 +226,7 @@ def read_result(payload: bytes) -> tuple[Totals, dict[str, int]]:
 
 
 class _Log:
-    """The output of Spark's processes. It stays if the demo fails, and then says where it is."""
+    """The output of Spark's processes. If the demo fails, the file is kept and its path printed."""
 
     def __init__(self) -> None:
         descriptor, self._path = tempfile.mkstemp(prefix="iris-demo-", suffix=".log")
@@ -242,7 +240,7 @@ class _Log:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.file.close()
-        # An interrupt is no failure, and neither is what the error says completely.
+        # An interrupt is not a failure, and some errors need no log.
         if self.is_kept or (isinstance(exc, Exception) and not getattr(exc, "is_clear", False)):
             complain(f"the log of Spark is {self._path}")
         else:
@@ -250,7 +248,7 @@ class _Log:
 
 
 async def _with_spark(outcome: SparkOutcome, progress: Progress, log: _Log, member_count: int, timeout_s: float) -> None:
-    """Do everything that needs Spark; it is all gone afterwards."""
+    """Do all work that needs Spark, which is gone afterwards."""
     secret = Secret.generate(os.urandom)
     config = iris_py.Config(network=NETWORK, secret=secret, discovery=False)
     async with (
@@ -274,7 +272,7 @@ def _absolute(inventory: Inventory) -> list[str]:
 
 
 class _Run:
-    """Follows what members and Spark tell, and kills a member."""
+    """Follows the events of members and Spark, and kills a member."""
 
     def __init__(
         self,
@@ -298,7 +296,7 @@ class _Run:
         self._started = time.perf_counter()
 
     async def run(self) -> None:
-        """Return when Spark is done, and the successors of who was killed serve."""
+        """Return when Spark is done, and the successors of the killed processes serve."""
         try:
             async with self._tasks:
                 watching = self._tasks.create_task(self._watch())
@@ -309,7 +307,7 @@ class _Run:
             raise group.exceptions[0] from None  # the first has cancelled the others
 
     async def _watch(self) -> None:
-        """Follow the progress that members publish. A request that was executed twice counts once."""
+        """Follow the progress published by members. A request executed twice counts once."""
         async for message in self._counted:
             self._see({number for (number,) in struct.iter_unpack("!I", message.payload)})
             if self._kill_at is not None and self._total - len(self._left) >= self._kill_at:
@@ -322,7 +320,7 @@ class _Run:
         self._left -= numbers
 
     async def _note(self, event: dict[str, Any]) -> None:
-        """Take what the program with the Spark session tells."""
+        """Take an event of the program with the Spark session."""
         outcome, progress = self._outcome, self._progress
         match event:
             case {"event": "started"}:
@@ -360,7 +358,7 @@ class _Run:
             seen.latencies_s.append(event["took_s"])
 
     async def _take_result(self) -> None:
-        """Hear what a task has published."""
+        """Receive the result published by a task."""
         try:
             async with asyncio.timeout(RESULT_TIMEOUT_S):
                 message = await anext(aiter(self._results))

@@ -1,9 +1,7 @@
-"""The program with the Spark session of `iris demo --spark`: started, listened to, and never left behind.
+"""The program with the Spark session of `iris demo --spark`, and all processes of its application: started, and always ended.
 
-The processes of the Spark application of `iris demo --spark`, and how they end.
-
-Spark's processes start others, and those of agents are nobody's children. What all of them have in common is the directory
-that the demo has made for them: it is their ``TMPDIR``, which every process inherits. No other process has that.
+Spark's processes start others, and agents have no parent. All of them inherit the ``TMPDIR`` that the demo has made for them,
+which no other process has.
 """
 
 from __future__ import annotations
@@ -32,25 +30,25 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkDriver", "SparkFailed", "end_all", "environment_of", "kill_process", "processes_of", "require_packages"]
 
-END_TIMEOUT_S: Final = 10.0  # killed processes are gone in milliseconds; machines can be busy
+END_TIMEOUT_S: Final = 10.0  # killed processes are gone in milliseconds, but machines can be busy
 LOOK_INTERVAL_S: Final = 0.02
 
 
 def processes_of(directory: str) -> list[int]:
-    """Return all processes whose ``TMPDIR`` is this directory, but for the caller's."""
+    """Return all processes with this directory as ``TMPDIR``, except the caller."""
     own = os.getpid()
     numbers = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
     return [number for number in numbers if number != own and _belongs(number, directory)]
 
 
 def kill_process(process_id: int, directory: str) -> bool:
-    """Kill a process (SIGKILL) whose ``TMPDIR`` is this directory; tell whether there was one."""
+    """Kill a process (SIGKILL) with this directory as ``TMPDIR``; tell whether there was one."""
     try:
         descriptor = os.pidfd_open(process_id)
     except OSError:
         return False
     try:
-        # Looked at when the descriptor is there: from then on the number cannot become that of another process.
+        # Checked with the descriptor open: from then on the process id cannot be reused.
         if not _belongs(process_id, directory):
             return False
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
@@ -62,7 +60,7 @@ def kill_process(process_id: int, directory: str) -> bool:
 
 
 def end_all(directory: str) -> None:
-    """Kill every process whose ``TMPDIR`` is this directory, except the caller's, and remove the directory."""
+    """Kill every process with this directory as ``TMPDIR``, except the caller, and remove the directory."""
     deadline = time.monotonic() + END_TIMEOUT_S
     while time.monotonic() < deadline:
         running = processes_of(directory)
@@ -79,13 +77,13 @@ def _belongs(process_id: int, directory: str) -> bool:
     try:
         environment = Path(f"/proc/{process_id}/environ").read_bytes()
     except OSError:
-        return False  # it has ended, or is somebody else's
+        return False  # it has ended, or belongs to another user
     return b"TMPDIR=" + os.fsencode(directory) in environment.split(b"\0")
 
 
 EVENT_BYTES_MAX: Final = 1 << 20  # a line; the longest is the text of an error
 LEAVE_TIMEOUT_S: Final = 20.0  # for spark.stop(), which takes 1 s on an idle machine
-#: Variables that would change what Spark does, or where its nodes go.
+#: Environment variables that would change Spark's behaviour, or the network of its nodes.
 FOREIGN: Final = ("IRIS_", "SPARK_", "PYSPARK_", "XDG_CONFIG_", "XDG_RUNTIME_", "XDG_STATE_", "HADOOP_")
 
 
@@ -93,7 +91,7 @@ class SparkFailed(IrisError):
     """The Spark part of the demo failed.
 
     Attributes:
-        is_clear: Whether the text says it all, so that nobody needs to read Spark's log.
+        is_clear: Whether the text is complete, so that Spark's log is not needed.
     """
 
     def __init__(self, text: str, *, is_clear: bool = False) -> None:
@@ -102,10 +100,10 @@ class SparkFailed(IrisError):
 
 
 def require_packages() -> None:
-    """See that everything is installed, before anything starts.
+    """Check that everything is installed, before anything starts.
 
     Raises:
-        ConfigurationError: It is not, and how to install it.
+        ConfigurationError: A package is missing; the text says how to install it.
     """
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
     if missing:
@@ -113,9 +111,9 @@ def require_packages() -> None:
 
 
 def environment_of(directory: str) -> dict[str, str]:
-    """Return the environment of Spark's processes: no settings of the user, everything in one directory, loopback alone."""
+    """Return the environment of Spark's processes: no settings of the user, all files in one directory, only loopback."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    if "PYTHONPATH" in kept:  # relative parts of it are relative to here
+    if "PYTHONPATH" in kept:  # relative parts refer to the present directory
         kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in kept["PYTHONPATH"].split(os.pathsep) if part)
     return kept | {
         "TMPDIR": directory,
@@ -127,30 +125,30 @@ def environment_of(directory: str) -> dict[str, str]:
 
 
 class SparkDriver:
-    """The program. Leaving the ``async with`` ends all that belongs to Spark: at once if it is left by an exception.
+    """The program with the Spark session. Leaving the ``async with`` ends all of Spark: at once after an exception.
 
     Attributes:
-        directory: Where all processes of Spark write. It is gone in the end.
+        directory: The directory for all files of Spark's processes. It is removed at the end.
     """
 
     def __init__(self, log: IO[bytes]) -> None:
-        """Prepare.
+        """Prepare the driver.
 
         Args:
-            log: Where all processes of Spark write what they have to complain about.
+            log: The file for the standard error of all Spark processes.
         """
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
-        self.directory = tempfile.mkdtemp(prefix="iris-demo-")  # short: sockets are below it
+        self.directory = tempfile.mkdtemp(prefix="iris-demo-")  # short, because socket paths are below it
 
     async def __aenter__(self) -> Self:
-        """Start nothing yet."""
+        """Start no process yet."""
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End everything and wait until it is gone."""
+        """End all processes and wait until they are gone."""
         if self._process is not None:
             try:
                 if exc is None:
@@ -158,7 +156,7 @@ class SparkDriver:
             except TimeoutError:
                 pass
             finally:
-                # In a thread, and not given up when the demo is interrupted once more: it takes milliseconds.
+                # In a thread, and shielded from a further interrupt of the demo: it takes milliseconds.
                 await asyncio.shield(asyncio.to_thread(end_all, self.directory))
                 await self._process.wait()
         else:
@@ -166,7 +164,7 @@ class SparkDriver:
 
     async def start(self, job: Job) -> None:
         """Start the program, which starts Spark."""
-        # A session of its own, so that Ctrl-C reaches the demo alone, which then ends everything.
+        # A session of its own, so that Ctrl-C reaches only the demo, which then ends everything.
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", DRIVER_PROGRAM),
             stdin=asyncio.subprocess.PIPE,
@@ -184,10 +182,10 @@ class SparkDriver:
         self._write(b"go\n")
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield what it tells, until it has ended.
+        """Yield the program's events until it has ended.
 
         Raises:
-            SparkFailed: It failed, or ended before it was done.
+            SparkFailed: The program failed, or ended too early.
         """
         assert self._process is not None
         assert self._process.stdout is not None
@@ -203,4 +201,4 @@ class SparkDriver:
     def _write(self, line: bytes) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(line)  # a pipe that nobody reads shows as the end of the events
+        self._process.stdin.write(line)  # a closed pipe shows as the end of the events

@@ -1,8 +1,6 @@
-"""The terms that the two sides of `iris demo --spark` share: names, and the order to the program with the Spark session.
+"""The terms shared by both sides of `iris demo --spark`: names, measurements, and the order to the program with the session.
 
-The side of Spark is `spark_connector.demo.program`, a program of its own: imports point from there to here, never back.
-
-The measurements of `iris demo --spark`.
+The Spark side is `spark_connector.demo.program`, a program of its own: imports point from there to here, never back.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ KILLED: Final = "killed at work"
 
 @dataclass(slots=True)
 class ExecutorSeen:
-    """An executor, as it has described itself."""
+    """An executor, by its own statistics."""
 
     state: str = "served"
     process: int = 0
@@ -42,7 +40,7 @@ class ExecutorSeen:
     cpu_s: float = 0.0
     memory_bytes: int = 0
     latencies_s: list[float] = field(default_factory=list)
-    """Of the requests to it while the job ran."""
+    """Latencies of the requests to it while the job ran."""
 
 
 @dataclass(slots=True)
@@ -54,9 +52,9 @@ class SparkOutcome:
     totals: Totals = field(default_factory=Totals)
     """As published by Spark."""
     plain: Totals = field(default_factory=Totals)
-    """As one process counted."""
+    """As counted by one process."""
     by_member: dict[str, int] = field(default_factory=dict)
-    """How many files each member counted, by the id of its node."""
+    """Number of files counted by each member, by node id."""
     executors: dict[str, ExecutorSeen] = field(default_factory=dict)
     application: str = ""
     version: str = ""
@@ -67,7 +65,7 @@ class SparkOutcome:
 
     @property
     def failures(self) -> list[str]:
-        """The findings that are not as they should be."""
+        """The findings that differ from the expected result."""
         found = []
         if self.totals != self.plain:
             found.append("the totals that Spark published differ from the plain count")
@@ -82,9 +80,9 @@ DRIVER_PROGRAM: Final = "spark_connector.demo.program"
 MEMBER_PROGRAM: Final = "spark_connector.demo.member"
 #: The cluster of the executors.
 EXECUTORS: Final = "executors"
-#: Members publish the numbers of the files of each request here, as whole numbers of 4 bytes, big end first.
+#: Members publish the numbers of the files of each request to this topic, as 4-byte big-endian integers.
 PROGRESS_TOPIC: Final = "demo.counted"
-#: A task of Spark publishes the result here: a list of JSON with what each member has counted.
+#: A task of Spark publishes the result to this topic: a list in JSON with the totals of each member.
 RESULT_TOPIC: Final = "demo.totals"
 TOTAL_NAMES: Final = tuple(asdict(Totals()))
 
@@ -94,23 +92,23 @@ class Job:
     """The order to the program with the Spark session, a line of JSON on its standard input."""
 
     secret: str = field(repr=False)
-    """Of the demo's own network."""
+    """The secret of the demo's private network."""
     seed: str
     """``host:port`` of the demo's node."""
     paths: list[str]
     """The files to count."""
     directory: str
-    """For everything that it and its processes write."""
+    """The directory for all files of the program and its processes."""
     is_kill: bool
     """Whether to kill an executor."""
     timeout_s: float
-    """How long it may take."""
+    """Timeout of the program."""
 
     def encode(self) -> bytes:
-        """Return the line. Names of files need not be text: JSON knows how to say half a surrogate."""
+        """Return the line. File names need not be valid text, because JSON can represent lone surrogates."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> Job:
-        """Read what `encode` returned."""
+        """Decode the result of `encode`."""
         return cls(**json.loads(line))

@@ -1,1 +1,1 @@
-"""`iris serve`: a handler of somebody's module as a service, in one process or in several that are watched."""
+"""`iris serve`: a handler of a user's module as a service, in one process or in several supervised ones."""

@@ -1,4 +1,4 @@
-"""The handler or service that a command line names as ``MODULE:NAME``, and the files that it was made of."""
+"""The handler or service named by ``MODULE:NAME`` on a command line, and its source files."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Target", "imported_files", "load_target", "parse_target"]
 
-#: Where packages are that nobody edits while a service runs.
+#: The directories of installed packages, which are not edited while a service runs.
 _INSTALLED: Final = tuple({path + os.sep for key, path in sysconfig.get_paths().items() if key.endswith("lib")})
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A handler or service, as a command line names it."""
+    """A handler or service as named on a command line."""
 
     module: str
     names: tuple[str, ...]
@@ -39,12 +39,12 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The last of its names, that of the cluster if no other is given."""
+        """The last of the names, which is also the default name of the cluster."""
         return self.names[-1]
 
 
 def parse_target(text: str) -> Target:
-    """Read ``MODULE:NAME``; the name may be that of an attribute: ``app:services.upper``.
+    """Parse ``MODULE:NAME``; the name may be that of an attribute: ``app:services.upper``.
 
     Raises:
         ConfigurationError: The text has another form.
@@ -58,16 +58,16 @@ def parse_target(text: str) -> Target:
     return Target(module, names)
 
 
-def load_target(target: Target, directory: str) -> Any:  # noqa: ANN401 - whatever the module has there
-    """Import the object that a command line names.
+def load_target(target: Target, directory: str) -> Any:  # noqa: ANN401 - any object of the module
+    """Import the object named on a command line.
 
     Args:
-        target: Its names.
-        directory: Where modules are looked for first.
+        target: The names.
+        directory: The first directory to search for modules.
 
     Raises:
-        ConfigurationError: The module cannot be imported, with its traceback on standard error; or it has no such attribute, or
-            one that cannot be served.
+        ConfigurationError: The module cannot be imported, with its traceback on standard error; or it has no such attribute; or
+            the object cannot be served.
     """
     sys.path.insert(0, directory)
     try:
@@ -85,7 +85,7 @@ def load_target(target: Target, directory: str) -> Any:  # noqa: ANN401 - whatev
 
 
 def _served_names(owner: object) -> list[str]:
-    """Return the public names of a module or class that can be served, and were not imported from elsewhere."""
+    """Return the public names of a module or class that can be served, without imported ones."""
     home = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
 
     def is_imported(value: object) -> bool:
@@ -95,7 +95,7 @@ def _served_names(owner: object) -> list[str]:
     return [name for name, value in public.items() if _can_be_served(value) and not is_imported(value)]
 
 
-def _find(module: ModuleType, target: Target) -> Any:  # noqa: ANN401 - whatever the module has there
+def _find(module: ModuleType, target: Target) -> Any:  # noqa: ANN401 - any object of the module
     found: Any = module
     for index, name in enumerate(target.names):
         if not hasattr(found, name):
@@ -119,11 +119,11 @@ def _can_be_served(found: object) -> bool:
 
 
 def imported_files(target: Target, error: BaseException | None = None) -> list[str]:
-    """Return the source files of what is imported and not installed, in their order.
+    """Return the source files of imported modules that are not installed, sorted.
 
     Args:
-        target: The handler; its own file is among them also where it cannot be imported.
-        error: What went wrong, if something did: files in which it did are among them, too.
+        target: The handler; its own file is included even if it cannot be imported.
+        error: An error, if any; its files are included, too.
     """
     found = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     try:

@@ -1,4 +1,4 @@
-"""A worker's end of the line to its supervisor: it reports, and answers how it is."""
+"""A worker's end of the connection to its supervisor: it sends reports, and answers queries about its state."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = ["SupervisorLine"]
 
-#: How often somebody looks whether the supervisor is still there while nothing else can. Too small: processor time while
-#: modules are imported; too large: what nobody wants any more goes on for longer.
+#: Interval of checks for the supervisor while the event loop is blocked. Too small: processor time during imports; too large:
+#: an orphaned worker runs for longer.
 LOOK_S: Final = 1.0
 
 AnyFamily = TypeVar("AnyFamily")
 
 
 class SupervisorLine:
-    """The line to the supervisor of this process.
+    """The connection to the supervisor of this process.
 
     Args:
-        reader: What comes.
-        writer: What goes. It never holds up this process: a supervisor that does not read is waited for by nobody.
+        reader: The receiving side.
+        writer: The sending side. It never blocks this process, even if the supervisor does not read.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -44,20 +44,20 @@ class SupervisorLine:
 
     @classmethod
     async def open(cls) -> SupervisorLine | None:
-        """Return the line that the environment names, or None; it is taken out of the environment."""
+        """Return the connection named by the environment, or None; remove it from the environment."""
         number = os.environ.pop(LINE_VARIABLE, None)
         if number is None:
             return None
         return cls(*await take_line(int(number), LINE_BYTES_MAX))
 
     def tell(self, message: FromWorker) -> None:
-        """Send a message, now or as soon as it can be."""
+        """Send a message, now or as soon as possible."""
         if not self._writer.is_closing():
             self._writer.write(msgspec.json.encode(message) + b"\n")
 
     @contextmanager
     def ending_with_supervisor(self) -> Iterator[None]:
-        """Let the process end if the supervisor goes while the event loop stands still, within the ``with`` block."""
+        """End the process if the supervisor ends while the event loop is blocked inside the ``with`` block."""
         is_over = threading.Event()
         sock = self._writer.get_extra_info("socket")
         threading.Thread(target=_end_with, args=(sock.fileno(), is_over), daemon=True).start()
@@ -67,17 +67,17 @@ class SupervisorLine:
             is_over.set()
 
     async def go(self) -> Go | None:
-        """Wait until the worker is to go on; None if the supervisor has gone."""
+        """Wait for the order to continue; None if the supervisor has ended."""
         while (message := await self._read()) is not None:
             if isinstance(message, Go):
                 return message
         return None
 
     async def answer(self, node: Node) -> None:
-        """Answer until the supervisor has gone.
+        """Answer queries until the supervisor has ended.
 
         Args:
-            node: The node whose state is told.
+            node: The node to report on.
         """
         while (message := await self._read()) is not None:
             if isinstance(message, Ask):
@@ -87,12 +87,12 @@ class SupervisorLine:
                 self.tell(Told(message.number, node.health(message.cluster), metrics, of_program))
 
     async def close(self) -> None:
-        """Send what has not been sent, and close it."""
+        """Send the waiting messages, and close the connection."""
         self._writer.close()
         try:
             await self._writer.wait_closed()
         except OSError:
-            pass  # a supervisor that has gone wants to know nothing
+            pass  # the supervisor has ended
 
     async def _read(self) -> FromSupervisor | None:
         try:
@@ -103,7 +103,7 @@ class SupervisorLine:
 
 
 async def _gather(metrics: Iterable[AnyFamily]) -> list[AnyFamily]:
-    """Return the metrics, with a turn of the event loop after each, so that requests are not held up."""
+    """Return the metrics, with a turn of the event loop after each, so that requests are not delayed."""
     found = []
     for family in metrics:
         found.append(family)
@@ -112,9 +112,9 @@ async def _gather(metrics: Iterable[AnyFamily]) -> list[AnyFamily]:
 
 
 def _end_with(descriptor: int, is_over: threading.Event) -> None:
-    """End the process when the other end of a line is closed; give up when that is somebody else's to notice."""
+    """End the process when the other end of a connection is closed; stop when the event loop takes over this check."""
     poll = select.poll()
-    poll.register(descriptor, 0)  # a hang-up is told unasked
+    poll.register(descriptor, 0)  # a hang-up is always reported
     while not is_over.is_set():
         if poll.poll(LOOK_S * 1000) and not is_over.is_set():
-            os._exit(0)  # its modules may be at anything
+            os._exit(0)  # its modules may be in any state

@@ -12,22 +12,22 @@ from iris_py.metrics.prometheus import ProgramFamily
 
 __all__ = ["LINE_BYTES_MAX", "LINE_VARIABLE", "Ask", "FromSupervisor", "FromWorker", "Go", "Report", "Told"]
 
-#: The variable by which a supervisor gives a worker its end of the line: the number of a file descriptor.
+#: The environment variable with the file descriptor of a worker's end of the connection.
 LINE_VARIABLE: Final = "IRIS_SERVE_LINE"
-#: Bytes of a message. Too small: the names of tens of thousands of files do not fit, or the 7,000 lines that metrics have at
-#: most, some 1 MB; too large: one that is out of its mind fills the memory of the supervisor.
+#: Maximum bytes of a message. Too small: the names of tens of thousands of files do not fit, or the maximum of 7,000 lines of
+#: metrics, about 1 MB; too large: a faulty worker fills the memory of the supervisor.
 LINE_BYTES_MAX: Final = 1 << 22
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
-    """The news of a worker."""
+    """A change in a worker."""
 
     is_loaded: bool = False
-    """Whether the handler is imported. It waits for a :class:`Go` then."""
+    """Whether the handler is imported. The worker then waits for a :class:`Go`."""
     is_ready: bool = False
-    """Whether it serves."""
+    """Whether the worker serves."""
     files: list[str] = []
-    """The files that it was made of."""
+    """The source files of the handler."""
 
 
 class Told(msgspec.Struct, frozen=True, omit_defaults=True, tag="told"):
@@ -36,25 +36,25 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True, tag="told"):
     number: int
     health: Health
     metrics: list[Family] = []
-    """Those of its node."""
+    """The metrics of the node."""
     of_program: list[ProgramFamily] = []
-    """Those that the handler and its modules keep themselves."""
+    """The metrics of the handler and its modules."""
 
 
 class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag="go"):
-    """The worker is to connect and to join."""
+    """The order to connect and to join."""
 
     http: str = ""
-    """Where the supervisor serves metrics and health of all, for who reads what the worker says of itself."""
+    """The address of the supervisor's metrics and health of all workers, for the worker's announcement."""
 
 
 class Ask(msgspec.Struct, frozen=True, omit_defaults=True, tag="ask"):
-    """The supervisor wants to know how the worker is."""
+    """A query of the supervisor about the worker's state."""
 
     number: int
-    """That of the answer."""
+    """The number of the answer."""
     cluster: str | None = None
-    """The cluster that is asked about; None for the whole node."""
+    """The cluster concerned; None for the whole node."""
     has_metrics: bool = False
     """Whether metrics are wanted."""
 

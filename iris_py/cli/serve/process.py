@@ -1,4 +1,4 @@
-"""One process that serves, as its supervisor sees it: what it reports, how it is, and its end."""
+"""One serving process as seen by its supervisor: its reports, state and end."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerProcess"]
 
-#: The end of workers that do not leave: longer than a member waits for requests that run.
+#: Timeout for workers that leave: longer than a member waits for running requests.
 LEAVE_S: Final = 40.0
-#: How long a process that has ended is listened to: what it said last is in the socket, but a child of it may hold that open.
+#: How long to read from an ended process: its last messages are in the socket, but a child may hold the socket open.
 LAST_WORDS_S: Final = 1.0
-#: What is read of its standard error at once. Too small: a turn of the event loop for each line; too large: memory for nothing.
+#: Bytes of standard error read at once. Too small: a turn of the event loop for each line; too large: unused memory.
 READ_BYTES: Final = 1 << 16
 
 
 class WorkerProcess:
-    """One process, from its start to its end.
+    """One process, from start to end.
 
     Attributes:
-        pid: Its number.
-        began_ns: When it was started, as the times of files are.
-        files: The files that it was made of, as far as it has said.
-        loaded: Done when its handler is imported; with False if it ends before.
-        ready: Done when it serves; with False if it ends before.
-        ended: Done with its exit code when it has ended; of a signal the negative number.
+        pid: The process id.
+        began_ns: The start time, comparable to the times of files.
+        files: The source files, as far as reported.
+        loaded: Done when the handler is imported; with False if the process ends before.
+        ready: Done when the process serves; with False if it ends before.
+        ended: Done with the exit code at the end; negative for a signal.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, began_ns: int, streams: Streams) -> None:
@@ -67,16 +67,16 @@ class WorkerProcess:
 
         Args:
             command: The arguments of its command line.
-            keeps_bytecode: Whether it may keep the compiled modules for the next process. Python takes them for those of a file
-                that has changed, if that has the same size and is from the same second.
+            keeps_bytecode: Whether it may store compiled modules for the next process. Python confuses a changed file with its
+                old version if both have the same size and second.
 
         Raises:
             OSError: No process, descriptor or memory is left.
         """
         began_ns = time.time_ns()
         async with open_line(LINE_BYTES_MAX) as (streams, theirs):
-            # A session of its own: Ctrl-C is for the supervisor alone, which lets the workers leave. The line ends with the
-            # supervisor, however that ends.
+            # A session of its own, so that Ctrl-C reaches only the supervisor, which lets the workers leave. The connection
+            # ends with the supervisor, however that ends.
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *([] if keeps_bytecode else ["-B"]),
@@ -84,7 +84,7 @@ class WorkerProcess:
                 "iris_py",
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE if is_json() else None,  # what it writes past its own lines of JSON
+                stderr=asyncio.subprocess.PIPE if is_json() else None,  # output besides its own JSON lines
                 pass_fds=(theirs,),
                 start_new_session=True,
                 env={**os.environ, LINE_VARIABLE: str(theirs)},
@@ -93,28 +93,28 @@ class WorkerProcess:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has come to serve, and has not ended since."""
+        """Whether the process has begun to serve, and has not ended."""
         return not self.ended.done() and self.ready.done() and self.ready.result()
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it was told to leave."""
+        """Whether the process was told to leave."""
         return self._leaving is not None
 
     def go(self, http: str) -> None:
-        """Let it connect and join, as soon as its handler is imported.
+        """Let the process connect and join, once its handler is imported.
 
         Args:
-            http: Where metrics and health of all are served; empty for nowhere.
+            http: The address of metrics and health of all workers; empty for none.
         """
         self._tell(Go(http))
 
     async def ask(self, cluster: str | None, within_s: float, *, has_metrics: bool = False) -> Told | None:
-        """Return how it is; None if it does not say so in time.
+        """Return the state of the process; None without an answer in time.
 
         Args:
-            cluster: The cluster that is asked about; None for the whole node.
-            within_s: How long to wait, in seconds.
+            cluster: The cluster concerned; None for the whole node.
+            within_s: Timeout, in seconds.
             has_metrics: Whether metrics are wanted.
         """
         number = next(self._numbers)
@@ -127,13 +127,13 @@ class WorkerProcess:
             del self._questions[number]
 
     def leave(self) -> asyncio.Task[None]:
-        """Let it leave its cluster and end; one that does not is killed. Return what is done when it has ended."""
+        """Let the process leave its cluster and end, and kill it after a timeout. Return a task that is done at its end."""
         if self._leaving is None:  # a second signal would end it at once
             self._leaving = asyncio.create_task(self._leave())
         return self._leaving
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal, if it still runs."""
+        """Send the process a signal, if it is running."""
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
 
@@ -174,12 +174,12 @@ class WorkerProcess:
                 elif (asked := self._questions.get(message.number)) is not None and not asked.done():
                     asked.set_result(message)
         except OSError:
-            pass  # it has ended
-        except (ValueError, msgspec.MsgspecError) as exc:  # more than a message may have, or none
+            pass  # the process has ended
+        except (ValueError, msgspec.MsgspecError) as exc:  # too long for a message, or malformed
             complain(f"process {self.pid} is not listened to any more: {exc}")
 
     async def _pass_on(self, stream: asyncio.StreamReader) -> None:
-        """Write each line of the standard error of the process as an object of JSON."""
+        """Write each line of the process's standard error as a JSON object."""
         from iris_py.cli.json_lines import LineSplitter, put_objects
 
         splitter, decoder = LineSplitter(pid=self.pid), codecs.getincrementaldecoder("utf-8")("backslashreplace")

@@ -1,4 +1,4 @@
-"""The place of one worker among those of a supervisor: a process serves there, and after it the next one."""
+"""The slot of one worker of a supervisor, which is filled by one process after another."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 
 __all__ = ["Slot"]
 
-#: The wait before a worker that has ended is started again: it doubles with each end. Too small: a broken one keeps a processor
-#: busy; too large: a service is down for longer than whatever broke it.
+#: Delay before an ended worker is restarted, doubled with each end. Too small: a broken worker keeps a processor busy; too
+#: large: a service is down for longer than its cause.
 BACK_OFF_MIN_S: Final = 0.5
 BACK_OFF_MAX_S: Final = 30.0
-#: How long a worker has to run until its next end counts as the first one.
+#: Time of running after which the next end counts as the first.
 STEADY_S: Final = 60.0
 
 
 class Slot:
-    """The place of one worker.
+    """The slot of one worker.
 
     Args:
-        number: Counts up from 1.
-        command: The arguments of the command line of a worker.
-        failed: Is given the exit code of a worker that cannot serve, where no change of a file can help it.
-        is_reloading: Whether a change of a file can.
-        has_port: Whether the worker listens on one port, which two cannot have at once.
-        http: Where metrics and health of all are served; empty for nowhere.
+        number: The number of the slot, from 1.
+        command: The arguments of a worker's command line.
+        failed: Receives the exit code of a worker that cannot serve, if no change of a file can help.
+        is_reloading: Whether changes of files restart workers.
+        has_port: Whether the worker listens on a fixed port, which two processes cannot share.
+        http: The address of metrics and health of all workers; empty for none.
 
     Attributes:
         number: As given.
-        current: The process that has the place; None between two.
-        ends: How many times it has ended without being told to.
+        current: The present process; None between two.
+        ends: Number of unexpected ends.
         has_served: Set when a process has served here for the first time.
     """
 
@@ -62,17 +62,17 @@ class Slot:
         self._http = http
         self._processes: set[WorkerProcess] = set()
         self._tried: WorkerProcess | None = None
-        self._taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # when another process takes the place
+        self._taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # done when the slot is taken
         self._handing_over: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
-        """Its name for people."""
+        """The name of the slot."""
         return f"worker {self.number}"
 
     @property
     def files(self) -> Mapping[str, int]:
-        """The files of its processes, also of the last that failed; each with when the last process of it was started."""
+        """The source files of the processes, also of the last failed one, each with the latest start time."""
         found: dict[str, int] = {}
         for process in (self.current, self._tried):
             if process is not None:
@@ -80,7 +80,7 @@ class Slot:
         return found
 
     async def run(self) -> None:
-        """Keep a process running, until this is cancelled."""
+        """Keep a process running until cancelled."""
         wait_s = BACK_OFF_MIN_S
         while True:
             if self.current is None:
@@ -93,7 +93,7 @@ class Slot:
             process, began = self.current, time.monotonic()
             await asyncio.wait((process.ended, self._taken), return_when=asyncio.FIRST_COMPLETED)
             if self.current is not process:
-                continue  # another one has its place
+                continue  # another process has taken the slot
             self.current, self._tried = None, process
             self.ends += 1
             code = process.ended.result()
@@ -108,12 +108,12 @@ class Slot:
             wait_s = await self._pause(wait_s, is_endless=waits_for_change)
 
     async def replace(self) -> bool:
-        """Start a process of what the files are now, and give it the place when it serves; until then, the old one has it.
+        """Start a process from the present files, and give it the slot once it serves; until then the old process has the slot.
 
-        Cancelling ends the new one.
+        Cancelling ends the new process.
 
         Returns:
-            Whether it serves. What it died of is on standard error.
+            Whether the new process serves. If not, the cause is on standard error.
         """
         await self._wait_for_leaving()
         try:
@@ -132,7 +132,7 @@ class Slot:
                 self._give_place_to(newcomer)
                 return True
             await asyncio.wait((newcomer.ended,))
-            if self.current is not newcomer:  # otherwise run() says so
+            if self.current is not newcomer:  # otherwise run() reports it
                 ending = _ending(newcomer.ended.result())
                 complain(f"{self.name} of the changed files (process {newcomer.pid}) {ending}; {self._goes_on()}")
             return False
@@ -145,14 +145,14 @@ class Slot:
         await asyncio.gather(*(process.leave() for process in self._processes))
 
     def send(self, number: signal.Signals) -> None:
-        """Send the process that serves a signal."""
+        """Send a signal to the serving process."""
         if self.current is not None:
             self.current.send(number)
 
     # --
 
     async def _fill(self) -> None:
-        """Start a process for the place; one that is taken meanwhile stays so."""
+        """Start a process for the slot, unless another one takes the slot meanwhile."""
         process = await self._start()
         process.go(self._http)
         if self.current is None:
@@ -168,7 +168,7 @@ class Slot:
         return process
 
     def _give_place_to(self, newcomer: WorkerProcess) -> asyncio.Task[None] | None:
-        """Let another process have the place; return what is done when the one before has left, if there is one."""
+        """Give the slot to another process; return a task that is done when the old process has left, if there was one."""
         old, self.current = self.current, newcomer
         if old is newcomer:
             return None
@@ -177,19 +177,19 @@ class Slot:
         return None if old is None else old.leave()
 
     async def _hand_over(self, newcomer: WorkerProcess) -> None:
-        """Let another process have the place, and the port: it can listen when the one before has ended."""
+        """Give the slot and the port to another process, which can listen only after the old process has ended."""
         if (leaving := self._give_place_to(newcomer)) is not None:
             await leaving
         newcomer.go(self._http)
 
     async def _wait_for_leaving(self) -> None:
-        """Wait for those that leave: with every change there would be one more, for as long as their requests take."""
+        """Wait for leaving processes: otherwise each change would add one, as long as requests run."""
         leaving = [process.leave() for process in self._processes if process.is_leaving]
         if leaving:
             await asyncio.wait(leaving)
 
     async def _pause(self, wait_s: float, *, is_endless: bool = False) -> float:
-        """Wait until the next process is to be started, or has taken the place; return how long to wait after that one."""
+        """Wait until the next process is due, or has taken the slot; return the delay after that one."""
         await asyncio.wait((self._taken,), timeout=None if is_endless else wait_s)
         return min(2 * wait_s, BACK_OFF_MAX_S)
 

@@ -1,4 +1,4 @@
-"""The status of several workers at one address (docs/design.md 16.4): their supervisor asks them, and says what they say."""
+"""The status of several workers at one address (docs/design.md 16.4), collected by their supervisor."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkersStatus", "merge"]
 
-#: How long (seconds) a worker has to say how it is. Too small: one whose event loop is busy counts as silent; too large: a
-#: probe of Kubernetes, which waits for a second unless told otherwise, hears nothing at all.
+#: How long a worker may take to report its health (seconds). Too small: a worker with a busy event loop counts as silent; too
+#: large: a probe of Kubernetes, whose default timeout is a second, gets no answer.
 TELL_S: Final = 0.7
-#: And how long to send its metrics. Too small: those of a busy one are missing; too large: who asks waits for as long as for
-#: none at all, for one that stands still. Prometheus waits for 10 s.
+#: How long a worker may take to report its metrics. Too small: metrics of a busy worker are missing; too large: one hung worker
+#: delays the metrics of all. Prometheus waits 10 s.
 METRICS_S: Final = 3.0
-#: Workers whose reasons are told where none serves.
+#: Maximum number of workers' reasons reported while none serves.
 REASONS_MAX: Final = 8
 
 
 class WorkersStatus:
-    """Serves how several workers are.
+    """Serves the status of several workers.
 
     Attributes:
-        slots: Their places, when there are any.
+        slots: The slots of the workers, once they exist.
     """
 
     def __init__(self) -> None:
@@ -43,13 +43,13 @@ class WorkersStatus:
 
     @asynccontextmanager
     async def listening(self, listen: str | None) -> AsyncIterator[str]:
-        """Serve it in the block, and give the address.
+        """Serve the status in the block, and yield the address.
 
         Args:
-            listen: The value of the option ``--http``; None to serve nothing, then the address is empty.
+            listen: The value of the option ``--http``; None to serve nothing and yield an empty address.
 
         Raises:
-            ConfigurationError: It is no address, it cannot be listened there, or a package is missing.
+            ConfigurationError: The address is invalid or cannot be used, or a package is missing.
         """
         if listen is None:
             yield ""
@@ -65,17 +65,17 @@ class WorkersStatus:
             await endpoint.close()
 
     async def alive(self) -> Health:
-        """Say whether anything works: workers that have ended are started again, but all that run may stand still."""
+        """Return whether any worker is alive: ended workers are restarted, but all running ones may hang."""
         told = await self._ask_all(None)
         if told and not any(told.values()):
             return Health(status="NOT_SERVING", reasons=(f"no event loop turns in {_workers(len(told))}",))
         return Health(status="SERVING")
 
     async def ready(self, cluster: str | None) -> Health:
-        """Say whether any worker serves, as soon as one says that it does.
+        """Return whether any worker serves, as soon as one reports so.
 
         Args:
-            cluster: The cluster that is asked about; None for all that they do.
+            cluster: The cluster concerned; None for the whole service.
         """
         found: dict[int, Health] = {}
         asking = {asyncio.create_task(_health_of(slot, cluster)): slot.number for slot in self.slots}
@@ -93,11 +93,11 @@ class WorkersStatus:
         return _none_of(found)
 
     async def refresh(self) -> None:
-        """Ask all workers for their metrics: :meth:`collect` gives them."""
+        """Query the metrics of all workers for :meth:`collect`."""
         self._told = await self._ask_all(None, has_metrics=True)
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics of all, each series with the number of its worker."""
+        """Return the metrics of all workers, each series labelled with the number of its worker."""
         from iris_py.metrics.prometheus import make_metric, merge_families
 
         up = [((str(slot.number),), float(self._told.get(slot.number) is not None)) for slot in self.slots]
@@ -110,7 +110,7 @@ class WorkersStatus:
         yield from merge_families({worker: told.of_program for worker, told in by_worker.items()})
 
     async def _ask_all(self, cluster: str | None, *, has_metrics: bool = False) -> Mapping[int, Told | None]:
-        """Return what the workers say that have come to serve; None of one that says nothing."""
+        """Return the answers of all serving workers; None for a worker without an answer."""
         asked = [(slot.number, slot.current) for slot in self.slots if slot.current is not None and slot.current.is_ready]
         within_s = METRICS_S if has_metrics else TELL_S
         told = await asyncio.gather(*(process.ask(cluster, within_s, has_metrics=has_metrics) for _number, process in asked))
@@ -118,10 +118,10 @@ class WorkersStatus:
 
 
 def merge(families: Mapping[str, Iterable[Family]]) -> Iterator[Family]:
-    """Make one family of those of the same name.
+    """Merge families of the same name.
 
     Args:
-        families: Those of each worker, by its label. A worker may have fewer: its files may be older.
+        families: The families of each worker, by its label. A worker may have fewer, because its files may be older.
     """
     merged: dict[str, Family] = {}
     samples: dict[str, list[tuple[tuple[str, ...], float | Histogram]]] = {}

@@ -1,6 +1,6 @@
-"""Several processes of `iris serve`: they are started again when they end, and when a file that they were made of changes.
+"""The supervisor of several `iris serve` processes: it restarts those that end.
 
-The files that workers were made of: when one changes, the workers are replaced.
+With ``--reload`` it also watches the source files of the workers, and replaces all workers when one of the files changes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["supervise", "watch"]
 
-#: Between looks at the files. Too small: processor time for nothing; too large: who saves a file waits.
+#: Interval of checks of the files. Too small: useless processor time; too large: a saved file takes effect late.
 WATCH_S: Final = 0.3
 
 
 async def watch(slots: Sequence[Slot]) -> None:
-    """Replace all workers whenever a file has changed, until this is cancelled; a further change begins anew."""
+    """Replace all workers after each change of a file, until cancelled; a further change starts over."""
     seen: dict[str, tuple[int, int]] = {}
     replacing: asyncio.Task[None] | None = None
     try:
@@ -51,19 +51,19 @@ async def watch(slots: Sequence[Slot]) -> None:
 
 
 async def _replace(slots: Sequence[Slot]) -> None:
-    """Replace one worker after the other, up to the first that cannot be: of the same files no other one can."""
+    """Replace one worker after the other, up to the first failure, which all others with the same files would share."""
     for slot in slots:
         if not await slot.replace():
             return
 
 
 def _find_changes(slots: Sequence[Slot], seen: dict[str, tuple[int, int]]) -> list[str]:
-    """Return the files that have changed since the last look, and keep how they are now."""
+    """Return the files changed since the last check, and remember their state."""
     began_ns: dict[str, int] = {}
     for slot in slots:
         began_ns |= {path: max(began, began_ns.get(path, 0)) for path, began in slot.files.items()}
     states = {path: _state(path) for path in began_ns}
-    # One that is seen for the first time may have changed since it was imported.
+    # A file seen for the first time may have changed since its import.
     changed = [path for path, state in states.items() if (seen[path] != state if path in seen else state[0] > began_ns[path])]
     seen |= states
     return sorted(changed)
@@ -85,20 +85,20 @@ def _shown(paths: Sequence[str]) -> str:
 async def supervise(
     settings: Settings, command: Sequence[str], *, workers: int, is_reloading: bool, http: str | None = None
 ) -> int:
-    """Run workers until a signal comes, and let them leave.
+    """Run workers until a signal arrives, and let them leave.
 
     Args:
-        settings: The settings of their nodes.
-        command: The arguments of the command line that makes one.
-        workers: How many.
-        is_reloading: Whether they are replaced when a file changes.
-        http: Where metrics and health of all are served; None for nowhere.
+        settings: The settings of the nodes.
+        command: The arguments of a worker's command line.
+        workers: Number of workers.
+        is_reloading: Whether workers are replaced when a file changes.
+        http: The address of metrics and health of all workers; None for none.
 
     Returns:
         The exit code: that of a worker if it could not even start.
 
     Raises:
-        ConfigurationError: Several are to listen on one port, or the status cannot be served.
+        ConfigurationError: Several workers would share one port, or the status cannot be served.
     """
     config = settings.load()
     has_port = parse_address(config.listen)[1] != 0 and not config.is_port_shared
@@ -106,7 +106,7 @@ async def supervise(
         raise ConfigurationError(
             f"{workers} workers cannot listen on one port. Give listen port 0, and every worker has a port of its own."
         )
-    service_manager()  # which is told by this process alone: the workers do not see that it is there
+    service_manager()  # reported to by this process only: workers do not see the service manager
     status = WorkersStatus()
     async with ending_by_signal() as ended, status.listening(http) as address:
         slots = [
@@ -131,7 +131,7 @@ async def supervise(
 
 
 async def _tell_ready(slots: Sequence[Slot]) -> None:
-    """Tell the service manager when all workers have come to serve."""
+    """Report to the service manager when all workers serve."""
     for slot in slots:
         await slot.has_served.wait()
     service_manager().ready(lambda: _describe(slots))

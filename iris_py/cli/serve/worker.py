@@ -1,4 +1,4 @@
-"""One process of `iris serve`: it runs a service until a signal comes, or until its supervisor has gone."""
+"""One process of `iris serve`: it runs a service until a signal arrives, or until its supervisor has ended."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ if TYPE_CHECKING:
 
 __all__ = ["LINES", "ServeOptions", "serve"]
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"serve": (ReadyLine,)}
-#: Between looks at what has been imported since. Too small: processor time for nothing; too large: a change is missed so long.
+#: Interval of checks for newly imported modules. Too small: useless processor time; too large: a change is missed for this
+#: time.
 LOOK_S: Final = 1.0
 
 
 class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of `iris serve` that are those of each worker."""
+    """The options of `iris serve` for each worker."""
 
     target: str
     directory: str
-    """Where its module is looked for first, from the root."""
+    """The first directory to search for the module, as an absolute path."""
     cluster: str | None = None
     concurrency: int | None = None
     weight: float = 1.0
@@ -54,7 +55,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool = False
 
     def as_options(self) -> list[str]:
-        """Return the options that say the same on the command line of a worker."""
+        """Return the equivalent options for a worker's command line."""
         words = [f"--directory={self.directory}", f"--weight={self.weight}"]
         named = {
             "cluster": self.cluster,
@@ -67,20 +68,20 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def serve(settings: Settings, options: ServeOptions, *, http: str | None = None) -> int:
-    """Serve until a signal comes, or the supervisor has gone; then leave without failing a request.
+    """Serve until a signal arrives or the supervisor has ended, then leave without failing a request.
 
     Args:
         settings: The settings of the node.
-        options: The target, and its options.
-        http: Where metrics and health are served; None for nowhere. A supervisor does that for its workers.
+        options: The target and its options.
+        http: The address of metrics and health; None for none. A supervisor serves them for its workers.
     """
     line = await SupervisorLine.open()
     target = parse_target(options.target)
     service = await _load(target, options, line)
-    own = [ProgramCollector()] if "prometheus_client" in sys.modules else []  # nobody else has imported it yet
+    own = [ProgramCollector()] if "prometheus_client" in sys.modules else []  # no other code has imported it yet
     go = None if line is None else await line.go()
     if line is not None and go is None:
-        return ExitCode.OK  # the supervisor has gone
+        return ExitCode.OK  # the supervisor has ended
     async with (
         ending_by_signal() as ended,
         serving_status(http) as status,
@@ -89,7 +90,7 @@ async def serve(settings: Settings, options: ServeOptions, *, http: str | None =
     ):
         running = service.running(node, weight=options.weight)
         if status is not None:
-            status.show(node, *own, reasons=running.reasons)  # until it serves, the status says what it waits for
+            status.show(node, *own, reasons=running.reasons)  # until the node serves, the status reports what it waits for
         try:
             async with AsyncExitStack() as stack:
                 if await _start(running, stack, ended):
@@ -107,15 +108,15 @@ async def serve(settings: Settings, options: ServeOptions, *, http: str | None =
 
 
 async def _start(running: Running, stack: AsyncExitStack, ended: asyncio.Future[int]) -> bool:
-    """Start a service, which a stack is to stop; return whether it has started before a signal came.
+    """Start a service and enter it into a stack; return whether it has started before a signal arrived.
 
-    Hooks may take any time. A signal cancels the one that runs. This is the same task in which they end, as task groups and
-    timeouts of hooks that are generators require.
+    Hooks may take any time, and a signal cancels the running one. Hooks start and end in the same task, because task groups and
+    timeouts in generator hooks require that.
     """
     limit, loop = asyncio.timeout(None), asyncio.get_running_loop()
 
     def give_up(_ended: object) -> None:
-        with suppress(RuntimeError):  # it has started in the same turn
+        with suppress(RuntimeError):  # started in the same turn
             limit.reschedule(loop.time())
 
     try:
@@ -144,7 +145,7 @@ def _announce(node: Node, service: Service, options: ServeOptions, address: str)
 
 
 async def _load(target: Target, options: ServeOptions, line: SupervisorLine | None) -> Service:
-    """Import the target and check it, and report its files to the supervisor, also when there is a mistake in one of them."""
+    """Import and check the target, and report its files to the supervisor, even if one of them has a mistake."""
     try:
         with nullcontext() if line is None else line.ending_with_supervisor():
             service = _as_service(load_target(target, options.directory), target, options)
@@ -159,11 +160,11 @@ async def _load(target: Target, options: ServeOptions, line: SupervisorLine | No
     return service
 
 
-def _as_service(found: Any, target: Target, options: ServeOptions) -> Service:  # noqa: ANN401 - whatever can be served
-    """Return a service as it is, or one of a handler alone.
+def _as_service(found: Any, target: Target, options: ServeOptions) -> Service:  # noqa: ANN401 - any object that can be served
+    """Return a service unchanged, or a service made of a handler.
 
     Raises:
-        ConfigurationError: The handler cannot be served; or an option is for a handler alone.
+        ConfigurationError: The handler cannot be served, or an option applies only to a handler.
     """
     if isinstance(found, Service):
         given = {"--cluster": options.cluster, "--concurrency": options.concurrency, "--seal-file": options.seal_file}
@@ -176,7 +177,7 @@ def _as_service(found: Any, target: Target, options: ServeOptions) -> Service:  
         return found
     seal = read_seal(None if options.seal_file is None else Path(options.seal_file), options.seal_name)
     if isinstance(found, iris_py.Sealed):
-        seal = None  # it says itself what seals it
+        seal = None  # its own seal applies
     service = Service()
     service.handler(options.cluster or target.name, seal=seal, concurrency=options.concurrency)(found)
     return service
@@ -186,7 +187,7 @@ def _as_service(found: Any, target: Target, options: ServeOptions) -> Service:  
 async def _heeding(
     line: SupervisorLine | None, running: Node, ended: asyncio.Future[int], target: Target
 ) -> AsyncIterator[None]:
-    """Answer the supervisor in the block, also while the cluster is being left, and end when it has gone."""
+    """Answer the supervisor in the block, also while leaving the cluster, and end when the supervisor has ended."""
     if line is None:
         yield
         return
@@ -205,7 +206,7 @@ async def _answer(line: SupervisorLine, running: Node, ended: asyncio.Future[int
 
 
 async def _look_for_imports(line: SupervisorLine, target: Target) -> None:
-    """Report files that are imported later, such as those that a request needs."""
+    """Report files imported later, such as those needed by a request."""
     known = len(sys.modules)
     while True:
         await asyncio.sleep(LOOK_S)

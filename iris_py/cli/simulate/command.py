@@ -1,4 +1,4 @@
-"""`iris simulate`: networks of many nodes in one process, under a virtual clock, with everything checked."""
+"""`iris simulate`: networks of many nodes in one process, under a virtual clock, with checks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ __all__ = ["execute_simulation", "make_plan", "simulate"]
 
 
 def make_plan(churn: float | None, partition: str | None, **options: Any) -> Plan:  # noqa: ANN401 - those of `Plan`
-    """Make a plan of the options of the command line.
+    """Make a plan from the options of the command line.
 
     Args:
-        churn: The part of the nodes that is replaced per hour, None if that was not said.
+        churn: The fraction of the nodes replaced per hour; None if not given.
         partition: ``PART:SECONDS``.
-        options: All others, by the names of the fields of `Plan`.
+        options: All other options, named as the fields of `Plan`.
 
     Raises:
-        ConfigurationError: They make no sense.
+        ConfigurationError: The options contradict each other.
     """
     from iris_py.cli.simulate.plan import NODES, NODES_FULL, Plan, parse_partition
 
@@ -55,9 +55,9 @@ def execute_simulation(
     plots: Path | None,
     workers: int | None = None,
 ) -> int:
-    """Run `simulate` to its end, whatever that is, and return the exit code.
+    """Run `simulate` to its end, and return the exit code.
 
-    Simulations compute without a pause, so there is no event loop that would hear an interrupt: see `Interrupts`.
+    Simulations compute without a pause, so no event loop could handle an interrupt: see `Interrupts`.
     """
     from iris_py.cli.simulate.plan import Plan
 
@@ -73,7 +73,7 @@ def execute_simulation(
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough. The interpreter flushes at exit, which is not to fail again.
+        # The reader of our output is gone. The flush at the interpreter's exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.BROKEN_PIPE
     except (IrisError, OSError) as exc:
@@ -87,18 +87,18 @@ def simulate(
     """Run one simulation, or all of a suite.
 
     Args:
-        plan: What to simulate; None for a suite.
-        suite: Which suite.
-        as_json: Whether to print everything that was measured as lines of JSON.
-        output: A file for them, beside the tables; None prints them in place of tables.
-        plots: A folder for plots, if any are wanted.
-        workers: Processes side by side in a suite; None for as many as there are processors.
+        plan: The plan; None for a suite.
+        suite: The name of the suite.
+        as_json: Whether to print all measurements as lines of JSON.
+        output: A file for the JSON, in addition to the tables; None prints JSON instead of tables.
+        plots: A directory for plots, if wanted.
+        workers: Number of parallel processes in a suite; None for the number of processors.
 
     Returns:
-        The exit code: 0 only if everything checked holds, and nobody interrupted.
+        The exit code: 0 only if all checks hold, without an interrupt.
 
     Raises:
-        ConfigurationError: Something cannot be simulated, or plotted here.
+        ConfigurationError: The plan cannot be simulated, or plotted here.
     """
     from iris_py.cli.simulate.run import run_plan
     from iris_py.cli.simulate.suite import plans_of, run_plans

@@ -1,4 +1,4 @@
-"""Simulate whole overlays of which many nodes end at once, or that are cut in two: rings, directories and views recover."""
+"""Simulate whole overlays in which many nodes end at once, or that are cut in two: rings, directories and views recover."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["run_disaster"]
 
 GROUPS_PER_NODE: Final = 0.1
 MEMBERS_MAX: Final = 20
-#: One group has this part of the nodes as members: its watchers hold samples.
+#: One group has this fraction of the nodes as members, so that its watchers hold samples.
 LARGE_PART: Final = 0.2
 WATCHERS: Final = 4
 
-#: Who starts knows so many of those that started before. There are no beacons: each would be a step for every node.
+#: Number of earlier nodes known to a starting node. There are no beacons, because each would be a step for every node.
 SEEDS: Final = 3
 START_S: Final = 20.0
 SETTLE_S: Final = 5.0
@@ -41,23 +41,23 @@ STEP_S: Final = 0.25
 
 
 def run_disaster(plan: Plan, pace: Pace) -> Report:
-    """Simulate a disaster; return what was measured, also if somebody interrupts it."""
+    """Simulate a disaster; return the measurements, also after an interrupt."""
     return Disaster(plan, pace).carry_out()
 
 
 class Disaster(Trial):
-    """One network of whole overlays with many groups, and what befalls it."""
+    """One network of whole overlays with many groups, and the disaster."""
 
     def __init__(self, plan: Plan, pace: Pace) -> None:
         super().__init__(plan, pace)
         self._rng = random.Random(plan.seed)  # noqa: S311 - simulated
-        # The checks of random schedules know bounds for single faults only.
+        # The checks of random schedules have bounds only for single faults.
         self._sim = OverlaySimulation(plan.seed, faults=Faults(datagram_lost=plan.loss), is_checked=False)
         count = max(1, int(GROUPS_PER_NODE * plan.nodes))
         self._groups = [GroupId(self._rng.randbytes(ID_BYTES)) for _ in range(count)]
 
     def run(self) -> None:
-        """Do all that is planned."""
+        """Carry out the plan."""
         self._start()
         self._form_groups()
         if self.plan.kill:
@@ -122,7 +122,7 @@ class Disaster(Trial):
         report.demand("all right after healing", healed_s, HEALED_S_MAX, " s")
 
     def _lost_groups(self) -> list[GroupId]:
-        """Return the groups that some watcher cannot use at once: it knows no member, or a dead one."""
+        """Return the groups that some watcher cannot use at once, because it knows no member, or a dead one."""
         alive = {node.id: node for node in self._sim.live_nodes()}
         return [group for group in self._groups if any(_is_lost(node, group, alive) for node in alive.values())]
 
@@ -139,7 +139,7 @@ class Disaster(Trial):
         self._pace.run_for(self._sim, duration_s, what, self.plan.nodes)
 
     def _await(self, what: str, condition: Callable[[], bool], limit_s: float) -> float:
-        """Let time pass until something is so; return how long it took, infinity if it never was."""
+        """Run until a condition holds; return the time taken, infinity if it never did."""
         begun = self._sim.now
         while not condition():
             if self._sim.now - begun >= limit_s:

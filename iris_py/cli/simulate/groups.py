@@ -1,4 +1,4 @@
-"""Simulate a cluster and a topic: casts down their trees, and requests spread over samples; the ring below is perfect."""
+"""Simulate a cluster and a topic on a perfect ring: multicasts down their trees, and requests distributed over samples."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ DEPTH_MAX: Final = 3
 #: Requests at the busiest member over the mean.
 BUSIEST_MAX: Final = 1.5
 
-#: In the mean. While members are idle the choice among a sample is almost random, so that after 100 requests chance alone makes
-#: the busiest of 1,000 members stand out by 30 % more.
+#: Mean. While members are idle the choice within a sample is almost random, so that after 100 requests chance alone gives the
+#: busiest of 1,000 members 30 % more.
 REQUESTS_PER_MEMBER: Final = 400
 
-#: Of each requester: a member is busy for a fraction of the time, and requests overlap now and then.
+#: Requests of each requester: a member is busy for a fraction of the time, and requests sometimes overlap.
 REQUESTS_PER_S: Final = 50
 
 SERVICE_S: Final = 0.005
-#: In this time views and trees are right again after a kill.
+#: Time for views and trees to recover after a kill.
 SETTLE_S: Final = 3.0
 
 
 def run_groups(plan: Plan, pace: Pace) -> Report:
-    """Simulate groups; return what was measured, also if somebody interrupts it."""
+    """Simulate groups; return the measurements, also after an interrupt."""
     return _Trial(plan, pace).carry_out()
 
 
@@ -58,7 +58,7 @@ class _Load(MemberLoad):
 
 
 class _Trees(GroupSimulation):
-    """Follow the copies of casts."""
+    """Follows the copies of multicasts."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -66,12 +66,12 @@ class _Trees(GroupSimulation):
         self.copies: Counter[NodeId] = Counter()
 
     def forget_copies(self) -> None:
-        """Begin to follow another cast."""
+        """Begin to follow another multicast."""
         self.parents.clear()
         self.copies.clear()
 
     def depth(self) -> int:
-        """Return how many steps the longest way down from the root has."""
+        """Return the number of steps on the longest path from the root."""
         depths: dict[NodeId, int] = {}
         for node in self.parents:
             way = [node]
@@ -93,12 +93,12 @@ class _Trial(Trial):
     def __init__(self, plan: Plan, pace: Pace) -> None:
         super().__init__(plan, pace)
         self._sim = _Trees(plan.seed)
-        self._rng = random.Random(plan.seed)  # noqa: S311 - a simulation wants a seeded generator
+        self._rng = random.Random(plan.seed)  # noqa: S311 - a simulation needs a seeded generator
         self._total = plan.members + plan.subscribers + plan.requesters
         self._nodes: list[SimulatedNode] = []
 
     def run(self) -> None:
-        """Do all that is planned."""
+        """Carry out the plan."""
         sim, plan, report = self._sim, self.plan, self.report
         for number in range(self._total):
             self._nodes.append(sim.start_node())
@@ -160,7 +160,7 @@ class _Trial(Trial):
         report.demand(f"{name}: depth", depth, DEPTH_MAX)
 
     def _request(self, members: list[SimulatedNode]) -> None:
-        """Let requesters ask members they know, as a node does: the less loaded of two."""
+        """Let requesters send requests to known members, with a node's choice: the less loaded of two."""
         sim, rng = self._sim, self._rng
         requesters = self._nodes[-self.plan.requesters :]
         for node in requesters:
@@ -168,7 +168,7 @@ class _Trial(Trial):
         self._run_for(2.0, "watching")
         answered: Counter[NodeId] = Counter()
         each = math.ceil(REQUESTS_PER_MEMBER * len(members) / len(requesters))
-        # By requester: what it knows of the members in its view.
+        # By requester: its knowledge of the members in its view.
         choices = [[_Load(member) for member in node.views[CLUSTER].members] for node in requesters]
         over_s = each / REQUESTS_PER_S
 

@@ -1,4 +1,4 @@
-"""Run a simulation in slices of virtual time, so that progress is seen and an interrupt is heard."""
+"""Run a simulation in slices of virtual time, to show progress and to react to an interrupt."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Display", "Interrupted", "Interrupts", "Pace"]
 
-#: A slice is a virtual second for so many nodes and less for more: some tenths of a real second.
+#: A slice is a virtual second for up to this number of nodes, and less for more: some tenths of a real second.
 SLICE_NODES: Final = 1000
 
-LINES_PER_PHASE: Final = 4  # where the display is no terminal
+LINES_PER_PHASE: Final = 4  # for output other than a terminal
 
 
 class Interrupted(Exception):
-    """Somebody wants the simulation to end."""
+    """The user has ended the simulation."""
 
 
 class Interrupts:
-    """Hear Ctrl-C inside a ``with`` block: the first ends the simulation at the next slice, the second at once."""
+    """Handle Ctrl-C inside a ``with`` block: the first ends the simulation at the next slice, the second at once."""
 
     def __init__(self) -> None:
         self.is_wanted = False
@@ -49,27 +49,27 @@ class Clocked(Protocol):
     """A simulation."""
 
     def run_for(self, duration_s: float) -> object:
-        """Let virtual time pass."""
+        """Advance the virtual time."""
 
 
 class Pace:
-    """Let a simulation run."""
+    """Runs a simulation in slices."""
 
     def __init__(self, show: Callable[[str, float, float], None], is_interrupted: Callable[[], bool]) -> None:
-        """Begin.
+        """Prepare the pace.
 
         Args:
-            show: Is told what goes on, how far it is, and how far it will go.
-            is_interrupted: Says whether to end early.
+            show: Called with the phase, its present and its final value.
+            is_interrupted: Returns whether to end early.
         """
         self.show = show
         self._is_interrupted = is_interrupted
 
     def run_for(self, simulation: Clocked, duration_s: float, what: str, nodes: int) -> None:
-        """Let virtual time pass.
+        """Advance the virtual time.
 
         Raises:
-            Interrupted: Somebody wants it to end.
+            Interrupted: The user has ended the simulation.
         """
         slices = max(1, round(duration_s * max(1.0, nodes / SLICE_NODES)))
         for number in range(1, slices + 1):
@@ -77,10 +77,10 @@ class Pace:
             self.show(what, duration_s * number / slices, duration_s)
 
     def step(self, simulation: Clocked, duration_s: float) -> None:
-        """Let one slice pass.
+        """Run one slice.
 
         Raises:
-            Interrupted: Somebody wants it to end.
+            Interrupted: The user has ended the simulation.
         """
         if self._is_interrupted():
             raise Interrupted
@@ -88,7 +88,7 @@ class Pace:
 
 
 class Display:
-    """Show how far simulations are: bars for people, plain lines for logs."""
+    """Shows the progress of simulations: bars for people, plain lines for logs."""
 
     def __init__(self, stream: IO[str], *, has_names: bool) -> None:
         self._stream = stream
@@ -115,7 +115,7 @@ class Display:
             self._bars.stop()
 
     def show(self, name: str, what: str, done: float, total: float) -> None:
-        """Show how far a phase of a simulation is."""
+        """Show the progress of a simulation's phase."""
         text = f"{name}: {what}" if self._has_names else what
         if self._bars is not None:
             if name not in self._tasks:
@@ -128,4 +128,4 @@ class Display:
             try:
                 print(f"{text}: {done:,.0f} of {total:,.0f}", file=self._stream, flush=True)
             except OSError:
-                pass  # nobody reads it; the figures do not depend on it
+                pass  # the reader is gone, which does not affect the figures

@@ -13,18 +13,18 @@ __all__ = ["LAYERS", "Partition", "Plan", "parse_partition"]
 LAYERS: Final = ("ring", "groups", "full")
 
 NODES: Final = 1000
-NODES_FULL: Final = 50  # of the layer full, where each does much more
+NODES_FULL: Final = 50  # of the layer full, where each node does much more
 
-#: By layer. Idle nodes of the ring take 35 KB each; the other two layers are larger, and slower by as much.
+#: By layer. Idle nodes of the ring take 35 KB each; nodes of the other layers are larger, and proportionally slower.
 NODES_MAX: Final = {"ring": 200_000, "groups": 5_000, "full": 2_000}
 
-#: Of the layer full with random faults, where everything is compared with the truth four times per second.
+#: For the layer full with random faults, where all state is compared with the truth four times per second.
 SCHEDULE_NODES_MAX: Final = 500
 
-#: Up to here real failure detectors run by default: they send four datagrams per node and second.
+#: Maximum number of nodes with real failure detectors by default: they send four datagrams per node and second.
 DETECTOR_NODES_MAX: Final = 2_000
 
-#: A join takes half a second; whoever stays for less than this does little else.
+#: A join takes half a second, so a node with a shorter session does little else.
 SESSION_S_MIN: Final = 10.0
 
 LOOKUPS_MAX: Final = 10_000_000
@@ -38,28 +38,28 @@ class Partition:
     """A cut through the network."""
 
     part: float
-    """How many of the nodes are on the smaller side."""
+    """Fraction of the nodes on the smaller side."""
     duration_s: float
-    """How long it lasts."""
+    """Duration of the cut."""
 
     def __str__(self) -> str:
-        """Return it as the option says it."""
+        """Return the form of the option."""
         return f"{self.part}:{self.duration_s}"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One simulation. Everything random in it follows from the seed."""
+    """One simulation. All its random choices derive from the seed."""
 
     layer: str = "ring"
     nodes: int = NODES
     session_s: float | None = None
-    """How long a node stays, in the mean; None for as long as the simulation."""
+    """Mean lifetime of a node; None for the whole simulation."""
     minutes: float = 10.0
-    """How long nodes come and go."""
+    """Duration of the churn."""
     partition: Partition | None = None
     kill: float = 0.0
-    """The part of the nodes that ends at once."""
+    """The fraction of the nodes that ends at once."""
     lookups: int = 10_000
     loss: float = 0.0
     zones: int = 0
@@ -71,10 +71,10 @@ class Plan:
     seed: int = 1
 
     def check(self) -> None:
-        """Refuse what cannot be simulated.
+        """Refuse plans that cannot be simulated.
 
         Raises:
-            ConfigurationError: Something is out of bounds, and what the bounds are.
+            ConfigurationError: A value is out of its bounds, which the text names.
         """
         if self.layer not in LAYERS:
             raise ConfigurationError(f"--layer {self.layer}: choose one of {', '.join(LAYERS)}")
@@ -110,7 +110,7 @@ class Plan:
 
     @property
     def command(self) -> str:
-        """The command line that simulates the same again."""
+        """The command line that repeats the simulation."""
         words = ["iris", "simulate"]
         for field in fields(self):
             value, option = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
@@ -143,10 +143,10 @@ class Plan:
 
 
 def parse_partition(text: str | None) -> Partition | None:
-    """Read ``PART:SECONDS``.
+    """Parse ``PART:SECONDS``.
 
     Raises:
-        ConfigurationError: It is something else.
+        ConfigurationError: The text has another form.
     """
     if text is None:
         return None
@@ -163,7 +163,7 @@ def parse_partition(text: str | None) -> Partition | None:
 
 
 def _within(option: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:  # which is false of NaN
+    if not least <= value <= most:  # which is false for NaN
         limits = f"at least {least:g}" if most == math.inf else f"from {least:,g} to {most:,.10g}"
         raise ConfigurationError(f"{option} {value:g}: choose a value {limits}")
 

@@ -1,6 +1,6 @@
-"""The report of a simulation: figures by section, checks that hold or not, and distributions to plot.
+"""The report of a simulation: figures by section, checks, and distributions to plot.
 
-Plots of what simulations found, as small SVG files. Needs matplotlib: the extra ``plots``.
+:func:`plot` draws them as small SVG files. It needs matplotlib: the extra ``plots``.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ UPKEEP: Final = "upkeep per node and second"
 
 
 def prepare(folder: Path) -> None:
-    """See that there can be plots, before anything is simulated for them.
+    """Check that plots are possible, before a simulation starts.
 
     Raises:
-        ConfigurationError: Matplotlib is not installed, or the folder cannot be made.
+        ConfigurationError: Matplotlib is not installed, or the directory cannot be created.
     """
     if find_spec("matplotlib") is None:
         raise ConfigurationError(f"--plots needs matplotlib: {install_command('plots')}")
@@ -57,7 +57,7 @@ def prepare(folder: Path) -> None:
 
 
 def plot(reports: Sequence[Report], folder: Path) -> Iterator[Path]:
-    """Draw all that these reports have enough figures for; return the files one by one."""
+    """Draw all plots with enough figures in the reports; yield the files."""
     quiet = [each for each in reports if each.plan.layer == "ring" and each.plan.session_s is None and not each.plan.zones]
     # One for each size: those with faults had the same quiet time before.
     grown = sorted(
@@ -80,7 +80,7 @@ def plot(reports: Sequence[Report], folder: Path) -> Iterator[Path]:
 
 
 def save_svg(path: Path, draw: Callable[[Any], None]) -> Path:
-    """Let a figure be drawn, and save it; returns the file. The same drawing makes the same file each time."""
+    """Draw and save a figure; return the file. The same drawing always makes the same file."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -95,7 +95,7 @@ def save_svg(path: Path, draw: Callable[[Any], None]) -> Path:
     return path
 
 
-def _draw(draw: Any, figure: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401 - matplotlib is not known when types are checked
+def _draw(draw: Any, figure: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401 - unknown to the type checker
     axes = figure.subplots()
     draw(axes, reports)
     axes.grid(alpha=0.3)
@@ -159,7 +159,7 @@ def _draw_requests(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN40
 
 
 class CheckResult(msgspec.Struct):
-    """Something that has to hold."""
+    """The result of a check."""
 
     name: str
     met: bool
@@ -167,18 +167,18 @@ class CheckResult(msgspec.Struct):
 
 
 class SimulationLine(Line, tag="simulation"):
-    """All that one simulation has measured."""
+    """All measurements of one simulation."""
 
     plan: dict[str, Any]
-    """The options that it ran with."""
+    """The options of the simulation."""
     interrupted: bool
     good: bool
     """Whether all checks hold."""
     figures: dict[str, dict[str, float | None]]
-    """By section and name; None where a figure is not finite."""
+    """By section and name; None for an infinite or undefined figure."""
     checks: list[CheckResult]
     series: dict[str, list[float]]
-    """Distributions and courses."""
+    """Distributions and time series."""
 
 
 class SimulationsSummary(Line, tag="summary"):
@@ -186,45 +186,45 @@ class SimulationsSummary(Line, tag="summary"):
 
     simulations: int
     good: int
-    """Of how many all checks hold."""
+    """Number of simulations with all checks met."""
     interrupted: bool
 
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {"simulate": (SimulationLine, SimulationsSummary)}
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number that was measured."""
+    """One measured number."""
 
     section: str
     key: str
-    """Its name in JSON."""
+    """The name in JSON."""
     label: str
-    """Its name for people, with the unit."""
+    """The name in tables, with the unit."""
     value: float
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something that has to hold."""
+    """A condition and its result."""
 
     name: str
     is_met: bool
     found: str
-    """The figures that were found, beside those that were demanded."""
+    """The measured figures, and the required ones."""
 
 
 @dataclass(slots=True)
 class Report:
-    """The findings of one simulation. Nothing in it depends on the machine."""
+    """The findings of one simulation, independent of the machine."""
 
     plan: Plan
     figures: list[Figure] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     series: dict[str, list[float]] = field(default_factory=dict)
-    """Distributions and courses, to plot."""
+    """Distributions and time series, to plot."""
     is_interrupted: bool = False
 
     @property
@@ -237,23 +237,23 @@ class Report:
         self.figures.append(Figure(section, key, label, value))
 
     def demand(self, name: str, value: float, most: float, unit: str = "") -> None:
-        """Add the check that a value is not larger than what is allowed."""
+        """Add the check that a value does not exceed its maximum."""
         self.checks.append(
             Check(name, value <= most, f"{show(value)}{unit if value < math.inf else ''}, at most {show(most)}{unit}")
         )
 
     def value(self, section: str, key: str) -> float | None:
-        """Return a figure, None if it was not measured."""
+        """Return a figure; None if it was not measured."""
         return next((figure.value for figure in self.figures if (figure.section, figure.key) == (section, key)), None)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the nearest-rank percentile of values in ascending order; not a number if there are none."""
+    """Return the nearest-rank percentile of values in ascending order; NaN without values."""
     return values[max(0, math.ceil(len(values) * percent / 100) - 1)] if values else math.nan
 
 
 def show(value: float) -> str:
-    """Return a number as people read it."""
+    """Return a number as text."""
     if not math.isfinite(value):
         return "never" if value == math.inf else "-"
     if value == int(value):
@@ -262,7 +262,7 @@ def show(value: float) -> str:
 
 
 def document(report: Report) -> SimulationLine:
-    """Return everything, for JSON. What is not finite becomes null."""
+    """Return everything for JSON. Infinite and undefined numbers become null."""
     sections: dict[str, dict[str, float | None]] = {}
     for figure in report.figures:
         value = round(figure.value, 9) if math.isfinite(figure.value) else None
@@ -278,13 +278,13 @@ def document(report: Report) -> SimulationLine:
 
 
 def summarize(reports: Sequence[Report]) -> SimulationsSummary:
-    """Return the end of the output for JSON."""
+    """Return the end of the JSON output."""
     good = sum(report.is_good for report in reports)
     return SimulationsSummary(len(reports), good, any(report.is_interrupted for report in reports))
 
 
 def print_report(report: Report) -> None:
-    """Print figures and checks for people."""
+    """Print figures and checks as text."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""Simulate rings: growth, upkeep, lookups, churn, mass failure, partition; every delivery is checked."""
+"""Simulate rings: growth, upkeep, lookups, churn, mass failure and partition, with every delivery checked."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 __all__ = ["run_ring"]
 
-#: Lookups that may get lost: those that a node held when it died.
+#: Fraction of lookups that may get lost: those held by a node at its death.
 LOST_PART_MAX: Final = 1e-4
 
 HOPS_ABOVE_LOG16_MAX: Final = 0.2
 ENTRIES_MAX: Final = 150
-#: In this time after a fault all leaf sets are right again.
+#: Time after a fault within which all leaf sets are right again.
 REPAIR_S_MAX: Final = 30.0
 
-#: Quiet lookups are spread over this time, so that one in flight says nothing about the next.
+#: Quiet lookups are spread over this time, so that they do not affect each other.
 LOOKUPS_OVER_S: Final = 60.0
 
-#: Upkeep without churn is measured over this time, the interval of the exchanges of a node.
+#: Upkeep without churn is measured over this time, the interval of a node's exchanges.
 UPKEEP_S: Final = 60.0
 
-#: Of the time of churn this part passes before upkeep is measured: the first death that a node sees costs more than others.
+#: Fraction of the churn's time before upkeep is measured: the first death seen by a node costs more than later ones.
 WARM_UP_PART: Final = 1 / 3
 
-#: The slowest lookup takes no longer: it meets dead hops one after the other.
+#: Maximum time of the slowest lookup, which meets dead hops one after the other.
 SETTLE_S: Final = 15.0
 
 GROWTH_STEP_S: Final = 0.02
@@ -42,7 +42,7 @@ FAULT_LOOKUPS_MAX: Final = 2000
 
 
 def run_ring(plan: Plan, pace: Pace) -> Report:
-    """Simulate a ring; return what was measured, also if somebody interrupts it."""
+    """Simulate a ring; return the measurements, also after an interrupt."""
     return _Trial(plan, pace).carry_out()
 
 
@@ -54,7 +54,7 @@ class _Trial(Trial):
         self._has_grown = False
 
     def run(self) -> None:
-        """Do all that is planned."""
+        """Carry out the plan."""
         plan = self.plan
         self._grow()
         if plan.session_s is not None:
@@ -69,7 +69,7 @@ class _Trial(Trial):
             self._split(plan.partition)
 
     def finish(self) -> None:
-        """Turn everything that was counted into figures."""
+        """Turn all counts into figures."""
         sim, report = self._sim, self.report
         self._report_routing()
         self._report_tables()
@@ -192,7 +192,7 @@ class _Trial(Trial):
         sides: tuple[int, ...] = (0,),
         limit_s: float = REPAIR_S_MAX,
     ) -> None:
-        """Let time pass until every leaf set is right, compared with all nodes in order."""
+        """Run until every leaf set is right, compared with all nodes in order."""
         sim = self._sim
         begun = sim.now
         # The comparison of 100,000 leaf sets takes seconds.

@@ -1,6 +1,6 @@
-"""Run one simulation that is planned.
+"""Run one planned simulation.
 
-Simulate whole overlays through faults drawn from the seed: everything that is promised is checked all the time.
+:func:`run_full` simulates whole overlays through faults drawn from the seed, with all promises checked continuously.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["run_full", "run_plan"]
 
 
 class PacedRun(Run):
-    """Live through a schedule in slices of a virtual second."""
+    """Runs a schedule in slices of a virtual second."""
 
     def __init__(self, schedule: FaultSchedule, pace: Pace) -> None:
         super().__init__(schedule)
@@ -36,7 +36,7 @@ class PacedRun(Run):
 
 
 def run_full(plan: Plan, pace: Pace) -> Report:
-    """Simulate whole overlays; return what was measured, also if somebody interrupts it."""
+    """Simulate whole overlays; return the measurements, also after an interrupt."""
     if plan.kill or plan.partition is not None:
         from iris_py.cli.simulate.disaster import run_disaster
 
@@ -69,8 +69,8 @@ def run_full(plan: Plan, pace: Pace) -> Report:
 
 
 def run_plan(plan: Plan, pace: Pace) -> Report:
-    """Simulate what is planned."""
-    # The collector looks through millions of objects for cycles that simulations do not make: a third of their time.
+    """Run the simulation of a plan."""
+    # The garbage collector searches millions of objects for cycles that simulations do not make: a third of their time.
     gc.disable()
     try:
         return _run_plan(plan, pace)

@@ -1,4 +1,4 @@
-"""Simulations that belong together, side by side in processes."""
+"""Suites of simulations, run in parallel processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUITES", "plans_of", "run_plans"]
 
-#: 2.3 h is what Castro, Costa and Rowstron (DSN 2004) found among users of Gnutella; the others are far worse than that.
+#: 2.3 h is the mean session found by Castro, Costa and Rowstron (DSN 2004) among users of Gnutella; the others are far worse.
 SESSIONS_S: Final = (8280.0, 1800.0, 300.0)
 
 # The longest first, so that all processors are busy until the end.
@@ -48,7 +48,7 @@ SUITES: Final[dict[str, tuple[Plan, ...]]] = {
 }
 
 POLL_S: Final = 0.2
-#: A worker tells of every so many-th part of a phase.
+#: A worker reports its progress in this number of steps per phase.
 PARTS_SHOWN: Final = 50
 
 _worker: dict[str, Any] = {}
@@ -58,7 +58,7 @@ def plans_of(suite: str) -> list[Plan]:
     """Return the simulations of a suite.
 
     Raises:
-        ConfigurationError: There is no such suite.
+        ConfigurationError: The suite does not exist.
     """
     if suite not in SUITES:
         raise ConfigurationError(f"--suite {suite}: choose one of {', '.join(SUITES)}")
@@ -69,15 +69,16 @@ def run_plans(plans: Sequence[Plan], display: Display, is_interrupted: Callable[
     """Run simulations in processes.
 
     Args:
-        plans: What to simulate.
-        display: Where to show how far they are.
-        is_interrupted: Says whether to end early. Those that run return what they have, the others do not begin.
-        workers: How many processes; None for as many as there are processors.
+        plans: The plans.
+        display: Shows the progress.
+        is_interrupted: Returns whether to end early. Running simulations then return their results so far, the others do not
+            begin.
+        workers: Number of processes; None for the number of processors.
 
     Returns:
-        The reports of those that ran, in the order of the plans.
+        The reports of the simulations that ran, in the order of the plans.
     """
-    context = get_context("spawn")  # A fork would take the threads of the display along.
+    context = get_context("spawn")  # a fork would copy the threads of the display
     shown: Any = context.Queue()
     stop = context.Event()
     count = min(len(plans), workers or os.cpu_count() or 1)

@@ -1,4 +1,4 @@
-"""The base of all simulations: a plan, a report, and somebody who may interrupt."""
+"""The base class of all simulations: a plan, a report, and the handling of interrupts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Trial(ABC):
     """One simulation.
 
     Attributes:
-        plan: What to simulate.
-        report: What was measured so far.
+        plan: The plan.
+        report: The measurements so far.
     """
 
     def __init__(self, plan: Plan, pace: Pace) -> None:
@@ -29,7 +29,7 @@ class Trial(ABC):
         self._pace = pace
 
     def carry_out(self) -> Report:
-        """Simulate; return what was measured, also if somebody interrupts it."""
+        """Simulate; return the measurements, also after an interrupt."""
         try:
             self.run()
         except Interrupted:
@@ -39,11 +39,11 @@ class Trial(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """Do all that is planned.
+        """Carry out the plan.
 
         Raises:
-            Interrupted: Somebody wants it to end.
+            Interrupted: The user has ended the simulation.
         """
 
     def finish(self) -> None:  # noqa: B027 - most have nothing to do
-        """Turn what was counted into figures."""
+        """Turn counts into figures."""

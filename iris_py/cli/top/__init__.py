@@ -1,1 +1,1 @@
-"""The command `iris top`: the whole network at a glance, printed once, or on the full screen again and again."""
+"""The command `iris top`: an overview of the network, printed once or refreshed on the full screen."""

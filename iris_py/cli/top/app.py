@@ -1,4 +1,4 @@
-"""The full screen of `iris top`: it has the network read again and again, and shows one table of it."""
+"""The full screen of `iris top`: it reads the network periodically and shows one table."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Ask", "TopApp"]
 
-#: What the keys + and - choose from (seconds).
+#: The intervals selected by the keys + and - (seconds).
 INTERVALS: Final = (INTERVAL_MIN_S, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-#: After how long the second reading follows the first one: there are no rates before (seconds).
+#: Time between the first two readings, before which no rates exist (seconds).
 FIRST_S: Final = 1.0
-#: How often the head says anew how old a reading is, and whether the terminal is there (seconds).
+#: Interval at which the head shows the age of a reading, and the terminal is checked (seconds).
 TICK_S: Final = 1.0
 
 
 class Ask(Protocol):
-    """Asks nodes: :meth:`iris_py.Node.ask_nodes`."""
+    """Queries nodes: :meth:`iris_py.Node.ask_nodes`."""
 
     async def __call__(
         self,
@@ -60,16 +60,16 @@ class TopApp(App[int]):
     """The full screen. It returns the exit code.
 
     Attributes:
-        gathering: What is known of the network.
-        failure: The error that has ended the screen; None if there was none.
+        gathering: The state of the network.
+        failure: The error that has ended the screen; None without an error.
         interval_s: Seconds between two readings.
-        is_paused: Whether nobody is asked.
+        is_paused: Whether reading is paused.
     """
 
     ENABLE_COMMAND_PALETTE = False
     ESCAPE_TO_MINIMIZE = False
     TITLE: str | None = "iris top"
-    # Its colours are those of the terminal, on dark and on light ones; what is chosen is reversed, and so seen without any.
+    # The colours are the terminal's, dark or light; the selection is reversed, and so visible without colours.
     CSS = """
     Screen { background: ansi_default; color: ansi_default; }
     #head { height: auto; min-height: 3; max-height: 8; }
@@ -118,17 +118,17 @@ class TopApp(App[int]):
         timeout_s: float,
         ask_clouds: Callable[[], Awaitable[list[CloudLine]]] | None = None,
     ) -> None:
-        """Prepare.
+        """Prepare the screen.
 
         Args:
-            ask: Asks nodes.
-            network: Its name.
-            start: The place that is shown at first.
-            order: How clusters are sorted at first.
-            sample: How many nodes a sample of a large network has.
-            interval_s: Seconds between two readings; no less than nodes bear.
-            timeout_s: Seconds after which nobody is waited for.
-            ask_clouds: Asks the gateways how they reach other clouds; None to show no clouds.
+            ask: Queries nodes.
+            network: The name of the network.
+            start: The first place to show.
+            order: The first order of clusters.
+            sample: Number of nodes in a sample of a large network.
+            interval_s: Seconds between two readings; raised to the minimum of nodes.
+            timeout_s: Timeout of a query, in seconds.
+            ask_clouds: Queries the gateways for other clouds; None to show no clouds.
         """
         super().__init__(driver_class=TerminalDriver, ansi_color=True)
         self.theme = "ansi-dark"
@@ -152,13 +152,13 @@ class TopApp(App[int]):
         self._is_hasty = False
 
     async def run_to_end(self) -> int:
-        """Show the screen until somebody or something ends it.
+        """Show the screen until it ends.
 
         Returns:
             The exit code.
 
         Raises:
-            Exception: What has gone wrong, after the terminal was given back.
+            Exception: The error that ended the screen, after the terminal was restored.
         """
         with on_signals(self.action_end), log_to(self._note_log):
             code = await self.run_async()
@@ -168,7 +168,7 @@ class TopApp(App[int]):
 
     @property
     def place(self) -> Place:
-        """The place that is shown."""
+        """The place shown."""
         return self._trail[-1]
 
     # -- what is drawn
@@ -197,7 +197,7 @@ class TopApp(App[int]):
         return self.query_one(LiveTable)
 
     def draw(self) -> None:
-        """Draw everything anew, as far as it has changed."""
+        """Redraw everything that has changed."""
         place = self.place
         sheet = sheet_of(place)
         arranged = arrange(sheet, rows_of(place, self.gathering), self._order, self._words.get(place, ""))
@@ -214,7 +214,7 @@ class TopApp(App[int]):
         self.query_one("#place", Static).update(Text(f"{said}   {self._logged}" if self._logged else said, no_wrap=True))
 
     def on_resize(self, event: Resize) -> None:
-        """Give the columns other widths."""
+        """Resize the columns."""
         if self._arranged is not None:
             self.call_after_refresh(self.draw)
 
@@ -233,7 +233,7 @@ class TopApp(App[int]):
             found = await asked
         gathering.take(found, loop.time(), is_search=nodes is None)
         if self._ask_clouds is not None and gathering.view is not None and (nodes is None or place.kind == "clouds"):
-            # Only gateways are asked, and every few seconds while no table shows it: their state is large.
+            # Only gateways are queried, and only every few seconds while no table shows them, because their state is large.
             gathering.clouds = await self._ask_clouds() if has_gateways(gathering.view.pairs) else []
         self.draw()
 
@@ -243,7 +243,7 @@ class TopApp(App[int]):
         )
 
     async def _read_on(self) -> None:
-        """Read until the screen ends. An error ends it."""
+        """Read until the screen ends, also by an error."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -261,7 +261,7 @@ class TopApp(App[int]):
 
     @property
     def _gap_s(self) -> float:
-        """Seconds from one reading to the next, as things are."""
+        """Seconds from one reading to the next in the present state."""
         if self.is_paused:
             return inf
         wanted_s = 0.0 if self._is_hasty else min(self.interval_s, FIRST_S) if self.gathering.is_warming else self.interval_s
@@ -294,7 +294,7 @@ class TopApp(App[int]):
         self.exit(int(ExitCode.FAILED))
 
     def _handle_exception(self, error: Exception) -> None:
-        """End the screen with an error of its own. Textual would print a traceback with all that its variables hold."""
+        """End the screen with an error of its own. Textual would print a traceback with the values of all variables."""
         self._fail(error)
         self._close_messages_no_wait()
 
@@ -305,11 +305,11 @@ class TopApp(App[int]):
         self._go([Place(kind)])
 
     def action_tab(self, step: int) -> None:
-        """Show the table of the tab beside."""
+        """Show the table of the next or previous tab."""
         self.action_show(TABS[(TABS.index(self._tab) + step) % len(TABS)])
 
     def action_leave(self) -> None:
-        """Close the filter, or else go back to the place before."""
+        """Close the filter, or return to the previous place."""
         if self._filter.has_class("is-open"):
             self._words.pop(self.place, None)
             self._close_filter()
@@ -319,32 +319,32 @@ class TopApp(App[int]):
             self.draw()
 
     def action_sort(self, step: int) -> None:
-        """Sort by the next column, or the one before."""
+        """Sort by the next or previous column."""
         sheet = sheet_of(self.place)
         titles = [each.title for each in sheet.fields]
         number = titles.index(self._order.title) if self._order.title in titles else -(step > 0)
         self._sort_by(titles[(number + step) % len(titles)])
 
     def action_reverse(self) -> None:
-        """Sort the other way round."""
+        """Reverse the order."""
         order = self._order
         self._orders[self.place.kind] = Order(order.title, not order.is_descending)
         self.draw()
 
     def action_filter(self) -> None:
-        """Ask for what rows have to contain."""
+        """Open the filter for rows."""
         self._filter.value = self._words.get(self.place, "")
         self._filter.add_class("is-open")
         self._filter.focus()
 
     def action_pause(self) -> None:
-        """Ask nobody any more, or again."""
+        """Pause or resume reading."""
         self.is_paused = not self.is_paused
         self._has_changed.set()
         self._draw_head()
 
     def action_interval(self, step: int) -> None:
-        """Read less often, or more."""
+        """Read less or more often."""
         others = [each for each in INTERVALS if (each - self.interval_s) * step > 0]
         if others:
             self.interval_s = min(others) if step > 0 else max(others)
@@ -352,17 +352,17 @@ class TopApp(App[int]):
         self._draw_head()
 
     def action_help(self) -> None:
-        """Show what the keys do."""
+        """Show the keys."""
         self.push_screen(HelpScreen())
 
     def on_data_table_row_selected(self, event: LiveTable.RowSelected) -> None:
-        """Go to what the row is about."""
+        """Go to the place of the row."""
         place = next_place(self.table.current)
         if place is not None and place != self.place:
             self._go([*self._trail, place])
 
     def on_data_table_header_selected(self, event: LiveTable.HeaderSelected) -> None:
-        """Sort by a column, or the other way round."""
+        """Sort by a column, or reverse its order."""
         title = event.label.plain.strip().rstrip("▼▲")
         if title == self._order.title:
             self.action_reverse()
@@ -370,13 +370,13 @@ class TopApp(App[int]):
             self._sort_by(title)
 
     def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
-        """Show the table of a tab that was clicked. Of tabs that keys have left again, the news may come late."""
+        """Show the table of a clicked tab. Events of tabs left again by keys may come late."""
         kind = next((each for each in TABS if each == event.tabs.active), None)
         if kind is not None and kind != self._tab:
             self.action_show(kind)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while it is typed."""
+        """Filter while the text is typed."""
         if self._filter.has_class("is-open"):
             self._words[self.place] = event.value
             self.draw()
@@ -410,7 +410,7 @@ class TopApp(App[int]):
         self.draw()
 
     def _go(self, trail: list[Place]) -> None:
-        """Show another place. What it needs besides is asked for as soon as nodes bear it."""
+        """Show another place, and read its further data as soon as nodes allow it."""
         if self._filter.has_class("is-open"):
             self._close_filter()
         self._currents[self.place] = self.table.current_key

@@ -1,4 +1,4 @@
-"""The clouds that gateways join this one to, as each gateway tells it: lines, round trips, and what fails."""
+"""The clouds connected to this one, as each gateway reports them: cloud links, round trips, and failures."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["GATEWAYS_TIMEOUT_S", "CloudLine", "ask_clouds", "cloud_faults", "cloud_lines", "failed_text", "has_gateways"]
 
-#: How long the answers of gateways are waited for (seconds). Too small: a busy gateway is left out; too large: a gateway that
-#: stands still holds up the screen for as long.
+#: Timeout for the answers of gateways (seconds). Too small: a busy gateway is left out; too large: a hung gateway delays the
+#: screen for this time.
 GATEWAYS_TIMEOUT_S: Final = 1.0
-#: Outcomes of requests that tell of no failure.
+#: Outcomes of requests that are not failures.
 _DONE: Final = "done"
 
 
@@ -33,19 +33,19 @@ class CloudLine(Line, tag="cloud", kw_only=True):
     """Another cloud, as one gateway of this cloud sees it."""
 
     cloud: str
-    """Its alias."""
+    """The alias of the cloud."""
     gateway: str
     """The node id of the gateway of this cloud."""
     is_up: bool
-    """Whether this gateway reaches it."""
+    """Whether this gateway reaches the cloud."""
     lines: int
-    """The gateways of the other cloud that this gateway has a line to."""
+    """Number of the cloud's gateways with a cloud link to this gateway."""
     round_trip_s: float | None
-    """The shortest round trip over these lines, in seconds; None before the first is measured."""
+    """The shortest round trip over these cloud links, in seconds; None before the first measurement."""
     failed: dict[str, int]
-    """Requests that crossed this gateway and failed since it was started, by outcome: `unavailable`, `timeout` ..."""
+    """Requests through this gateway that failed since its start, by outcome: `unavailable`, `timeout` ..."""
     trouble: str
-    """The last error of a dial that has no connection, or a line that is silent; empty if there is neither."""
+    """The last error of an address without a connection, or a silent cloud link; empty without either."""
 
 
 class _Bundle(msgspec.Struct):
@@ -80,13 +80,13 @@ class _Gateway(msgspec.Struct):
 
 
 def has_gateways(pairs: Iterable[Pair]) -> bool:
-    """Tell whether some node that answered is a gateway."""
+    """Tell whether any node that answered is a gateway."""
     clusters = (pair.last.statistics.clusters.get(GATEWAYS) for pair in pairs)
     return any(each is not None and each.service is not None and each.service.handlers for each in clusters)
 
 
 async def ask_clouds(node: Node) -> list[CloudLine]:
-    """Ask all gateways how they reach other clouds; an empty list if none answers."""
+    """Query all gateways for their reach of other clouds; an empty list without answers."""
     try:
         gateways, _missing = await survey_gateways(node, Call(op=Op.STATUS), GATEWAYS_TIMEOUT_S)
     except IrisError:
@@ -95,10 +95,10 @@ async def ask_clouds(node: Node) -> list[CloudLine]:
 
 
 def cloud_lines(gateways: Sequence[Mapping[str, Any]]) -> list[CloudLine]:
-    """Return a line for each gateway and cloud. What is malformed is left out.
+    """Return a line for each gateway and cloud, without malformed ones.
 
     Args:
-        gateways: Their states, as `iris federation status` gets them.
+        gateways: The states of the gateways, as for `iris federation status`.
     """
     lines = []
     for told in gateways:
@@ -131,13 +131,13 @@ def _cloud_line(node: str, alias: str, cloud: _Cloud) -> CloudLine:
 
 
 def failed_text(line: CloudLine) -> str:
-    """Return the failures that a gateway has counted, for people, the most frequent first."""
+    """Return a gateway's failures as text, the most frequent first."""
     counts = sorted(line.failed.items(), key=lambda each: -each[1])
     return ", ".join(f"{format_count(count)} {one_line(outcome).replace('_', ' ')}" for outcome, count in counts)
 
 
 def cloud_faults(lines: Sequence[CloudLine]) -> list[str]:
-    """Return the clouds that some gateway does not reach, for people."""
+    """Return the clouds that some gateway does not reach, as text."""
     faults = []
     for cloud in dict.fromkeys(line.cloud for line in lines):
         ways = [line for line in lines if line.cloud == cloud]

@@ -1,4 +1,4 @@
-"""The command `iris top`: on a terminal the full screen, again and again; elsewhere once."""
+"""The command `iris top`: on a terminal a full screen, refreshed periodically; otherwise printed once."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 __all__ = ["LINES", "top"]
 
-#: What `--json` prints, by command.
+#: The lines of `--json`, by command.
 LINES: Final[Lines] = {
     "top": (TotalsLine, FailureLine, SlowLine, CloudLine, PublisherLine, TunnelsLine, ClusterLine, AskedSummary)
 }
 
-#: Failures, slow members, publishers and holders of tunnels that `--json` prints. Too small: the one that matters is missing;
-#: too large: a program that makes up names floods it.
+#: Maximum number of failures, slow members, publishers and holders of tunnels in `--json`. Too small: the relevant one may be
+#: missing; too large: a program with invented names floods the output.
 DETAILS_MAX: Final = 200
-#: Of them, as many as one line for people names. `--json` has more.
+#: Maximum number of them in a line of text; `--json` has more.
 SAID_MAX: Final = 5
 #: Terminals that cannot move their cursor.
 _DUMB: Final = frozenset({"", "dumb"})
@@ -74,7 +74,7 @@ async def top(
     timeout_s: float,
     as_json: bool,
 ) -> int:
-    """Show what the network does now: sums over all nodes, and its clusters, nodes, topics, links and events."""
+    """Show the network's present activity: totals over all nodes, and clusters, nodes, topics, links and events."""
     if not is_once and not as_json and _has_screen():
         return await _show(
             settings,
@@ -123,7 +123,7 @@ async def top(
 
 
 def _print_failures(output: Output, failures: Sequence[FailureLine], unserved: Mapping[str, int]) -> None:
-    """Print the errors that callers get now, and those that they got before."""
+    """Print the present errors of callers, and the earlier ones."""
     output.lines((line, None) for line in failures[:DETAILS_MAX])
     before = {Met(line.cluster, line.use, line.error): round(line.total) for line in failures if not line.per_s}
     _say(output, "failing", say_rates(failures, unserved), "bold red")
@@ -131,14 +131,14 @@ def _print_failures(output: Output, failures: Sequence[FailureLine], unserved: M
 
 
 def _say(output: Output, label: str, said: Sequence[str], style: str = "") -> None:
-    """Print one line for people, if there is something to say."""
+    """Print one line of text, unless it is empty."""
     if said:
         more = f";  and {len(said) - SAID_MAX} more" if len(said) > SAID_MAX else ""
         output.sentence(f"{label}:  {';  '.join(said[:SAID_MAX])}{more}", style)
 
 
 def _has_screen() -> bool:
-    """Tell whether somebody sits at a terminal: keys come in there, and the screen is drawn where errors go."""
+    """Tell whether input and output are a terminal: keys are read there, and the screen is drawn on standard error."""
     streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
     return all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM", "") not in _DUMB
 
@@ -154,7 +154,7 @@ async def _show(
     interval_s: float,
     timeout_s: float,
 ) -> int:
-    """Show the full screen until somebody ends it."""
+    """Show the full screen until the user ends it."""
     kind = _load_app()
     if is_every:
         raise ConfigurationError(
@@ -195,7 +195,7 @@ def _load_app() -> type[TopApp]:
 
 
 async def _find(node: Node, target: str, timeout_s: float) -> NodeName:
-    """Return the only node that a word on the command line means."""
+    """Return the only node for a word on the command line."""
     found = await find_targets(node, target, timeout_s)
     if len(found) > 1:
         raise ConfigurationError(f"--node {target!r} means {len(found)} nodes: give the id of one, or use --cluster.")
@@ -203,6 +203,6 @@ async def _find(node: Node, target: str, timeout_s: float) -> NodeName:
 
 
 async def _alias(node: Node, cluster: str, timeout_s: float) -> str:
-    """Return what answers call a cluster that has a secret of its own; empty if the ring does not say."""
+    """Return the name in answers of a cluster with its own secret; empty if the ring does not report it."""
     route = await node.find_route(cluster, timeout=timeout_s)
     return "" if route is None else f"#{route.key}"

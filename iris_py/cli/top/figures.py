@@ -1,4 +1,4 @@
-"""All numbers of one node, each with its path in the tree of statistics, and how fast it changes."""
+"""All numbers of one node, each with its path in the tree of statistics and its rate of change."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class Figure:
     """One number of a node, or the shape of a histogram."""
 
     name: str
-    """Its path, as in ``links.open``."""
+    """The path, as in ``links.open``."""
     text: str
-    """The number for people."""
+    """The number as text."""
     value: float | None
-    """The number; None if it is none."""
+    """The number; None for a text."""
     per_s: float | None
-    """How much it has changed between two answers, per second; None if it has not, or is no number."""
+    """The change per second between two answers; None without a change, or for a text."""
 
     @property
     def change(self) -> str:
-        """The change for people."""
+        """The change as text."""
         return "" if self.per_s is None else f"{'-' if self.per_s < 0 else '+'}{_text(self.name, abs(self.per_s))}"
 
 
 def figures_of(pair: Pair) -> list[Figure]:
-    """Return the numbers of a node that differ from their defaults, in the order of the tree, and first what it is."""
+    """Return the description of a node, and its numbers that differ from their defaults, in the order of the tree."""
     about = pair.last.about
     node = pair.last.node
     head = {"id": node.id, "name": node.name, "address": node.address, "zone": node.zone, "version": about.version}
@@ -59,7 +59,7 @@ def figures_of(pair: Pair) -> list[Figure]:
 
 
 def _leaves(path: str, value: object) -> Iterator[tuple[str, str | float | HistogramStatistics]]:
-    """Yield what a tree has, each thing with its path, without what has its default."""
+    """Yield the leaves of a tree with their paths, without default values."""
     if isinstance(value, HistogramStatistics):
         if value.count:
             yield path, value

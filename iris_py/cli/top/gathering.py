@@ -1,7 +1,7 @@
-"""The readings of `iris top`: which nodes are asked when, and what the last two answers of each say together.
+"""The readings of `iris top`: the choice of nodes to query, and the combination of each node's last two answers.
 
-Nothing here asks, waits or draws. The owner asks what :meth:`Gathering.next_asked` says, and gives what came to
-:meth:`Gathering.take`.
+This module does no queries, waiting or drawing. Its owner queries the nodes from :meth:`Gathering.next_asked`, and passes the
+answers to :meth:`Gathering.take`.
 """
 
 from __future__ import annotations
@@ -26,67 +26,67 @@ if TYPE_CHECKING:
 
 __all__ = ["INTERVAL_MIN_S", "EventSeen", "Gathering", "Seen", "State", "View"]
 
-#: Between two readings at least (seconds): a node takes its numbers so often, so more questions would get the same answer.
+#: Minimum time between two readings (seconds): nodes take snapshots at this interval, so earlier queries get the same answer.
 INTERVAL_MIN_S: Final = SNAPSHOT_S
-#: How much of what a node answers in a second one `iris top` asks for. Too small: nodes with hundreds of clusters are read
-#: seldom; too large: others who look at them are refused.
+#: Share of a node's query limit that one `iris top` uses. Too small: nodes with hundreds of clusters are read rarely; too
+#: large: other observers are refused.
 ANSWERS_SHARE: Final = 0.5
-#: How often nodes are looked for (seconds). In between those are asked that have answered. Too small: a walk round the ring for
-#: each reading, and each is held up by nodes that are silent; too large: new nodes are shown late.
+#: Interval of searches for nodes (seconds); readings in between query known nodes. Too small: a walk round the ring for each
+#: reading, each delayed by silent nodes; too large: new nodes appear late.
 SEARCH_S: Final = 5.0
-#: How long a sample is kept (seconds). Too small: hardly any rates, which need two answers of a node; too large: what is new
-#: is not in it.
+#: How long a sample is kept (seconds). Too small: few rates, which need two answers of a node; too large: new nodes are
+#: missing.
 SAMPLE_KEPT_S: Final = 60.0
-#: How long a node that is gone is shown (seconds), and how many of them. Too small: nobody sees what has happened; too large:
-#: commands of shells, which are nodes for a moment, fill the list.
+#: How long a departed node is shown (seconds), and the maximum number. Too small: departures go unnoticed; too large:
+#: short-lived nodes of shell commands fill the list.
 GONE_KEPT_S: Final = 60.0
 GONE_MAX: Final = 64
-#: Events that are kept. Too small: a storm hides what began it; too large: memory for what nobody reads.
+#: Maximum number of events kept. Too small: a storm hides its beginning; too large: unused memory.
 EVENTS_MAX: Final = 1000
 
-#: What a node did when it was asked last: it answered, was silent, or refused; or it is in the ring no more.
+#: The result of the last query of a node: an answer, silence, or a refusal; or the node has left the ring.
 State: TypeAlias = Literal["answers", "silent", "refuses", "gone"]
 
 
 @dataclass(slots=True)
 class Seen:
-    """A node, as the readings show it."""
+    """A node, as seen by the readings."""
 
     node: NodeName
     pair: Pair | None = None
-    """Its last two answers, which are the same one if there is only one; None if it has never answered."""
+    """The last two answers, the same one twice if there is only one; None without any."""
     state: State = "silent"
     since: float = 0.0
-    """When it was found in this state (seconds)."""
+    """The time when this state began (seconds)."""
 
     @property
     def is_measured(self) -> bool:
-        """Whether it has rates: there are two answers."""
+        """Whether the node has rates, which need two answers."""
         return self.pair is not None and self.pair.first is not self.pair.last
 
     def take(self, report: NodeReport) -> None:
-        """Take an answer. One that is from the same snapshot as the last one says nothing new."""
+        """Take an answer. An answer from the same snapshot as the last is ignored."""
         if self.pair is None:
             self.pair = Pair(report, report)
         elif report.about.uptime_s > self.pair.last.about.uptime_s:
             self.pair = Pair(self.pair.last, report)
 
     def become(self, state: State, now: float) -> None:
-        """Note what it did when it was asked."""
+        """Record the result of a query."""
         if state != self.state:
             self.state, self.since = state, now
 
 
 @dataclass(frozen=True, slots=True)
 class EventSeen:
-    """Something that happened at a node."""
+    """An event at a node."""
 
     unix_s: float
-    """When, by the clock of this machine."""
+    """The time, by the clock of this machine."""
     teller: str
-    """The node that tells of it: 32 hexadecimal digits."""
+    """The reporting node: 32 hexadecimal digits."""
     number: int
-    """Its number there."""
+    """The event's number at the reporting node."""
     kind: str
     node: str
     name: str
@@ -99,27 +99,27 @@ class View:
     """One reading."""
 
     at: float
-    """When the answers were there (seconds)."""
+    """The time of the answers (seconds)."""
     pairs: list[Pair]
     """The last two answers of every node that answered."""
     found: NodeReports
-    """The last answers, and who gave none."""
+    """The last answers, and the nodes without one."""
     seen: list[Seen]
-    """Each node, also those that did not answer and those that are gone."""
+    """All nodes, including silent and departed ones."""
 
 
 class Gathering:
-    """The knowledge of a network whose nodes are asked again and again.
+    """The state of a network whose nodes are queried repeatedly.
 
     Attributes:
-        view: The last reading that has rates; None before there is one.
-        answered_at: When a node answered last; None if none ever has.
+        view: The last reading with rates; None before the first.
+        answered_at: The time of the last answer of any node; None without any.
         is_warming: Whether the last answers have no rates yet, so that :attr:`view` is an older reading.
         events: The last events, the newest first.
-        latest: The number of the last event that is known, by the id of its node.
-        failures: The errors that callers got in the last minute.
-        clouds: The clouds, as gateways told when they were asked last.
-        detail: The node that is looked at, with all that it tells; None if there is none, or it has not answered.
+        latest: The number of the last known event, by node id.
+        failures: The errors of callers in the last minute.
+        clouds: The clouds, by the last answers of gateways.
+        detail: The node shown in detail, with all its statistics; None if there is none, or before its answer.
     """
 
     def __init__(self) -> None:
@@ -137,12 +137,12 @@ class Gathering:
 
     @property
     def interval_min_s(self) -> float:
-        """Seconds that are to be between two readings: no node is asked for more than a share of what it answers."""
+        """Minimum seconds between two readings, which keeps the queries of each node within a share of its limit."""
         answers = max((seen.pair.last.pages for seen in self._seen.values() if seen.pair is not None), default=1)
         return max(INTERVAL_MIN_S, answers / (ANSWERS_PER_S_MAX * ANSWERS_SHARE))
 
     def next_asked(self, now: float) -> list[NodeName] | None:
-        """Return the nodes to ask now; None if nodes are to be looked for."""
+        """Return the nodes to query now; None for a search."""
         known = [seen.node for seen in self._seen.values() if seen.state == "answers"]
         if self._search is None or not known:
             return None
@@ -153,9 +153,9 @@ class Gathering:
         """Take the answers to a reading.
 
         Args:
-            found: What became of the questions.
+            found: The outcomes of the queries.
             now: The time (seconds).
-            is_search: Whether nodes were looked for.
+            is_search: Whether this was a search.
         """
         if is_search:
             self._search, self._searched_at = found, now
@@ -178,16 +178,16 @@ class Gathering:
         self._renew_view(now)
 
     def look_at(self, node: str) -> None:
-        """Look at a node in detail from now on.
+        """Show a node in detail from now on.
 
         Args:
-            node: Its id; empty to look at none.
+            node: The node id; empty for none.
         """
         if self.detail is not None and self.detail.node.id != node:
             self.detail = None
 
     def take_detail(self, found: NodeReports, now: float) -> None:
-        """Take the answer of the node that is looked at, with all parts. If it does not answer, the last ones stay."""
+        """Take the answer of the node shown in detail, with all parts. Without an answer, the last ones stay."""
         for report in found.reports:
             if self.detail is None or self.detail.node.id != report.node.id:
                 self.detail = Seen(report.node)
@@ -205,7 +205,7 @@ class Gathering:
         return seen
 
     def _note_gone(self, found: NodeReports, now: float) -> None:
-        """Mark the nodes that a walk did not meet. If it had a gap, they may be there."""
+        """Mark the nodes missing from a search. If the search had a gap, they may still be present."""
         met = {report.node.id for report in found.reports}
         met.update(node.id for node in (*found.missing, *found.refused))
         for seen in self._seen.values():
@@ -220,7 +220,7 @@ class Gathering:
         answering = [seen for seen in self._seen.values() if seen.state == "answers"]
         self.is_warming = bool(answering) and not any(seen.is_measured for seen in answering)
         if self.is_warming:
-            return  # rates of nothing would be zeros
+            return  # rates without data would be zeros
         assert self._search is not None
         pairs = [seen.pair for seen in answering if seen.pair is not None]
         found = msgspec.structs.replace(

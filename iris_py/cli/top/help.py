@@ -45,7 +45,7 @@ or too many ask it."""
 
 
 class HelpScreen(ModalScreen[None]):
-    """Shows what the keys do until one is pressed."""
+    """Shows the keys until one is pressed."""
 
     CSS = """
     HelpScreen { align: center middle; background: ansi_default; }

@@ -1,4 +1,4 @@
-"""The words above the table of `iris top`: how the network is, and which rows are shown."""
+"""The lines above the table of `iris top`: the state of the network, and the rows shown."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 
 __all__ = ["say_head", "say_place"]
 
-#: Nodes without an answer that are named, and nodes that are gone.
+#: Maximum number of silent and of departed nodes that are named.
 NAMED_MAX: Final = 3
-#: A node that was younger when it was gone may be that of a command, and the head does not name it (seconds). Too small: each
-#: command is named; too large: a service that starts and ends again and again is not.
+#: A departed node with a lower age may belong to a command, and is not named in the head (seconds). Too small: each command is
+#: named; too large: a service that restarts repeatedly is not.
 VISITOR_S: Final = 10.0
-#: A reading that is so much older than it should be is said to be (seconds).
+#: A reading is reported as old if it is this much older than the interval (seconds).
 LATE_S: Final = 2.0
 _GAP: Final = "  "
-#: Lines that sums may take. They come with the most telling ones first, so a narrow terminal does without the last ones.
+#: Maximum number of lines for totals. The most important come first, so a narrow terminal omits the last.
 _LINES_MAX: Final = 2
 
 
 def say_head(gathering: Gathering, network: str, now: float, interval_s: float, *, is_paused: bool, width: int) -> Text:
-    """Return the lines at the top: how many nodes answered, the sums over all of them, and what fails.
+    """Return the lines at the top: the number of nodes that answered, the totals over them, and failures.
 
     Args:
-        gathering: What is known of the network.
-        network: Its name.
+        gathering: The state of the network.
+        network: The name of the network.
         now: The time (seconds).
         interval_s: Seconds between two readings.
-        is_paused: Whether nobody is asked.
+        is_paused: Whether reading is paused.
         width: Characters in a line.
     """
     rhythm = "PAUSED" if is_paused else f"every {max(interval_s, gathering.interval_min_s):g} s"
@@ -91,7 +91,7 @@ def say_head(gathering: Gathering, network: str, now: float, interval_s: float, 
 
 
 def say_place(trail: Sequence[Place], arranged: Arranged[Any] | None, words: str, gathering: Gathering, now: float) -> str:
-    """Return the line above the table: what it shows, and how much of it."""
+    """Return the line above the table: its title, and the number of rows shown."""
     said = [" > ".join(place.title for place in trail)]
     if arranged is not None:
         shown = len(arranged.rows)
@@ -106,7 +106,7 @@ def say_place(trail: Sequence[Place], arranged: Arranged[Any] | None, words: str
 
 
 def _say_generations(reports: Sequence[NodeReport]) -> str:
-    """Return which nodes hold which generations of the secret, the fewest nodes first; empty if all hold the same."""
+    """Return the nodes by their generations of the secret, the smallest group first; empty if all hold the same."""
     holders = (Holder.of(report.node.address or report.node.short, report.statistics.security) for report in reports)
     holdings = holdings_of(holders)
     if len(holdings) < 2:

@@ -1,6 +1,7 @@
-"""The tables of `iris top`: their columns, their rows from what was gathered, and which rows are shown in what order.
+"""The tables of `iris top`: their columns, their rows from the readings, and the selection and order of rows.
 
-A place is one table: all clusters, the members of one, all nodes, the numbers of one, and so on. Nothing here draws.
+A place is one table: all clusters, the members of one cluster, all nodes, the numbers of one node, and so on. This module does
+not draw.
 """
 
 from __future__ import annotations
@@ -52,21 +53,22 @@ __all__ = [
     "sheet_of",
 ]
 
-#: Rows of a table. Too small: who scrolls misses some; too large: a reading takes the processor for longer than a key may wait.
+#: Maximum number of rows in a table. Too small: scrolling misses rows; too large: a reading takes the processor for longer than
+#: a key may wait.
 ROWS_MAX: Final = 200
-#: Digits of a node id that tell nodes apart for people.
+#: Digits of a node id that distinguish nodes for people.
 ID_SHOWN: Final = 8
 
 Kind: TypeAlias = Literal[
     "clusters", "members", "nodes", "node", "topics", "subscribers", "links", "events", "publishers", "tunnels", "clouds"
 ]
-#: The places that have a tab.
+#: The places with a tab.
 TABS: Final[tuple[Kind, ...]] = ("clusters", "nodes", "topics", "links", "events", "publishers", "tunnels", "clouds")
-#: What is asked of every node at every place: what the sums are made of, too.
+#: The statistics requested from every node at every place, also for the totals.
 PARTS: Final = ("counts", *CLUSTER_PARTS, "subscriptions", "security", "process", "histograms")
 
 Row = TypeVar("Row")
-#: What rows are sorted by. None comes last, whatever the direction.
+#: The value for sorting. None comes last in both directions.
 Value: TypeAlias = "str | float | None"
 
 
@@ -76,13 +78,13 @@ class Place:
 
     kind: Kind
     name: str = ""
-    """The cluster, node or pattern that it is about; empty for all."""
+    """The cluster, node or pattern shown; empty for all."""
     alias: str = ""
-    """The name in answers of a cluster that has a secret of its own."""
+    """The name in answers of a cluster with its own secret."""
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The title as text."""
         shown = self.name[:ID_SHOWN] if self.kind == "node" else one_line(self.name)
         return f"{_TITLES[self.kind]} {shown}".rstrip()
 
@@ -93,15 +95,15 @@ class Field(Generic[Row]):
 
     title: str
     width: int
-    """Characters; of one that is flexible, at least so many."""
+    """Characters; for a flexible column, the minimum."""
     text: Callable[[Row], str]
     value: Callable[[Row], Value]
     is_number: bool = True
-    """Whether it stands at the right, and is sorted from the largest on."""
+    """Whether the column is right-aligned, and sorted from the largest."""
     is_flexible: bool = False
-    """Whether it gets the room that is left."""
+    """Whether the column gets the remaining room."""
     is_wide: bool = False
-    """Whether terminals do without it that have no room for it."""
+    """Whether narrow terminals omit the column."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +112,11 @@ class Sheet(Generic[Row]):
 
     fields: tuple[Field[Row], ...]
     key: Callable[[Row], str]
-    """Tells rows apart, for as long as they are shown."""
+    """Identifies a row while it is shown."""
     sort: str
-    """The title of the column that rows are sorted by at first; empty for the order in which they come."""
+    """The title of the first sorting column; empty for the original order."""
     mark: Callable[[Row], Literal["", "bad", "faint"]] = lambda row: ""
-    """How a row stands out."""
+    """The emphasis of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +124,20 @@ class Order:
     """The order of rows."""
 
     title: str
-    """The column; empty for the order in which they come."""
+    """The column; empty for the original order."""
     is_descending: bool = True
 
 
 @dataclass(frozen=True)
 class Arranged(Generic[Row]):
-    """The rows that are shown."""
+    """The rows shown."""
 
     rows: Sequence[Row]
     """At most ``ROWS_MAX``."""
     matching: int
-    """How many the filter lets through."""
+    """Number of rows that pass the filter."""
     total: int
-    """How many there are."""
+    """Number of all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,7 @@ class SubscriberRow:
 
 @dataclass(frozen=True, slots=True)
 class LinkRow:
-    """A link, as the node at one of its ends tells of it."""
+    """A link, as reported by the node at one of its ends."""
 
     node: str
     address: str
@@ -184,17 +186,17 @@ class CloudRow:
 
     line: CloudLine
     address: str
-    """The address of that gateway; empty if it is not known."""
+    """The address of that gateway; empty if unknown."""
 
 
 def arrange(sheet: Sheet[Row], rows: Iterable[Row], order: Order, wanted: str) -> Arranged[Row]:
     """Return the rows to show.
 
     Args:
-        sheet: Their columns.
-        rows: All there are.
-        order: How they are sorted. Rows with the same value keep the order in which they come.
-        wanted: The filter: what some cell of a row has to contain, in whatever case. Empty for all rows.
+        sheet: The columns.
+        rows: All rows.
+        order: The order. Rows with the same value keep their original order.
+        wanted: The filter: a text that some cell of a row contains, ignoring case. Empty for all rows.
     """
     every = list(rows)
     words = wanted.casefold()
@@ -213,7 +215,7 @@ def _sortable(value: Value) -> tuple[float, str]:
 
 
 def parts_of(place: Place) -> tuple[str, ...]:
-    """Return what all nodes are asked for while a place is looked at: nobody pays for what nobody sees."""
+    """Return the statistics to request from all nodes at a place, so that nodes send no unused data."""
     further: dict[Kind, str] = {"links": "peers", "events": "events", "publishers": "topics"}
     return (*PARTS, further[place.kind]) if place.kind in further else PARTS
 
@@ -224,7 +226,7 @@ def sheet_of(place: Place) -> Sheet[Any]:
 
 
 def rows_of(place: Place, gathering: Gathering) -> Sequence[Any]:
-    """Return the rows of a place, all of them."""
+    """Return all rows of a place."""
     view = gathering.view
     if place.kind == "node":
         detail = gathering.detail
@@ -253,7 +255,7 @@ def rows_of(place: Place, gathering: Gathering) -> Sequence[Any]:
 
 
 def next_place(row: object) -> Place | None:
-    """Return the place that a row leads to; None if it leads nowhere."""
+    """Return the place of a row; None if it has none."""
     if isinstance(row, ClusterLine):
         return Place("members", row.name)
     if isinstance(row, TopicLine):
@@ -376,7 +378,7 @@ def _moment(unix_s: float) -> str:
         return "?"
 
 
-#: Events that somebody should look at, and those that only tell of coming and going.
+#: Events that need attention, as opposed to normal arrivals and departures.
 _BAD: Final = frozenset({"died", "link_lost", "refused", "dropped", "stalled"})
 _TITLES: Final[dict[Kind, str]] = {
     "clusters": "Clusters",

@@ -1,4 +1,4 @@
-"""The table of the full screen: its rows stay, and only the cells change that have something new to say."""
+"""The table of the full screen: it updates only changed cells."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveTable"]
 
-#: Rows that are taken out one by one. Each makes the table place all others anew (Textualize/textual#5273), so with more of
-#: them it is filled from the beginning.
+#: Maximum number of rows removed one by one. Each removal lays out the whole table again (Textualize/textual#5273), so beyond
+#: this number the table is refilled.
 REMOVED_MAX: Final = 8
-#: Between two columns.
+#: Room between two columns.
 GAP: Final = 1
-#: What the scroll bar takes.
+#: Room of the scroll bar.
 _BAR: Final = 2
 _STYLES: Final = {"": "", "bad": "red", "faint": "dim"}
 
@@ -29,13 +29,13 @@ _Text = TypeVar("_Text", bound=Text)
 
 
 class _Cell(Text):
-    """The text of a cell. The table sorts rows by their first one, which therefore knows the row."""
+    """The text of a cell. The table sorts rows by their first cell, which therefore knows its row."""
 
     row = ""
 
 
 class LiveTable(DataTable[Text]):
-    """Shows rows of a sheet. Rows are told apart by their keys, and the cursor stays at its row."""
+    """Shows the rows of a sheet, identified by their keys; the cursor stays at its row."""
 
     def __init__(self) -> None:
         super().__init__(cursor_type="row", cell_padding=0)
@@ -46,7 +46,7 @@ class LiveTable(DataTable[Text]):
 
     @property
     def current(self) -> object:
-        """The row at the cursor; None if there is none."""
+        """The row at the cursor; None without rows."""
         key = self.current_key
         return None if key is None else self._rows.get(key)
 
@@ -63,14 +63,14 @@ class LiveTable(DataTable[Text]):
         return [str(row.key.value) for row in self.ordered_rows]
 
     def show(self, sheet: Sheet[Any], rows: Sequence[Any], order: Order, width: int, current: str | None = None) -> None:
-        """Show rows in their order.
+        """Show rows in order.
 
         Args:
-            sheet: Their columns.
+            sheet: The columns.
             rows: At most ``ROWS_MAX``.
-            order: What is said of it in the head.
-            width: Of the table, in characters.
-            current: The key of the row that gets the cursor, if it is there; None for the one that has it.
+            order: The order shown in the head.
+            width: Width of the table, in characters.
+            current: The key of the row that gets the cursor, if present; None to keep the cursor's row.
         """
         fields = _fitting(sheet, width - _BAR)
         widths = _widths(fields, width - _BAR)
@@ -94,7 +94,7 @@ class LiveTable(DataTable[Text]):
             self.move_cursor(row=self.get_row_index(held))
 
     def _begin(self, sheet: Sheet[Any], heads: Sequence[Text], widths: Sequence[int]) -> None:
-        """Make the columns anew if they are others, or have another width."""
+        """Make new columns if they have changed, also in width."""
         said = tuple(head.plain for head in heads)
         if sheet is self._sheet and said == self._heads:
             return
@@ -114,13 +114,13 @@ class LiveTable(DataTable[Text]):
         self._cells[key] = texts
 
     def clear(self, columns: bool = False) -> Self:
-        """Take out all rows, and the columns if that is wanted."""
+        """Remove all rows, and optionally the columns."""
         self._cells.clear()
         return super().clear(columns)
 
 
 def _fitting(sheet: Sheet[Any], room: int) -> list[Field[Any]]:
-    """Return the columns that are shown: of those for wide terminals as many as there is room for."""
+    """Return the shown columns, with as many of the wide-terminal columns as fit."""
     left = room - sum(each.width for each in sheet.fields if not each.is_wide)
     fields = []
     for each in sheet.fields:
@@ -131,7 +131,7 @@ def _fitting(sheet: Sheet[Any], room: int) -> list[Field[Any]]:
 
 
 def _widths(fields: Sequence[Field[Any]], room: int) -> list[int]:
-    """Return how wide columns are: what is left is for the flexible ones."""
+    """Return the widths of columns; flexible columns share the remaining room."""
     left = max(0, room - sum(each.width for each in fields))
     flexible = sum(each.is_flexible for each in fields)
     return [each.width + (left // flexible if each.is_flexible else 0) for each in fields]
@@ -153,7 +153,7 @@ def _cells(key: str, row: object, sheet: Sheet[Any], fields: Sequence[Field[Any]
 
 
 def _fitted(text: _Text, each: Field[Any], room: int) -> _Text:
-    """Let a text have the width of its column, without the gap to the next one."""
+    """Fit a text to the width of its column, without the gap to the next."""
     text.no_wrap = True
     text.truncate(room - GAP, overflow="ellipsis")
     if each.is_number:

@@ -1,4 +1,4 @@
-"""The terminal of the full screen: its end by signals, by a hang-up, and where lines of the log go meanwhile."""
+"""The terminal of the full screen: its end by signals or a hang-up, and log lines while it is shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HUNG_UP", "TerminalDriver", "is_hung_up", "let_go_of_terminal", "log_to", "on_signals"]
 
-#: The exit code of a program whose terminal was closed, as shells say it.
+#: The exit code of a program whose terminal was closed, as in shells.
 HUNG_UP: Final = 128 + signal.SIGHUP
 _CODES: Final = {
     signal.SIGINT: int(ExitCode.INTERRUPTED),
@@ -32,14 +32,14 @@ _CODES: Final = {
 
 
 class TerminalDriver(LinuxDriver):
-    """Draws on a terminal that may be closed: an error of a write would end the thread that writes, and then all that waits."""
+    """Draws on a terminal that may be closed: a write error would end the writing thread, and then block its callers."""
 
     def __init__(self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._file = cast("Any", _Forgiving(cast("IO[str]", self._file)))
 
     def _get_terminal_size(self) -> tuple[int, int]:
-        """Ask the terminal itself: COLUMNS and LINES, which some programs leave to those that they start, never change."""
+        """Query the terminal itself, because the variables COLUMNS and LINES, set by some programs, never change."""
         try:
             size = os.get_terminal_size(self.fileno)
         except OSError:
@@ -50,11 +50,11 @@ class TerminalDriver(LinuxDriver):
         try:
             self.run_input_thread()
         except OSError:
-            pass  # the terminal is gone, which the screen finds out: textual would show a traceback
+            pass  # the terminal is gone, which the screen detects itself; textual would show a traceback
 
 
 class _Forgiving:
-    """Writes to a file for as long as that takes something."""
+    """Writes to a file, and ignores errors."""
 
     def __init__(self, file: IO[str]) -> None:
         self._inner = file
@@ -77,13 +77,14 @@ class _Forgiving:
 
 @contextmanager
 def on_signals(end: Callable[[int], None]) -> Iterator[None]:
-    """Let signals end the screen in order: the terminal gets back what it was, and the node leaves.
+    """Let signals end the screen cleanly: the terminal is restored, and the node leaves.
 
     Args:
-        end: Is called with the exit code.
+        end: Called with the exit code.
     """
     loop = asyncio.get_running_loop()
-    # A shell lets what runs behind it ignore interrupts. A screen without a terminal is of no use, whoever ignores that.
+    # A shell makes background programs ignore interrupts. SIGHUP is always handled, because a screen without a terminal is
+    # useless.
     taken = [number for number in _CODES if number == signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
     for number in taken:
         loop.add_signal_handler(number, end, _CODES[number])
@@ -95,7 +96,7 @@ def on_signals(end: Callable[[int], None]) -> Iterator[None]:
 
 
 def is_hung_up() -> bool:
-    """Tell whether the terminal that keys come from is closed. Not every such program gets SIGHUP."""
+    """Tell whether the terminal for input is closed. Not every program receives SIGHUP then."""
     if sys.__stdin__ is None:
         return True
     poll = select.poll()
@@ -104,7 +105,7 @@ def is_hung_up() -> bool:
 
 
 def let_go_of_terminal() -> None:
-    """Write to nowhere from now on: what is still in a buffer would fail at the end, and change the exit code."""
+    """Redirect all streams to the null device: writing buffered text would fail at the end, and change the exit code."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
         if stream is not None:
@@ -114,10 +115,10 @@ def let_go_of_terminal() -> None:
 
 @contextmanager
 def log_to(show: Callable[[str], None]) -> Iterator[None]:
-    """Give lines of the log to the screen, which they would destroy.
+    """Pass log lines to the screen, which they would otherwise garble.
 
     Args:
-        show: Is called with each line, in any thread.
+        show: Called with each line, in any thread.
     """
     logger = logging.getLogger("iris_py")
     before = logger.handlers[:]

@@ -1,4 +1,4 @@
-"""Sums over all nodes of a network: the first line of `iris top --json`, and the head of its screen."""
+"""Totals over all nodes of a network: the first line of `iris top --json`, and the head of its screen."""
 
 from __future__ import annotations
 
@@ -18,44 +18,43 @@ if TYPE_CHECKING:
 
 __all__ = ["TotalsLine", "describe_totals", "total_parts", "totals_of"]
 
-#: Drops that say nothing of this network: what strangers send.
+#: Drops caused by strangers, which do not concern this network.
 FOREIGN: Final = frozenset({"datagram", "refused_connection"})
 
 
 class TotalsLine(Line, tag="totals", kw_only=True):
-    """Sums over all nodes, each with how far off it may be, to either side, in 19 of 20 cases; 0 if it is exact."""
+    """Totals over all nodes, each with an error bound to either side that holds in 19 of 20 cases; 0 for an exact total."""
 
     nodes: Estimate
-    """Nodes, without the one of this command."""
+    """Number of nodes, without the node of this command."""
     requests_per_s: Estimate
-    """Requests that members were given, per second."""
+    """Requests executed by members, per second."""
     failed_per_s: Estimate
-    """Those of them that ended because a handler raised, per second."""
+    """Requests failed by an exception of the handler, per second."""
     errors_per_s: Estimate
-    """Requests and tunnels of all callers that ended with an error, per second: nobody served the cluster, no answer came in
-    time, the handler raised ..."""
+    """Requests and tunnels of all callers that ended with an error, per second: no members, a timeout, a failed handler ..."""
     messages_per_s: Estimate
-    """Messages that subscriptions were given, per second."""
+    """Messages delivered to subscriptions, per second."""
     queued: Estimate
-    """Requests and messages that wait now."""
+    """Requests and messages waiting now."""
     dropped: Estimate
-    """Messages of every kind that nodes have dropped since they were started, without those of strangers."""
+    """Messages of all kinds dropped by nodes since their start, without those of strangers."""
     dropped_per_s: Estimate
-    """The same, per second."""
+    """Messages dropped per second."""
     links: Estimate
     """Open links, each counted at both ends."""
     cpu: Estimate
-    """Processors that the processes of the nodes use now."""
+    """Processors used by the processes of the nodes now."""
     resident_bytes: Estimate
-    """Memory that they have now."""
+    """Memory used by the processes of the nodes now."""
     p50_s: float | None
-    """How long handlers took for half of the requests at most, in seconds; None if there were none."""
+    """Median of the handlers' time, in seconds; None without requests."""
     p99_s: float | None
-    """The same for 99 of 100 requests."""
+    """99th percentile of the handlers' time."""
 
 
 def totals_of(pairs: list[Pair], found: NodeReports) -> TotalsLine:
-    """Return the sums over all nodes."""
+    """Return the totals over all nodes."""
     size = found.size if found.is_sample else Size(float(len(pairs)))
 
     def total(read: Callable[[Pair], float]) -> Estimate:
@@ -84,7 +83,7 @@ def totals_of(pairs: list[Pair], found: NodeReports) -> TotalsLine:
 
 
 def total_parts(totals: TotalsLine) -> list[str]:
-    """Return the sums for people, the most telling first."""
+    """Return the totals as text, the most important first."""
     parts = [
         f"{format_estimate(totals.requests_per_s)} requests/s",
         f"{format_estimate(totals.failed_per_s)} failed/s",
@@ -97,14 +96,14 @@ def total_parts(totals: TotalsLine) -> list[str]:
         f"{format_estimate(totals.dropped)} dropped",
         f"{format_estimate(totals.links)} links",
     ]
-    if totals.resident_bytes.total:  # systems that do not tell it do not tell of processors either
+    if totals.resident_bytes.total:  # systems that do not report memory do not report processors either
         memory = Estimate(totals.resident_bytes.total / 2**20, totals.resident_bytes.error / 2**20)
         parts += [f"{format_estimate(totals.cpu)} processors", f"{format_estimate(memory)} MiB"]
     return parts
 
 
 def describe_totals(totals: TotalsLine, found: NodeReports) -> str:
-    """Return the sums as two lines."""
+    """Return the totals as two lines."""
     parts = total_parts(totals)
     first = [f"{len(found.reports)} of {format_estimate(totals.nodes)} nodes", *parts[:6]]
     return "  ".join(first) + "\n" + "  ".join(parts[6:])

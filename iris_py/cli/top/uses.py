@@ -1,4 +1,4 @@
-"""The nodes that publish, and the nodes that hold tunnels: which node loads which topic or member."""
+"""Publishing nodes, and nodes that hold tunnels: the sources of load on topics and members."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ class PublisherLine(Line, tag="publisher", kw_only=True):
     id: str
     """The node id."""
     name: str
-    """Its name, a label for people; empty if it tells none."""
+    """The label of the node; empty if it has none."""
     address: str
-    """Where it listens."""
+    """The address of the node."""
     topic: str
-    """The prefix: `news` for all topics below it, `>` for the empty one."""
+    """The prefix: `news` for all topics below it, `>` for the empty prefix."""
     published_per_s: float
-    """Messages that it published, per second."""
+    """Messages published per second."""
     published: int
-    """The same since it was started."""
+    """Messages published since the start."""
     pauses: int
-    """Times that a subscriber asked it to wait."""
+    """Number of pauses requested by subscribers."""
 
 
 class TunnelsLine(Line, tag="tunnels", kw_only=True):
-    """The tunnels that one node holds at one member of a cluster."""
+    """The tunnels of one node at one member of a cluster."""
 
     cluster: str
     """The cluster."""
     member: str
     """The node id of the member."""
     member_address: str
-    """Where it listens."""
+    """The address of the member."""
     holder: str
     """The node id of the node that opened the tunnels."""
     holder_name: str
-    """Its name; empty if it tells none, or did not answer."""
+    """The label of that node; empty without one, or without an answer."""
     holder_address: str
-    """Where it listens; empty if it did not answer."""
+    """The address of that node; empty without an answer."""
     tunnels: int
-    """How many it holds."""
+    """Number of its tunnels."""
     open: int
-    """Tunnels that the member serves now, for all holders."""
+    """Tunnels open at the member now, of all holders."""
     max: int
-    """How many it may serve at once."""
+    """Maximum number of open tunnels."""
 
 
 def publisher_lines(pairs: Sequence[Pair]) -> list[PublisherLine]:
-    """Return a line for each node and prefix with publications, the most per second first."""
+    """Return a line for each node and prefix with publications, the highest rate first."""
     lines = []
     for pair in pairs:
         node = pair.last.node
@@ -117,7 +117,7 @@ def tunnels_lines(pairs: Sequence[Pair]) -> list[TunnelsLine]:
 
 
 def say_publishers(lines: Sequence[PublisherLine]) -> list[str]:
-    """Return the nodes that publish now, for people."""
+    """Return the publishing nodes as text."""
     return [
         f"{one_line(line.topic)}: {format_count(line.published_per_s)}/s by {short_name(line.id, one_line(line.name))} at "
         f"{one_line(line.address)}"
@@ -127,7 +127,7 @@ def say_publishers(lines: Sequence[PublisherLine]) -> list[str]:
 
 
 def say_tunnels(lines: Sequence[TunnelsLine]) -> list[str]:
-    """Return the nodes that hold tunnels, for people."""
+    """Return the nodes that hold tunnels, as text."""
     return [
         f"{one_line(line.cluster)}: {line.tunnels} held by {short_name(one_line(line.holder), one_line(line.holder_name))}"
         f"{f' at {one_line(line.holder_address)}' if line.holder_address else ''}, {line.open} of {line.max} open at "
