@@ -85,7 +85,7 @@ def check_command(value: object, origin: str, directory: Path | None = None) -> 
 
 
 def run_secret_command(command: Sequence[str], origin: str, timeout_s: float = SECRET_COMMAND_TIMEOUT_S) -> tuple[Secret, ...]:
-    """Run a command and return the printed secret: a generation per line, the primary one first.
+    """Run a command and return the printed secret: a generation per line, the primary first.
 
     This blocks: call it outside of an event loop.
 

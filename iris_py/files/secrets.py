@@ -80,7 +80,7 @@ def replace_file(path: Path, content: bytes, like: os.stat_result | None = None)
 
 
 def create_file(path: Path, content: bytes) -> None:
-    """Write a new private file of this user; the name appears with the whole content.
+    """Write a new private file of this user, complete as soon as the name exists.
 
     Args:
         path: The file.
@@ -140,7 +140,7 @@ class Exposure(enum.Enum):
 
 
 def parse_secrets(value: object, origin: str) -> tuple[Secret, ...]:
-    """Convert text, bytes, a `Secret`, or several of these, to the generations of a secret, the primary one first.
+    """Convert text, bytes, a `Secret`, or several of these, to the generations of a secret, the primary first.
 
     A text may hold several, separated by blanks, commas or line ends. An error names the origin and never shows the value.
 
@@ -263,7 +263,7 @@ def expand_home(path: Path, origin: str) -> Path:
 
 
 def read_secret_file(path: Path, origin: str) -> tuple[Secret, ...]:
-    """Read an operator's secret file: a generation per line, the primary one first.
+    """Read an operator's secret file: a generation per line, the primary first.
 
     Another owner and a readable group are accepted, as service managers provide files. A file readable by all users is used
     with a warning in the log, but without a warning on a read-only mount of another owner.
@@ -348,7 +348,7 @@ def rewrite_secret_file(path: Path, secrets: Sequence[Secret], added: Collection
 
     Args:
         path: The file, which exists.
-        secrets: The generations, the primary one first.
+        secrets: The generations, the primary first.
         added: The added generations that have never encrypted: marked by a comment, for :func:`find_added`.
 
     Raises:

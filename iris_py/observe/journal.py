@@ -86,7 +86,7 @@ class Journal:
         started_at: The start of the node, set by the owner.
         last: The number of the last event; 0 before the first.
         departures: The nodes that left or died.
-        on_event: Called with each noted event in the form for this program: for the log.
+        on_event: Called with noted events in the form for this program: for the log.
         on_noted: Called after each noted event, while a reader waits.
     """
 

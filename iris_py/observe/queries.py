@@ -112,7 +112,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     next_part: _Name = ""
     """The part in which the next page begins; empty for the last page."""
     next_key: _Name = ""
-    """The last element of the part in the present page."""
+    """The last element of the part in this page."""
     left_out: int = 0
     """Elements too large for any page."""
 

@@ -155,7 +155,7 @@ class NodeReports(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[NodeName, ...] = ()
     """The nodes without an answer in time, or with an undecodable answer."""
     refused: tuple[NodeName, ...] = ()
-    """The nodes that refused: their setting ``observe`` is ``none``, or too many nodes ask them."""
+    """The nodes that refused: the setting ``observe`` is ``none``, or too many nodes ask."""
     size: Size = Size(0.0)
     """The number of other nodes in the network."""
     is_sample: bool = False
@@ -184,7 +184,7 @@ class Hop(msgspec.Struct, frozen=True):
     node: NodeName
     """The node. Address and zone are empty if unknown."""
     held_us: int | None = None
-    """The time it held the message, in microseconds; None if a node on the path did not report its time."""
+    """The time it held the message, in microseconds; None if any node on the path reported no time."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,7 +212,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeName
     """The member."""
     distance: int
-    """The number of parts of the own zone that it does not share: 0 is the nearest."""
+    """The number of parts of the own zone not shared: 0 is the nearest."""
     in_flight: int
     """Unanswered requests of this node at the member."""
     expected_s: float | None

@@ -80,7 +80,7 @@ class ServiceStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     weight: float = 0.0
     """The share of the load for this node, relative to other members."""
     queue_wait: HistogramStatistics = HistogramStatistics()
-    """Times that requests and surveys waited for a handler; the first bucket has those that began at once."""
+    """Times that requests and surveys waited for a handler; the first bucket has immediate starts."""
     handling: HistogramStatistics = HistogramStatistics()
     """Times that handlers took to answer."""
     newest: int = 0
@@ -97,13 +97,13 @@ class BroadcastStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sent: int = 0
     """Broadcasts that this node sent."""
     received: int = 0
-    """Broadcasts for handlers of this node, once for each handler."""
+    """Broadcasts for handlers of this node, counted per handler."""
     dropped: int = 0
     """Received broadcasts that were dropped, because the handler is too slow or accepts none."""
     queued_messages: int = 0
     """Broadcasts that wait for a handler now."""
     lag: HistogramStatistics = HistogramStatistics()
-    """Times that broadcasts waited for their handler. One at a time is measured, the last one waiting."""
+    """Times that broadcasts waited for their handler. Only the last waiting broadcast is measured, then the next."""
 
 
 class SurveyStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -315,7 +315,7 @@ class OverlayStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     size_estimate: int = 1
     """Estimated number of nodes of the network now, with this node."""
     roots: int = 0
-    """Groups whose directory is on this node now."""
+    """Groups with their directory on this node now."""
     members_kept: int = 0
     """Members in these directories now."""
     tables: Mapping[str, int] = {}

@@ -68,7 +68,7 @@ AnyClosable = TypeVar("AnyClosable", bound="Closable")
 EXIT_TIMEOUT_S = 5.0
 #: Time in seconds for handlers that run at the end of the program; the rest is for telling other nodes.
 EXIT_DRAIN_S = 2.0
-#: Time in seconds for closing the nodes; after it the rest are cut off, as by a crash.
+#: Time in seconds for closing the nodes; then the remaining ones are cut off, as by a crash.
 EXIT_CLOSE_S = 3.5
 #: Time in seconds for the thread of the loop to end. Only a handler stuck inside the loop takes longer, and is left behind.
 JOIN_TIMEOUT_S = 1.0

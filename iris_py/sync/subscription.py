@@ -33,9 +33,10 @@ class Subscription(Closable, Generic[Payload]):
 
     ``for message in subscription`` takes one message after the other, ``for batch in subscription.batches()`` all waiting
     messages at once, and :meth:`take` the same with a timeout. Both loops end when the subscription is closed, in any thread.
-    Otherwise, after the messages still held, they raise :exc:`SlowSubscriber` if the overflow policy ended it, or
-    :exc:`NodeClosed` if the node was closed. The first form takes up to a quarter of the queue's capacity, or 1 MiB, out of the
-    queue at once. Several threads may share a subscription, and each message goes to a single thread.
+    Otherwise, after the messages still held, they raise :exc:`SlowSubscriber` if the overflow policy ended it,
+    :exc:`NotExported` if the other cloud no longer exports its topics, or :exc:`NodeClosed` if the node was closed. The first
+    form takes up to a quarter of the queue's capacity, or 1 MiB, out of the queue at once. Several threads may share a
+    subscription, and each message goes to a single thread.
     """
 
     def __init__(self, inner: AsyncSubscription[Payload], loop: Background) -> None:
@@ -121,6 +122,7 @@ class Subscription(Closable, Generic[Payload]):
         Raises:
             ConfigurationError: ``timeout`` is no time.
             SlowSubscriber: The overflow policy ended the subscription, and all messages were taken.
+            NotExported: The other cloud no longer exports these topics, and all messages were taken.
             NodeClosed: The node was closed.
         """
         if timeout is not None:

@@ -107,7 +107,7 @@ class Survey(Unpicklable, Generic[Payload]):
 
         Raises:
             NoMembers: The cluster has no members.
-            NotConnected: This node reaches no other node, so the members are unknown.
+            NotConnected: This node reaches no other node, so no members are known.
             RequestTimeout: The members could not be found in time. Missing answers raise no error.
             NodeClosed: The node was closed.
         """
