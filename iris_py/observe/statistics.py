@@ -103,7 +103,7 @@ class BroadcastStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     queued_messages: int = 0
     """Broadcasts that wait for a handler now."""
     lag: HistogramStatistics = HistogramStatistics()
-    """Times that broadcasts waited for their handler. Only the last waiting broadcast is measured, then the next."""
+    """Times that broadcasts waited for their handler. A sample: one broadcast is measured at a time."""
 
 
 class SurveyStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
