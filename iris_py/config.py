@@ -157,14 +157,14 @@ class Config:
     a quick reply then arrives about 60 us sooner. No effect with one processor.
     """
     clusters: Mapping[str, Secrets] | FindSecret = field(default_factory=lambda: MappingProxyType({}), repr=False)
-    """Secrets of single clusters, readable and joinable only with them; several generations as for ``secret``. Or a function
-    from the name of a cluster to its secret, or None for the network's.
+    """Secrets of single clusters, by name; only holders can read or join the cluster. Several generations as for ``secret``. Or
+    a function from the name of a cluster to the secret, or None for the network's.
     """
     strict: bool = False
     """Whether using a cluster without a secret of its own is an error."""
     administrator: str | None = None
-    """The public half of the administrator key, as printed by ``iris keys administrator``, whose holder may rotate the
-    network's secret; None for no administrator.
+    """The public half of the administrator key, as printed by ``iris keys administrator``. The holder of the private half may
+    rotate the network's secret. None for no administrator.
     """
     secret_command: tuple[str, ...] | None = None
     """A command that prints the network secret: the program and its arguments. It runs when a node starts and when the node
@@ -181,7 +181,7 @@ class Config:
 
     @property
     def is_zero_configuration(self) -> bool:
-        """Whether the network is that of a single user and machine: per-user secret, loopback, the usual ways to find peers.
+        """Whether the network belongs to a single user and machine: per-user secret, loopback, the usual ways to find peers.
 
         Every node of this network leaves a file among the remembered peers. So the files are complete, and a node without peers
         is surely alone (docs/design.md 5.6).
@@ -276,7 +276,8 @@ def find_origins(
 ) -> Mapping[str, tuple[Origin, ...]]:
     """Return the sources of each setting of :func:`load_config`, by its name in `Config`, without the directories.
 
-    Cluster secrets may have several sources, of which the first with the cluster counts. Every other setting has one source.
+    Cluster secrets may have several sources: for each cluster the first source with a secret counts. Every other setting has
+    one source.
 
     Args:
         config: As for :func:`load_config`.

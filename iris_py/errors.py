@@ -257,8 +257,8 @@ class NotExported(NoMembers):
 class NotConnected(IrisError):
     """This node reaches no other node of its network and knows no members; the request was not executed.
 
-    It replaces :exc:`NoMembers` while a seed may be alive: a seed that does not answer yet, is silent or ends connections, or
-    that cannot be dialled for want of file descriptors.
+    This error replaces :exc:`NoMembers` while a seed may be alive: a seed that does not answer yet, is silent or ends
+    connections, or that cannot be dialled for want of file descriptors.
 
     Attributes:
         cluster: The requested name.
@@ -466,8 +466,8 @@ class RemoteError(IrisError):
 class SealError(IrisError):
     """A sealed payload cannot be decrypted. At a caller this is a reply; the request may have been executed.
 
-    A member with a :class:`iris_py.Sealed` handler raises it to refuse a request. The caller then gets a :exc:`RemoteError`
-    with this type, and nothing was executed.
+    A member with a :class:`iris_py.Sealed` handler raises this error to refuse a request. The caller then gets a
+    :exc:`RemoteError` with this type, and nothing was executed.
 
     Attributes:
         cluster: The name of the cluster.
@@ -511,8 +511,8 @@ class EncodeError(IrisError):
 class DecodeError(IrisError):
     """The codec of the call cannot decode a reply or a message; a request with such a reply was executed.
 
-    A member that joined with a codec raises it to refuse a request. The caller then gets a :exc:`RemoteError` with this type,
-    and the handler did not run.
+    A member that joined with a codec raises this error to refuse a request. The caller then gets a :exc:`RemoteError` with this
+    type, and the handler did not run.
 
     Attributes:
         reason: The mismatch, and its position in the payload.
