@@ -160,7 +160,16 @@ def session(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Session]
 
 
 @pytest.mark.parametrize(
-    "page", ["tutorial.md", "how-to/serve.md", "how-to/rotate.md", "how-to/shell.md", "how-to/debug.md", "observe.md"]
+    "page",
+    [
+        "tutorial.md",
+        "how-to/serve.md",
+        "how-to/retries.md",
+        "how-to/rotate.md",
+        "how-to/shell.md",
+        "how-to/debug.md",
+        "observe.md",
+    ],
 )
 def test_a_page_prints_what_it_says(session: Session, page: str) -> None:
     for block in blocks_of(ROOT / "docs" / page):
