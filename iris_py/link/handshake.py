@@ -100,7 +100,6 @@ class Handshaking:
     Subclasses supply the keys and the proofs of identity.
 
     Args:
-        initiator: Whether this side dialled.
         offer: The versions and ciphers this side supports.
 
     Attributes:
@@ -237,7 +236,6 @@ class LinkHandshake(Handshaking):
     """The handshake of a link between two nodes of a network: under its secret, with a signature of each side.
 
     Args:
-        initiator: Whether this side dialled.
         keyring: The secrets of the network; a responder uses the generation the initiator names.
         identity: The identity of this node, for its signature.
         hello: This node's description of itself. A responder sends it in its message; an initiator's link sends it in the first

@@ -143,8 +143,6 @@ class Link:
 
     Args:
         handshake: A new handshake, which holds the role, the keys and this side's hello.
-        now: The time.
-        config: Timeouts and queue bounds.
     """
 
     def __init__(self, *, handshake: Handshaking, now: float, config: LinkConfig) -> None:
@@ -285,7 +283,6 @@ class Link:
         """Accept the identified peer. A responder's link opens at once, an initiator's when the peer confirms too.
 
         Args:
-            now: The time.
             replaces: For initiators: the id of the last open link to the peer that broke.
         """
         if self.state is LinkState.CLOSED:
@@ -348,9 +345,7 @@ class Link:
         """Queue messages for a group in ``shared``; otherwise like :meth:`send_packet`.
 
         Args:
-            group: The group's id.
             messages: The body, in parts.
-            size: Total bytes of the parts.
             is_ordered: Whether the body keeps its order among MULTICAST packets.
             passes_large: Whether a large body of many small messages takes the interactive lane, up to ``LARGE_RECORD_BYTES``.
         """
@@ -633,7 +628,6 @@ class Link:
         """Handle the expired deadline; harmless if early. See :meth:`deadline`.
 
         Args:
-            now: The time.
             is_awaited: Whether the owner waits for a reply of the peer.
         """
         if self._deadline is None or now < self._deadline:

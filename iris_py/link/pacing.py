@@ -109,9 +109,7 @@ class Pace:
         """Record that bytes were sent.
 
         Args:
-            size: Number of bytes.
             urgent_count: Total urgent traffic sent over the link so far, in any unit.
-            now: The time.
         """
         if urgent_count != self._urgent_count:
             self._urgent_count = urgent_count

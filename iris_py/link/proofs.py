@@ -40,10 +40,6 @@ SHARED = struct.Struct(f">?{GROUP_ID_BYTES}s{PROOF_BYTES}s")
 class Proofs:
     """The proofs of one link, for use while the link is open.
 
-    Args:
-        lanes: The queue for frames.
-        initiator: Whether this side dialled.
-
     Attributes:
         generations: Key ids of the secret's generations that the peer has proved to hold.
         shared: Ids of the groups whose key both ends have proved to hold.

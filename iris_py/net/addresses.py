@@ -38,7 +38,6 @@ def host_addresses(machine: Machine, families: Collection[int], towards: Iterabl
     are left out, because they are valid on a single machine only.
 
     Args:
-        machine: The machine.
         families: 4, 6 or both; the addresses of the first family come first.
         towards: Numeric addresses of other hosts that must reach the machine.
     """

@@ -38,7 +38,6 @@ class BusyPoll:
     """Keeps an event loop turning while input is expected soon. All other work in the loop continues.
 
     Args:
-        loop: The event loop.
         look_s: Time to poll, in seconds.
         clock: Returns the time in seconds; the loop's own clock has a resolution of milliseconds only.
     """

@@ -282,7 +282,6 @@ class Driver:
     dial would pass its context to all traffic of the link.
 
     Args:
-        network: The network.
         owner: The receiver of events.
 
     Attributes:
@@ -366,7 +365,6 @@ class Driver:
         """Begin to drive a node.
 
         Args:
-            core: The node.
             on_dial_failed: Called with each address without a connection, and the error.
         """
         self._core = core

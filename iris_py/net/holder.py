@@ -80,9 +80,7 @@ async def ask_holder(network: Network, host: str, port: int, handshake: LinkHand
     """Find out which process listens at an address.
 
     Args:
-        network: The network.
         host: The address, or a host name.
-        port: The port.
         handshake: A new handshake of an initiator.
     """
     loop = asyncio.get_running_loop()

@@ -155,9 +155,6 @@ class HttpServer:
 class Connection(asyncio.Protocol):
     """One connection: consecutive requests.
 
-    Args:
-        server: The server.
-
     Attributes:
         host: The host at the other end, as defined by :func:`iris_py.peers.crowd.network_of`.
         is_idle: Whether no data has arrived since the last answer.

@@ -143,7 +143,6 @@ class Network(Protocol):
         Args:
             factory: Makes the protocol. Called once, after the stream is established.
             host: An address, or a name with several addresses.
-            port: The port.
             own: The numeric addresses of the dialling node itself, which are skipped: the name of a whole service includes that
                 node.
 

@@ -57,7 +57,6 @@ class Watch:
         """Ask for a sign of life, or read the stack of a silent loop. Runs in the watchdog's thread.
 
         Args:
-            now: The time, in seconds.
             stopped_s: Time for which the whole process was just stopped, in seconds.
         """
         if self._asked_at is not None:

@@ -85,7 +85,6 @@ class NodeCore:
     Args:
         info: The node itself, with its listening addresses.
         identity: The key pair behind its id.
-        keyring: The secrets of the network.
         rng: Randomness for choices and jitter, not for secrets.
         entropy: Randomness for keys.
         link_config: Timeouts and queue bounds of links.
@@ -424,7 +423,6 @@ class NodeCore:
 
         Args:
             address: The requested address.
-            now: The time.
             is_refused: Whether the host refused the connection.
             is_broken: Whether the connection was accepted and ended at once.
         """

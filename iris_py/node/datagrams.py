@@ -43,11 +43,6 @@ class OtherNetworks:
 class Datagrams:
     """Encrypts and decrypts datagrams.
 
-    Args:
-        identity: This node.
-        keyring: The secrets of the network.
-        count_drop: Counts dropped datagrams, by reason.
-
     Attributes:
         other_networks: The hosts of other networks.
     """

@@ -43,10 +43,6 @@ class Memberships:
     """The clusters that one node serves.
 
     Args:
-        local: The node.
-        groups: The groups in use.
-        overlay: Manages memberships.
-        service: Holds the registrations.
         name: The node's name for itself; empty for none.
     """
 
@@ -100,7 +96,6 @@ class Memberships:
 
         Args:
             left: The groups of generations that are no longer accepted.
-            now: The time.
 
         Raises:
             ConfigurationError: Too many groups, or the node is leaving.
@@ -151,14 +146,7 @@ class IdleGroups:
     """Finds and forgets the idle groups of one node.
 
     Args:
-        groups: The groups in use.
-        overlay: Watches them.
         outbound: May hold broadcasts with numbers in them.
-        pubsub: Uses the groups of topics.
-        requester: Sends requests in them.
-        surveyor: Sends surveys in them.
-        service: Serves them.
-        tunnels: Uses them for tunnels.
     """
 
     def __init__(

@@ -58,12 +58,8 @@ class Questions:
     """Asks nodes and answers their questions.
 
     Args:
-        local: This node.
-        keyring: The secrets of the network.
-        overlay: Sends the packets.
         advance: Handles the overlay's output.
         emit: Receives questions and answers.
-        count_drop: Counts dropped packets, by reason.
     """
 
     def __init__(
@@ -102,8 +98,6 @@ class Questions:
         Args:
             node: The node, possibly this one.
             number: A random number below 2^63, which only the asked node learns.
-            question: The question.
-            now: The time.
         """
         self._send(node, False, number, question, now)
 

@@ -18,7 +18,6 @@ class OverlaySigner:
     """Implements :class:`iris_overlay.environment.Signer`.
 
     Args:
-        identity: This node.
         groups: The groups in use, by id; the owner changes the mapping.
     """
 

@@ -70,12 +70,10 @@ def statistics_of(
     """Return the statistics of a node.
 
     Args:
-        core: The node.
         subscriptions: The program's subscriptions, including those to other clouds.
         process: The process statistics.
         questions: The statistics of questions from other nodes.
         started_at: Start time of the node.
-        now: The time.
         retransmissions: TCP segments retransmitted on its links.
     """
     requests, service, groups = core.requester.counts, core.service, core.groups

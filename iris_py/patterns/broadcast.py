@@ -23,8 +23,6 @@ class Broadcaster:
     Args:
         outbound: Sends messages to other members.
         service: Holds the handlers of this node.
-        local: The node itself.
-        count_drop: Counts dropped messages, by reason.
     """
 
     def __init__(self, outbound: Outbound, service: Service, local: Peer, count_drop: Callable[[str], object]) -> None:

@@ -233,7 +233,6 @@ class Surveyor:
         """Handle the loss of a peer or its link: it will not answer.
 
         Args:
-            peer: The peer.
             unsent: Surveys not yet sent to the peer. They are unaffected.
         """
         for survey_id, survey in self._sent_to(peer, unsent):

@@ -177,7 +177,6 @@ def by_distance(members: Iterable[Load], distance_of: Callable[[Load], int] | No
     """Group members by distance for :func:`choose_near`, the nearest first; keep the result until the members change.
 
     Args:
-        members: The members.
         distance_of: Returns the distance of a member; None for its ``distance``.
 
     Returns:
@@ -226,7 +225,6 @@ def choose_near(levels: Sequence[Sequence[Load]], rng: Rng) -> tuple[Load, Load 
 
     Args:
         levels: The result of :func:`by_distance`: at least one level.
-        rng: The source of randomness.
 
     Returns:
         The chosen member, and a drawn member passed over for lack of a link, or None. Open a link to the latter, and to a

@@ -81,7 +81,6 @@ class Clocks:
         Args:
             source: The sending node.
             sent_at: The send time by the source's clock (milliseconds).
-            now: The time.
         """
         clock = self._clocks.get(source)
         if clock is None or clock.behind is None or now - clock.known_at > BELIEVED_S:

@@ -315,7 +315,6 @@ class Group:
 
         Args:
             head: The topic, and the headers before it.
-            payload: The published payload.
             count: Number of receiving nodes.
             kind: A member of ``packets.PUBLICATIONS``.
         """
@@ -442,7 +441,6 @@ class Groups:
 
     Args:
         local: The node's id.
-        keyring: The secrets of the network.
 
     Attributes:
         by_id: The groups in use, by group id.

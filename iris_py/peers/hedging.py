@@ -71,7 +71,6 @@ class Hedging:
 
         Args:
             percent: 1 to 99.
-            timeout_s: The request's timeout.
         """
         share_s = self._shares.setdefault(percent, 0.0)
         if not share_s:

@@ -65,7 +65,6 @@ class Outbound:
 
     Args:
         local: The node itself, excluded as a receiver.
-        count_drop: Counts dropped messages, by reason.
 
     Attributes:
         touched: Links that may have data to write.
@@ -188,10 +187,7 @@ class Outbound:
         """Send a message to every target of a group, or down its tree.
 
         Args:
-            group: The group.
             header: The encoded message before its payload.
-            payload: The payload.
-            now: The time.
         """
         group.end_run()
         if group.broadcast_bytes and group.broadcast_bytes + len(header) + len(payload) > BODY_BYTES:
@@ -206,11 +202,8 @@ class Outbound:
         """Send a publication to every target of a group; return the batch, for further publications to the topic.
 
         Args:
-            group: The group.
             head: The topic, and the headers before it.
-            payload: The published payload.
             count: Number of receiving nodes.
-            now: The time.
             kind: A member of ``packets.PUBLICATIONS``.
         """
         group.end_run()

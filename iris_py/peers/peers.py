@@ -187,9 +187,7 @@ class Peers:
     """The table of links.
 
     Args:
-        local: This node.
         identity: The key pair behind its id.
-        keyring: The secrets of the network.
         entropy: The source of ephemeral keys.
         config: Timeouts and queue bounds of each link.
         rng: The randomness of evictions.
@@ -254,7 +252,6 @@ class Peers:
 
         Args:
             address: The requested address.
-            now: The time.
             host: The IP address of the connection; by default the host of the address.
         """
         generations = self.keyring.generations

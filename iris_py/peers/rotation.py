@@ -55,10 +55,6 @@ class _Side:
 class Rotation:
     """Receives and spreads generations signed by the network's administrator.
 
-    Args:
-        keyring: The secrets of the network.
-        emit: Takes events.
-
     Attributes:
         signed: The latest signed generations; None before the first rotation.
         unsigned: Number of received generations without the administrator's valid signature.

@@ -53,11 +53,7 @@ class _Partial:
 
 
 class CastAssembler:
-    """Reassembles pieces.
-
-    Args:
-        count_drop: Counts dropped bodies, by reason.
-    """
+    """Reassembles pieces."""
 
     def __init__(self, count_drop: Callable[[str], object]) -> None:
         self._count_drop = count_drop

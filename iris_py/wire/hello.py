@@ -29,7 +29,6 @@ def encode_hello(info: NodeInfo, facts: bytes = b"") -> bytes:
     """Encode a hello.
 
     Args:
-        info: The node.
         facts: The result of :func:`~iris_py.wire.facts.encode_facts`; an empty value is omitted.
     """
     return _ENCODER.encode(_Hello(info.id, info.addresses, info.zone, facts) if facts else info)

@@ -179,13 +179,7 @@ def as_bytes(payload: object) -> bytes:
 
 
 def is_body_sane(data: bytes, start: int, stop: int) -> bool:
-    """Tell whether a body respects ``SHARED_BODY_BYTES_MAX``, ``RUN_BODY_BYTES_MAX`` and ``RUN_MESSAGES_MAX``.
-
-    Args:
-        data: The buffer with the body.
-        start: Start of the body.
-        stop: End of the body.
-    """
+    """Tell whether a body respects ``SHARED_BODY_BYTES_MAX``, ``RUN_BODY_BYTES_MAX`` and ``RUN_MESSAGES_MAX``."""
     if stop - start <= SHARED_BODY_BYTES_MAX:
         return True
     kind, flags, head_bytes, length, _id, _argument = MESSAGE.unpack_from(data, start)
@@ -203,7 +197,6 @@ def encode_routed(kind: int, group: bytes, nonce: bytes, sealed: bytes, sent_at:
 
     Args:
         kind: The frame type UNICAST or MULTICAST.
-        group: The group id.
         nonce: The nonce of the body.
         sealed: The encrypted body.
         sent_at: The clock of this node (milliseconds).
@@ -252,13 +245,7 @@ def encode_run(head: bytes, payloads: list[bytes], sequence: int, ordinal: int, 
 
 
 def decode_run(body: bytes, start: int, stop: int) -> list[bytes] | None:
-    """Decode the payloads of a publication with the flag ``RUN``; return None if it is malformed.
-
-    Args:
-        body: The buffer with the publication.
-        start: Start of the payload.
-        stop: End of the payload.
-    """
+    """Decode the payloads of a publication with the flag ``RUN``; return None if it is malformed."""
     at = start + RUN_COUNT.size
     if at > stop:
         return None

@@ -53,7 +53,6 @@ class HedgeTimes:
         Args:
             pending_by_id: The requests.
             silent: Collects the peers to ask for a sign of life.
-            now: The time.
 
         Yields:
             The request's id, the request, its member, the time of the next check (0.0: give it to a second member now), and the
@@ -94,10 +93,8 @@ def look_again_at(pending: Pending, later: float, silent: dict[Peer, None], now:
     A keyed request stays with a living member, however busy: only a member without a sign of life when asked is passed over.
 
     Args:
-        pending: The request.
         later: Default time of the next check.
         silent: Collects the peers to ask for a sign of life.
-        now: The time.
     """
     member = pending.member
     assert member is not None

@@ -62,9 +62,6 @@ AnyWaiter = TypeVar("AnyWaiter", bound=Waiter)
 class Room:
     """The queue of requests to a cluster with a common placement.
 
-    Args:
-        key: Its key.
-
     Attributes:
         key: Its key.
         count: Number of waiting requests.

@@ -81,9 +81,6 @@ class Losses:
         """Count a member lost with a request, and announce the loss if other callers may repeat the request.
 
         Args:
-            pending: The request.
-            member: The member.
-            now: The time.
             is_counted: Whether the request may have killed the member.
         """
         pending.note_loss(member, is_counted=is_counted)
@@ -150,7 +147,6 @@ class Losses:
             key: The cluster, then the identity of the request.
             members: The members' ids.
             teller: The id of the announcing node.
-            now: The time.
         """
         self.expire(now)
         entry = self.entries.pop(key, None) or _Entry()

@@ -24,7 +24,6 @@ def of_nobody(pending: Pending, nodes: int) -> NoMembers:
     """Return the error for a request without any possible member.
 
     Args:
-        pending: The request.
         nodes: Number of other known nodes, for the text.
     """
     group, placement = pending.group, pending.placement

@@ -178,7 +178,6 @@ class Pending(msgspec.Struct, eq=False):
         """Record a member lost with the request, which may have executed it.
 
         Args:
-            member: The member.
             is_counted: Whether the request may have killed the member.
         """
         self.lost = member
@@ -273,7 +272,6 @@ class Pending(msgspec.Struct, eq=False):
 
         Args:
             later: Time of the next check after a sign.
-            now: The time.
 
         Returns:
             The time of the next check; 0.0 if the sign is overdue.
@@ -304,12 +302,7 @@ class Pending(msgspec.Struct, eq=False):
             self.tried_count = max(self.tried_count, len(self.tried))
 
     def forget_deadline(self, request_id: int, deadlines: DeadlineTable[int | Together]) -> None:
-        """Cancel this request's deadline. A deadline shared by a batch is cancelled with the batch's last request.
-
-        Args:
-            request_id: The request's id.
-            deadlines: The table of deadlines.
-        """
+        """Cancel this request's deadline. A deadline shared by a batch is cancelled with the batch's last request."""
         if self.together is None:
             deadlines.cancel(request_id)
             return
@@ -346,11 +339,9 @@ def new_request(
 
     Args:
         group: The addressed cluster.
-        payload: The payload.
         timeout_s: Time to wait for an answer.
         retry: The policy for repeating a request that may have been executed; None forbids it.
         token: The owner's token for the outcome.
-        now: The time.
         identity: The identity by which members deduplicate it; empty for none.
         placement: The preferred and required zones; None for the nearest.
         headers: The named values beside the payload.

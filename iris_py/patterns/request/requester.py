@@ -122,7 +122,6 @@ class Requester:
             group: The addressed cluster.
             asked: The token, the key and the payload of each.
             timeout_s: Time to wait for each answer.
-            now: The time.
             retry: The policy for repeating each.
 
         Returns:
@@ -332,8 +331,6 @@ class Requester:
         """Handle the loss of a peer or its link, after a change of the views: its requests may have been executed.
 
         Args:
-            peer: The peer.
-            now: The time.
             unsent: Requests for the peer that were not sent. They are unaffected.
             is_broken: Whether the connection broke, so the peer may live and keep keyed requests waiting.
             is_silent: Whether only silence is known, so no request counts as the cause.
@@ -384,9 +381,7 @@ class Requester:
         """Choose a new member for a request that surely was not executed. Harmless if it has ended.
 
         Args:
-            request_id: The request.
             peer: The previous member.
-            now: The time.
             is_tried: Whether not to try this member again.
         """
         pending = self._pending.get(request_id)

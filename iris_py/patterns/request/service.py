@@ -103,8 +103,6 @@ class Service:
         """Stop admitting requests; running and queued requests are still answered, then :class:`RegistrationDrained` follows.
 
         Args:
-            registration: The registration.
-            now: The time.
             hands_back: Whether to give queued requests to another registration of this node, or else to other members through
                 their callers. Surveys stay queued.
         """

@@ -90,7 +90,6 @@ class RoutedRequests:
     Args:
         clocks: The known clocks of their sources.
         begin: Starts a request that is in time.
-        count_drop: Counts dropped requests, by reason.
     """
 
     def __init__(
@@ -112,9 +111,7 @@ class RoutedRequests:
         """Handle a request or survey: start it, hold it, or drop it.
 
         Args:
-            message: The message.
             sent_at: Its send time by the source's clock (milliseconds).
-            now: The time.
         """
         clocks, peer = self._clocks, message.peer
         age = clocks.age_of(peer.id, sent_at, now)

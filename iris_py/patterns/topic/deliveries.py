@@ -53,9 +53,6 @@ class Deliveries:
 
     Args:
         outbound: Sends PAUSE and RESUME to publishers.
-        local: The node.
-        count_drop: Counts dropped messages, by reason.
-        events: Collects events.
 
     Attributes:
         received: Accepted publications of other nodes.
@@ -125,7 +122,6 @@ class Deliveries:
 
         Args:
             covers: Finds the groups of the memberships that cover a prefix.
-            now: The time.
         """
         for (_, peer), queues in list(self._blocked.items()):
             for queue in list(queues):
@@ -155,7 +151,6 @@ class Deliveries:
             ordinal: The first publication's number since the publisher began to use the group.
             head: The topic, after the fields that the flags announce.
             payloads: The published payloads; at least one.
-            now: The time.
         """
         last, begin = group.last_sequence(peer.id), sequence
         if sequence <= abs(last):
@@ -218,10 +213,8 @@ class Deliveries:
         Args:
             run: The messages, with equal headers and consecutive numbers; at least one.
             size: Total bytes of their payloads.
-            queues: The subscriptions.
             group: The group they were sent to.
             peer: The publishing node, possibly this node.
-            now: The time.
             is_imported: Whether they come from another cloud and have their gap already.
         """
         missed = self._missed.get((group, peer.id), 0) if self._missed and not is_imported else 0
@@ -260,13 +253,10 @@ class Deliveries:
 
         Args:
             imported: Their origin.
-            topic: The topic.
             payloads: The payloads, in order; at least one.
             headers: The headers of each.
-            queues: The subscriptions.
             group: The group they were sent to.
             peer: The publishing gateway, possibly the local node.
-            now: The time.
         """
         key = group, peer.id
         way, missed = self._way(key), imported.missed + self._missed.get(key, 0)

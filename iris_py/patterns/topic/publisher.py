@@ -137,13 +137,9 @@ class Publisher:
     """The publications of one node.
 
     Args:
-        overlay: Watches groups.
-        outbound: Sends messages.
-        local: The node.
         deliveries: Receives messages for the node's own subscriptions.
         group_of: Finds or creates the group of a prefix: (prefix, now).
         is_member: Tells whether the node is in a group.
-        events: Collects events.
 
     Attributes:
         max_message_bytes: The largest payload that may be published; set by the owner.
@@ -206,9 +202,6 @@ class Publisher:
         ``RoomMade`` or ``ViewKnown``.
 
         Args:
-            topic: The topic.
-            payload: The payload.
-            now: The time.
             headers: The named values beside the payload.
             imported: The origin of a message from another cloud (:meth:`publish_imported`).
 
@@ -278,13 +271,11 @@ class Publisher:
 
         Args:
             topic: The topic in this cloud.
-            payload: The payload.
             origin: The pseudonym of the publishing node.
             stream: The pseudonym of the group it published under.
             number: Its number within origin and stream.
             gap: Number of messages lost right before the message, up to the local gateway.
             cloud: The alias of the originating cloud.
-            now: The time.
             headers: The named values beside the payload.
 
         Raises:

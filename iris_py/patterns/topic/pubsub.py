@@ -35,11 +35,6 @@ class PubSub:
     """The topics of one node: its memberships, its publisher and its deliveries.
 
     Args:
-        groups: The groups in use.
-        overlay: Manages memberships and watches.
-        outbound: Sends messages.
-        local: The node.
-        count_drop: Counts dropped messages, by reason.
         make_room: Called before a group is added.
 
     Attributes:
@@ -82,7 +77,6 @@ class PubSub:
 
         Args:
             left: The groups of generations that are no longer accepted.
-            now: The time.
         """
         for prefix in self._coverage.members:
             missing = [group for group in self._generations(prefix, now) if group.id not in self._prefixes]

@@ -162,7 +162,6 @@ class SubscriptionQueue:
         """Add messages, in order; return the number dropped. A cut-off queue ignores and does not count them.
 
         Args:
-            messages: The messages.
             size: Total bytes of their payloads.
             group: The group they were sent to, hidden from applications.
         """

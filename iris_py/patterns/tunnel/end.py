@@ -33,7 +33,6 @@ class Offer:
     """The offer of a tunnel to consecutive members.
 
     Args:
-        group: The cluster.
         window_bytes: The caller's window.
         local: The caller.
         entropy: The source of a new key for each member.

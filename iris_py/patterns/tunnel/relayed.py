@@ -44,7 +44,6 @@ class RingWay(Way[TunnelEnd]):
 
     Args:
         ready_ways: Collects transports with data to send.
-        now: The time.
 
     Attributes:
         end: The end; set once, by the owner.

@@ -396,13 +396,7 @@ class StreamEnd:
     # -- in
 
     def receive_frames(self, data: bytes, offset: int, end: int) -> None:
-        """Handle a chunk of the peer, in the order of sending.
-
-        Args:
-            data: The buffer with the chunk.
-            offset: Start of the chunk.
-            end: End of the chunk.
-        """
+        """Handle a chunk of the peer, in the order of sending."""
         if self.failure is not None:
             return
         unpack = FRAME.unpack_from

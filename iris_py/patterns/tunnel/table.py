@@ -114,11 +114,8 @@ class Tunnels:
     """The tunnels of one node.
 
     Args:
-        local: The node itself.
         entropy: The source of ephemeral keys.
         requester: Finds members for tunnels opened here.
-        service: Holds the registrations.
-        count_drop: Counts dropped chunks and messages, by reason.
 
     Attributes:
         has_new_deadline: Whether :meth:`deadline` may have changed; the owner resets it.
