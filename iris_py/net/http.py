@@ -137,7 +137,7 @@ class HttpServer:
         return True
 
     def _find_dispensable(self) -> Connection | None:
-        """Return the connection to evict: the longest-waiting one of the host with the most.
+        """Return the connection to evict: the longest-waiting connection of the host with the most connections.
 
         Connections without a complete request go first, then connections that receive their answer slowly. A client with many
         connections competes with itself, and a probe that sends its request at once stays connected.

@@ -321,7 +321,7 @@ class SubscriptionQueue:
             marks.popleft()
 
     def _has_no_room(self, messages: list[Message]) -> bool:
-        """Tell whether none of some messages without headers fits."""
+        """Tell whether even the smallest of the messages, which have no headers, does not fit."""
         waiting = self.waiting
         if not waiting:
             return False

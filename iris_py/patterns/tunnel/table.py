@@ -172,7 +172,7 @@ class Tunnels:
             )
 
     def ends(self) -> Collection[TunnelEnd]:
-        """Return the ends that have not ended."""
+        """Return the live ends."""
         return self._live.keys()
 
     def groups(self) -> set[Group]:
