@@ -7,7 +7,8 @@ from typing import Final
 #: Timeout of a request in seconds.
 REQUEST_TIMEOUT_S: Final = 5.0
 #: Timeout of a survey in seconds. A single member without an answer makes a survey last this long, so it is shorter than the
-#: timeout of a request. Too small: members on other continents are missing; too large: each dead member delays every survey.
+#: timeout of a request. Handlers that only look up a value answer in time from any continent. Too small: these are missing; too
+#: large: a silent member delays every survey.
 SURVEY_TIMEOUT_S: Final = 1.0
 #: Timeout in seconds for asking nodes about themselves. Too small: busy nodes are missing; too large: nodes that have just died
 #: delay the answer.
