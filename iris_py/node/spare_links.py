@@ -1,7 +1,8 @@
 """Unused links that may be closed, and room for new peers (docs/design.md 3.9).
 
 A newcomer never displaces a link in use, because a holder of the secret may return as often as it likes. Without room the
-newcomer is rejected and reached through the ring. A ring neighbour is always accepted, because the ring would break without it.
+newcomer is rejected and reached through the ring. A reserve (``LEAF_LINKS_SHARE``) admits ring neighbours, because the ring
+would break without them.
 """
 
 from __future__ import annotations
