@@ -12,9 +12,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import iris_py
-from iris_py.cli.demo import federation_gateways
+from iris_py.cli.demo import federation_member
 from iris_py.cli.demo.crew import Crew, MemberFailed, kill_and_replace
-from iris_py.cli.demo.federation_gateways import Gateways
+from iris_py.cli.demo.federation_crew import Gateways
 from iris_py.cli.demo.federation_report import FederationOutcome, document, print_report
 from iris_py.cli.demo.federation_terms import (
     FAR,
@@ -40,7 +40,7 @@ from iris_py.federation.calls import Call, Op
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from iris_py.cli.demo.federation_gateways import CrewGateway
+    from iris_py.cli.demo.federation_crew import CrewGateway
     from iris_py.cli.demo.progress import Progress
 
 __all__ = ["demo_federation"]
@@ -88,7 +88,7 @@ async def _with_clouds(outcome: FederationOutcome, progress: Progress, member_co
         config = iris_py.Config(network=network_of(NEAR), secret=gateways.secrets[NEAR], discovery=False)
         async with (
             iris_py.connect(config=config) as node,
-            Crew(first.address, gateways.secrets[FAR], federation_gateways.__name__, "iris demo --federation") as crew,
+            Crew(first.address, gateways.secrets[FAR], federation_member.__name__, "iris demo --federation") as crew,
         ):
             await _start_all(gateways, crew, node, member_count)
             run = _Run(node, gateways, crew, outcome, progress)

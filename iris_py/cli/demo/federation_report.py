@@ -13,7 +13,7 @@ from iris_py.cli.demo.report import DemoLine, Outcome, percentiles_ms, print_tot
 
 if TYPE_CHECKING:
     from iris_py.cli.demo.crew import CrewMember
-    from iris_py.cli.demo.federation_gateways import CrewGateway
+    from iris_py.cli.demo.federation_crew import CrewGateway
     from iris_py.cli.output import Lines
 
 __all__ = ["LINES", "FederationOutcome", "document", "print_report"]

@@ -18,7 +18,7 @@ __all__ = [
 ]
 
 #: The module of a gateway process.
-GATEWAY_PROGRAM: Final = "iris_py.cli.demo.federation_gateways"
+GATEWAY_PROGRAM: Final = "iris_py.cli.demo.federation_gateway"
 #: The cloud of the job, as the other cloud calls it.
 NEAR: Final = "us"
 #: The cloud of the cluster.

@@ -1,76 +1,24 @@
-"""The gateway and member processes of `iris demo --federation`, with the files that operators of two clouds would write.
-
-A gateway process, ``python -m iris_py.cli.demo.federation_gateways DIRECTORY CLOUD NETWORK SEED...``, is `iris gateway
-CLOUD.toml` with the secret of that cloud, both in the directory. It ends with its standard input and removes the directory, so
-a
-killed driver leaves neither a gateway nor secrets behind.
-
-A member process, ``python -m iris_py.cli.demo.federation_gateways ADDRESS``, is a member of `iris demo` in the far cloud. Its
-replies also name the gateway of that cloud that passed the request on.
-"""
+"""The gateway processes of `iris demo --federation`, with the files that operators of two clouds would write."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import signal
-import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from iris_py.cli import gateway
 from iris_py.cli.demo.crew import CrewMember, Processes
 from iris_py.cli.demo.federation_terms import FAR, GATEWAY_PROGRAM, INSIDE, NEAR, OUTSIDE, network_of
-from iris_py.cli.demo.lexer import count
-from iris_py.cli.demo.member import serve
-from iris_py.cli.outcome import execute
-from iris_py.cli.settings import Settings
 from iris_py.files.secrets import write_secret_file
 from iris_security import CloudKey, Secret
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
 
-    import iris_py
-
 __all__ = ["CrewGateway", "Gateways"]
-
-
-def _make_counter(node: iris_py.Node) -> Callable[[iris_py.Request], bytes]:
-    """Return the handler: a request is a file, and the reply has the member, the gateway, and the totals."""
-    own = bytes.fromhex(node.id)
-    return lambda request: own + bytes.fromhex(request.source) + count(request.payload).encode()
-
-
-if __name__ == "__main__":
-    sys.exit(execute(lambda: serve(sys.argv[1], _make_counter, network_of(FAR), INSIDE)))
-
-
-END_TIMEOUT_S: Final = 5  # to leave cleanly; an alarm ends a hung process
-
-
-def _end_with_input(directory: str) -> None:
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    shutil.rmtree(directory, ignore_errors=True)
-    signal.alarm(END_TIMEOUT_S)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _main(directory: str, cloud: str, network: str, *seeds: str) -> int:
-    threading.Thread(target=_end_with_input, args=(directory,), daemon=True).start()
-    secret = Path(directory, f"{cloud}.secret")
-    settings = Settings(network=network, secret_file=secret, seed=list(seeds), no_discovery=True)
-    return execute(lambda: gateway.serve(settings, Path(directory, f"{cloud}.toml"), as_json=True))
-
-
-if __name__ == "__main__":
-    sys.exit(_main(*sys.argv[1:]))
-
 
 #: The rules of each cloud.
 RULES: Final = {
