@@ -1,1 +1,1 @@
-"""`iris doctor`: looks for faults in settings, machine, network and clusters, and says what to do; it changes nothing."""
+"""`iris doctor`: finds faults in settings, machine, network and clusters, and suggests remedies; it changes nothing."""

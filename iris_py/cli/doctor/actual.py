@@ -1,4 +1,4 @@
-"""The real surroundings: settings as a node would read them, this machine, and the network as a node sees it."""
+"""The real surroundings: settings as a node reads them, this machine, and the network as a node sees it."""
 
 from __future__ import annotations
 
@@ -72,29 +72,29 @@ if TYPE_CHECKING:
 
 __all__ = ["Actual", "Warnings", "member_of", "status_of"]
 
-#: The largest file with secrets that is looked at for its rights alone; what is larger is none.
+#: Maximum size of a secret file checked for its permissions; a larger file holds no secrets.
 SECRETS_BYTES_MAX: Final = 1 << 20
-#: How long nodes have to answer questions about themselves.
+#: Timeout for nodes to answer queries about themselves.
 ANSWERS_S: Final = 4.0
-#: Nodes that are asked which others they have found dead: each has seen the deaths of those near it in the ring, which are
-#: spread over the network. Too small: of a large network that fell in parts nothing is heard; too large: looking disturbs.
+#: Maximum number of nodes queried for deaths: each has seen the deaths of its ring neighbours, which are spread over the
+#: network. Too small: parts lost by a large network are missed; too large: the queries disturb.
 DEATHS_ASKED_MAX: Final = 16
-#: Deaths longer ago (seconds) do not count.
+#: Maximum age of deaths that count (seconds).
 DEATHS_S: Final = 3600.0
-#: The end of the last gateway longer ago (seconds) does not count. Too small: what happened in the night is not told in the
-#: morning; too large: a cloud that has long been alone by intention has a fault.
+#: Maximum age of the last gateway's end that counts (seconds). Too small: an event of the night is missed in the morning; too
+#: large: a cloud without gateways by intention has a fault.
 GATEWAYS_S: Final = 86_400.0
-#: How long the members of a cluster may take to be found (seconds).
+#: Timeout for finding the members of a cluster (seconds).
 VIEW_S: Final = 5.0
-#: How long probes of the lines to other clouds are waited for (seconds): a gateway takes a line that is silent for 3 s for
-#: suspect. Too small: a line that is dead counts as well; too large: whoever looks waits for it.
+#: Timeout for probes of the cloud links (seconds): a gateway suspects a link after 3 s of silence. Too small: a dead link
+#: counts as well; too large: the user waits.
 LINES_PROBED_S: Final = 4.0
-#: How often gateways are asked meanwhile.
+#: Interval of queries to gateways meanwhile.
 LINES_LOOK_S: Final = 0.2
-#: Nodes whose whole answers a bundle has. Too small: the node with the trouble is not among them; too large: a bundle that
-#: nobody sends, and asking that disturbs.
+#: Maximum number of nodes with full answers in a bundle. Too small: the affected node may be missing; too large: a bundle too
+#: large to send, and queries that disturb.
 BUNDLED_MAX: Final = 32
-#: How often the event loop here is looked at.
+#: Interval at which the lateness of the doctor's event loop is measured.
 LATENESS_LOOK_S: Final = 0.05
 
 _Result = TypeVar("_Result")
@@ -135,7 +135,7 @@ class Actual:
     # -- settings
 
     def settings(self) -> Config:
-        """Return all settings but the secrets: a random one stands for that of the network."""
+        """Return all settings without secrets: a random secret replaces that of the network."""
         if self._config is None:
             arguments = self._options.connect_arguments()
             arguments["secret_file"] = arguments["secret_command"] = None
@@ -153,7 +153,7 @@ class Actual:
         return await self._once("secret", self._read_secret)
 
     async def _read_secret(self) -> str:
-        with Warnings():  # of secrets that others can read the check before has spoken
+        with Warnings():  # of readable secrets, already reported by an earlier check
             self._config = config = load_config(**self._options.connect_arguments())
         if config.secret_command is not None:
             await self._keyring()
@@ -168,7 +168,7 @@ class Actual:
         return str(paths[0]) if paths else "IRIS_SECRET"
 
     async def _keyring(self) -> Keyring:
-        """Return the keys. A command that prints them is run once, in a thread."""
+        """Return the keys. A command that prints them runs once, in a thread."""
         config = self.settings()
         return await self._once("keyring", lambda: asyncio.to_thread(make_keyring, config))
 
@@ -254,7 +254,7 @@ class Actual:
                 self._port_seed = format_address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), number)  # noqa: S104
         if self._port_seed:
             config = replace(config, listen=format_address(host, 0))
-        # Where the address is none of this machine, or none can be told, something can be said of the network all the same.
+        # If the address is not on this machine, or none can be advertised, the network can still be examined.
         others = () if is_loopback(host) else ("[::]:0", "[::1]:0") if ":" in host else ("0.0.0.0:0", "127.0.0.1:0")
         ways = deque((config.listen, *others))
         while self._prober is None:
@@ -344,7 +344,9 @@ class Actual:
     async def _probe(
         self, name: str, call: Call, kind: type[_Answer], is_done: Callable[[tuple[_Answer, ...], float], bool]
     ) -> tuple[tuple[_Answer, ...], int]:
-        """Have gateways probe their lines, and ask until it is known what came of it; return the answers, and how many lack."""
+        """Make gateways probe their cloud links, and query until the results are known; return the answers, and the number of
+        missing ones.
+        """
         prober = await self._once("prober", self._start)
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -374,7 +376,7 @@ class Actual:
     # --
 
     async def _once(self, name: str, ask: Callable[[], Coroutine[object, object, _Result]]) -> _Result:
-        """Ask something the first time, and give the same answer again, however long that took whoever asked first."""
+        """Query once, and share the answer with all callers, regardless of the first caller's timeout."""
         task = self._asked.get(name)
         if task is None:
             task = self._asked[name] = asyncio.ensure_future(ask())
@@ -385,12 +387,12 @@ class Actual:
         while True:
             due = loop.time() + LATENESS_LOOK_S
             await asyncio.sleep(LATENESS_LOOK_S)
-            if self._prober is not None:  # until then this process loads modules
+            if self._prober is not None:  # before that, this process loads modules
                 self._late_s = max(self._late_s, loop.time() - due)
 
 
 class Warnings(logging.Handler):
-    """Takes the warnings that reading the settings logs, in place of the log."""
+    """Collects the warnings logged while reading the settings, instead of logging them."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -416,15 +418,15 @@ def _exposure_of(path: Path) -> Exposure | None:
 
 
 def status_of(report: NodeReport, began: float, ended: float) -> NodeStatus:
-    """Return what a node says of itself.
+    """Return the status of a node.
 
     Args:
-        report: Its answer.
-        began: When it was asked, in seconds since 1970 as the clock here shows it.
-        ended: When the last answer of all was here.
+        report: The answer of the node.
+        began: Time of the query, in seconds since 1970 by the clock here.
+        ended: Time of the last answer of any node.
     """
     process, clock = report.statistics.process, report.about.unix_s
-    # When within the time of asking it was read nobody knows; what is not within it is off by so much at least.
+    # The clock was read at an unknown time between these; outside them it is wrong by at least the difference.
     offset = min(0.0, clock - began) or max(0.0, clock - ended)
     return NodeStatus(
         report.node.id,
@@ -442,11 +444,11 @@ def status_of(report: NodeReport, began: float, ended: float) -> NodeStatus:
 
 
 def deaths_of(reports: Iterable[NodeReport], alive: Collection[str], now_unix_s: float) -> tuple[Death, ...]:
-    """Return the nodes that others have found dead and that are not there, the latest first.
+    """Return the absent nodes that others report dead, the latest first.
 
     Args:
-        reports: What the others remember.
-        alive: The ids of the nodes that are there.
+        reports: The reports of other nodes.
+        alive: The ids of the present nodes.
         now_unix_s: The time here.
     """
     found: dict[str, Death] = {}
@@ -462,10 +464,10 @@ def deaths_of(reports: Iterable[NodeReport], alive: Collection[str], now_unix_s:
 
 
 def without_gateways(found: NodeReports, now_unix_s: float) -> Gateways:
-    """Return what nodes remember of the gateways of a cloud in which none runs.
+    """Return the reports about former gateways of a cloud without running gateways.
 
     Args:
-        found: The departures that nodes have seen, and the requests that they made to other clouds.
+        found: The departures seen by nodes, and their requests to other clouds.
         now_unix_s: The time here.
     """
     gone = [
@@ -478,11 +480,11 @@ def without_gateways(found: NodeReports, now_unix_s: float) -> Gateways:
 
 
 def member_of(report: NodeReport, before: NodeReport | None) -> ClusterMember | None:
-    """Return what a node says of the one cluster that it was asked about; None if it does not serve that.
+    """Return the status of a cluster's member; None if the node does not serve the cluster.
 
     Args:
-        report: Its answer.
-        before: An earlier one; None if there is none.
+        report: The answer of the node.
+        before: An earlier answer; None without one.
     """
     cluster = next(iter(report.statistics.clusters.values()), None)
     service = None if cluster is None else cluster.service
@@ -515,7 +517,7 @@ def member_of(report: NodeReport, before: NodeReport | None) -> ClusterMember | 
 
 
 def _convert(told: dict[str, Any], kind: type[_Answer]) -> _Answer | None:
-    """Return the answer of a gateway; None if the answer is malformed."""
+    """Return the answer of a gateway; None if it is malformed."""
     try:
         return msgspec.convert(told, kind)
     except msgspec.ValidationError:

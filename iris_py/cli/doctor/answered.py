@@ -1,4 +1,4 @@
-"""The checks of what other nodes say: clocks, versions, event loops that stand still, and the ring."""
+"""The checks of other nodes' answers: clocks, versions, generations of the secret, blocked event loops, and the ring."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from iris_py.cli.doctor.check import Subject
     from iris_py.cli.doctor.surroundings import NodeStatus, Ring, Statuses
 
-#: A clock that differs by more is wrong: logs of two nodes cannot be laid side by side, and tokens are refused.
+#: Maximum clock offset: beyond it, logs of two nodes cannot be compared, and tokens are refused.
 CLOCK_OFFSET_MAX_S: Final = 30.0
-#: An event loop that stands still for so long leaves pings unanswered, and its node logs a warning (seconds). Too small: each
-#: full machine is warned of; too large: callers wait, and nobody is told why.
+#: Time of a blocked event loop that leaves pings unanswered; the node logs a warning (seconds). Too small: warnings for every
+#: busy machine; too large: callers wait without an explanation.
 STALL_WARNING_S: Final = 0.5
-#: And for so long: a check of a node that does not answer takes hardly longer (1.05 s), so others may take it for dead. Too
-#: small: a node that nobody misses is a fault; too large: one that comes and goes is none.
+#: Time of a blocked event loop near the timeout of failure detectors (1.05 s), so that others may declare the node dead. Too
+#: small: a harmless delay is a fault; too large: a node that flaps is none.
 STALL_FAULT_S: Final = 1.0
-#: The part of its descriptors that a node may have in use.
+#: Maximum fraction of a node's descriptors in use.
 DESCRIPTORS_USED_MAX: Final = 0.9
-#: Nodes that are named in one line.
+#: Maximum number of nodes named in one line.
 NAMED_MAX: Final = 3
 
 
 async def clock(subject: Subject) -> Finding:
-    """Look whether the clocks of other nodes show another time."""
+    """Check the clocks of other nodes."""
     answers = await _answers(subject)
     if isinstance(answers, Finding):
         return answers
@@ -56,7 +56,7 @@ async def clock(subject: Subject) -> Finding:
 
 
 async def versions(subject: Subject) -> Finding:
-    """Look whether nodes speak versions of links that have nothing in common, or different builds run."""
+    """Check for nodes without a common version of links, and for different builds."""
     answers = await _answers(subject)
     if isinstance(answers, Finding):
         return answers
@@ -79,7 +79,7 @@ async def versions(subject: Subject) -> Finding:
 
 
 async def generations(subject: Subject) -> Finding:
-    """Look whether all nodes have taken the same steps of a rotation."""
+    """Check that all nodes have taken the same steps of a rotation."""
     answers = await _answers(subject)
     if isinstance(answers, Finding):
         return answers
@@ -94,7 +94,7 @@ async def generations(subject: Subject) -> Finding:
     elif (own[0].seals, own[0].accepts) != (holdings[0].seals, holdings[0].accepts):
         said += f"; the settings here {describe_generations(own[0].seals, own[0].accepts, is_plural=True)}"
     is_rotating = any(each.accepts for each in [*holdings, *own])
-    # A node that has missed the first step cannot open what the others seal after the second one, so it does not answer.
+    # A node that missed the first step cannot decrypt messages after the second, so it does not answer.
     silent = answers.asked - len(answers.nodes) if is_rotating else 0
     if silent:
         said += f"; {silent} of {answers.asked} nodes do not answer, and may have missed a step"
@@ -112,7 +112,7 @@ async def generations(subject: Subject) -> Finding:
 
 
 async def stalls(subject: Subject) -> Finding:
-    """Look whether event loops stand still, here or elsewhere."""
+    """Check for blocked event loops, here or elsewhere."""
     answers = await _answers(subject)
     if isinstance(answers, Finding):
         return answers
@@ -144,7 +144,7 @@ async def stalls(subject: Subject) -> Finding:
 
 
 async def ring(subject: Subject) -> Finding:
-    """Look whether all nodes are in one ring."""
+    """Check that all nodes are in one ring."""
     reached = await subject.surroundings.reached()
     if not reached.peers:
         return skipped(NOBODY)
@@ -172,9 +172,9 @@ async def ring(subject: Subject) -> Finding:
 
 
 def find_gaps(ring_: Ring) -> list[tuple[str, str]]:
-    """Return the pairs of nodes that stand side by side in the ring, and one of which does not know the other.
+    """Return the pairs of adjacent nodes in the ring of which one does not know the other.
 
-    A node between the two that has not answered is no gap: whoever knows that one knows its neighbour.
+    A silent node between the two is not a gap: a node that knows it names it as its neighbour.
     """
     nodes = sorted(ring_.nodes, key=lambda node: node.id)
     if len(nodes) < 2:
@@ -187,7 +187,7 @@ def find_gaps(ring_: Ring) -> list[tuple[str, str]]:
 
 
 def _is_beyond(start: str, found: str, wanted: str, *, is_left: bool = False) -> bool:
-    """Tell whether a neighbour that a node names is farther away than the one that it should name."""
+    """Tell whether the neighbour reported by a node is farther away than the expected one."""
     if not found:
         return True
     there, here = int(start, 16), (int(found, 16), int(wanted, 16))

@@ -1,4 +1,4 @@
-"""A bundle of `iris doctor --bundle`: one file with what a report of a defect needs."""
+"""The bundle of `iris doctor --bundle`: one file with the data for a bug report."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _WIDTH: Final = 20
 
 
 def check_place(path: Path, *, may_replace: bool) -> None:
-    """Refuse the path of a bundle that could not be written, before the doctor begins.
+    """Refuse an unusable path of a bundle before the doctor begins.
 
     Args:
         path: The option `--bundle`.
         may_replace: The option `--force`.
 
     Raises:
-        ConfigurationError: It is `-`, it exists, or its directory cannot be written.
+        ConfigurationError: The path is `-`, it exists, or its directory cannot be written.
     """
     if str(path) == "-":
         raise ConfigurationError(
@@ -54,16 +54,16 @@ def check_place(path: Path, *, may_replace: bool) -> None:
 
 
 def write(path: Path, readme: str, parts: Iterable[Part], *, may_replace: bool) -> None:
-    """Write a bundle, at once and for this user alone. It blocks.
+    """Write a bundle atomically, readable only by this user. It blocks.
 
     Args:
         path: The file.
         readme: The text of README.txt.
-        parts: The files in it; one without content is left out.
-        may_replace: Whether a file that exists may be replaced.
+        parts: The files of the bundle; parts without content are left out.
+        may_replace: Whether an existing file may be replaced.
 
     Raises:
-        ConfigurationError: It cannot be written; no file has changed then.
+        ConfigurationError: The bundle cannot be written; no file has changed then.
     """
     content = _pack([("README.txt", readme.encode()), *((part.name, part.content) for part in parts if part.content)])
     try:
@@ -78,14 +78,14 @@ def write(path: Path, readme: str, parts: Iterable[Part], *, may_replace: bool) 
 
 
 def describe(command: str, made_unix_s: float, build: str, parts: Iterable[Part], notes: Iterable[str]) -> str:
-    """Return README.txt: the contents of a bundle, when and by which command it was made, and what was left out.
+    """Return README.txt: the contents of a bundle, its time and command, and the missing parts.
 
     Args:
         command: The command.
-        made_unix_s: When it was made, in seconds since 1970.
+        made_unix_s: Time of the bundle, in seconds since 1970.
         build: The build of Iris.
-        parts: All parts, also those that are left out.
-        notes: Sentences about what no part has.
+        parts: All parts, including those left out.
+        notes: Sentences about data left out of all parts.
     """
     parts = list(parts)
     lines = [
@@ -112,7 +112,7 @@ def _exists(path: Path) -> str:
 
 
 def _pack(files: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return an archive. It names no user: owners are zero."""
+    """Return an archive without user names: owners are zero."""
     packed, now = io.BytesIO(), int(time.time())
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, content in files:

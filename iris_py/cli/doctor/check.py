@@ -1,4 +1,4 @@
-"""One check: what it is called, what must hold before it, and what it finds."""
+"""One check of the doctor: its name, its prerequisites, and its finding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Status(enum.StrEnum):
 
     OK = "ok"
     WARNING = "warning"
-    """Something works, and may not be meant so."""
+    """Something works, but perhaps not as intended."""
     FAULT = "FAULT"
     """Something does not work."""
     SKIPPED = "skipped"
@@ -25,80 +25,80 @@ class Status(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The outcome of a check, in words."""
+    """The outcome of a check, as text."""
 
     status: Status
     cause: str
-    """The state of things; of a fault what is wrong."""
+    """The state; for a fault, the defect."""
     advice: str = ""
-    """The remedy, in a sentence; empty where there is nothing to do."""
+    """The remedy, a sentence; empty if none is needed."""
     hints: tuple[str, ...] = ()
-    """Commands that show more, or that do it."""
+    """Commands that show details or apply the remedy."""
     is_blocking: bool = False
-    """Whether checks that need this one can say nothing."""
+    """Whether dependent checks are impossible."""
 
 
 def ok(cause: str) -> Finding:
-    """Return that all is well."""
+    """Return a finding without a problem."""
     return Finding(Status.OK, cause)
 
 
 def warning(cause: str, advice: str, *hints: str, is_blocking: bool = False) -> Finding:
-    """Return that something may not be meant as it is."""
+    """Return a finding of something that works, but perhaps not as intended."""
     return Finding(Status.WARNING, cause, advice, hints, is_blocking)
 
 
 def fault(cause: str, advice: str, *hints: str, is_blocking: bool = False) -> Finding:
-    """Return that something does not work."""
+    """Return a finding of something that does not work."""
     return Finding(Status.FAULT, cause, advice, hints, is_blocking)
 
 
 def skipped(because: str) -> Finding:
-    """Return that nothing can be said, and why."""
+    """Return a finding that the check was impossible, with the reason."""
     return Finding(Status.SKIPPED, f"because {because}")
 
 
 class Named(Protocol):
-    """A node that a line names."""
+    """A node named in a line."""
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The node id."""
 
     @property
     def address(self) -> str:
-        """The address where it listens; empty if that is not known."""
+        """The address of the node; empty if unknown."""
 
     @property
     def name(self) -> str:
-        """Its name; empty if it tells none."""
+        """The label of the node; empty without one."""
 
 
 def show_node(node: Named) -> str:
-    """Return a node for people: where it listens, or else its id, and its name."""
+    """Return a node as text: its address, or else its id, and its label."""
     where = node.address or node.id[:8]
     return f"{where} ({node.name})" if node.name else where
 
 
 def show_ago(s_ago: float) -> str:
-    """Return how long ago something was, for people."""
+    """Return an age as text."""
     if s_ago < 120:
         return f"{s_ago:.0f} s ago"
     return f"{s_ago / 60:.0f} minutes ago" if s_ago < 7200 else f"{s_ago / 3600:.0f} hours ago"
 
 
 def names_of(nodes: Iterable[Named]) -> dict[str, str]:
-    """Return nodes for people, by id."""
+    """Return nodes as text, by id."""
     return {node.id: show_node(node) for node in nodes}
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The object of the examination."""
+    """The subject of the examination."""
 
     surroundings: Surroundings
     cluster: str | None = None
-    """The cluster to look at; None for none."""
+    """The cluster to check; None for none."""
 
 
 Examine: TypeAlias = "Callable[[Subject], Awaitable[Finding]]"
@@ -109,14 +109,14 @@ class Check:
     """One check.
 
     Attributes:
-        limit_s: The longest time that it may take, in seconds, after which its subject counts as unknown. Too small: a busy
-            machine leaves checks undone; too large: whoever looks for a fault waits for it.
+        limit_s: The timeout of the check, in seconds, after which its subject counts as unknown. Too small: a busy machine
+            leaves checks undone; too large: the user waits.
     """
 
     name: str
     summary: str
-    """The subject, as `iris doctor` says while it waits."""
+    """The subject, as shown during the check."""
     examine: Examine
     needs: tuple[str, ...] = ()
-    """The checks that must not have found what blocks them; the first of these that has is to blame."""
+    """The checks that must not have a blocking finding; the first that has one is named as the reason."""
     limit_s: float = 10.0

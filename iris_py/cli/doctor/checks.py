@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are made: what a check needs stands before it."""
+"""All checks, in the order of execution: prerequisites come first."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 from iris_py.cli.doctor import answered, clouds, configured, connected, disks, machine, parts, serving
 from iris_py.cli.doctor.check import Check
 
-#: What has to be well before a node can be started to look at the network.
+#: The prerequisites for starting a node to examine the network.
 _START: Final = ("config", "secret")
-#: What has to be well before others can be asked.
+#: The prerequisites for querying other nodes.
 _PEERS: Final = (*_START, "discovery", "seeds", "seed-secret", "other-network")
 
 CHECKS: Final = (

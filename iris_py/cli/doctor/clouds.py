@@ -1,4 +1,4 @@
-"""The checks of other clouds: whether gateways reach them, and the way to a name over there."""
+"""The checks of other clouds: their reachability through gateways, and the way to a name of another cloud."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         WayStep,
     )
 
-#: Lines, dials and rules that one line of output names.
+#: Maximum number of cloud links, dials and rules named in a line of output.
 NAMED_MAX: Final = 3
 
 _STATUS: Final = "iris federation status"
@@ -43,7 +43,7 @@ class _Found:
     """Faults and warnings of one check, the faults first.
 
     Attributes:
-        status: The worst.
+        status: The worst status.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class _Found:
 
 
 async def clouds(subject: Subject) -> Finding:
-    """Look whether the gateways of this cloud reach each cloud that they know, by all lines that they are to have."""
+    """Check that the gateways of this cloud reach each configured cloud over all expected cloud links."""
     reached = await subject.surroundings.reached()
     if not reached.peers:
         return skipped(NOBODY)
@@ -89,7 +89,7 @@ async def clouds(subject: Subject) -> Finding:
 
 
 def _look_without_gateways(asked: Gateways) -> Finding:
-    """Tell a network that has lost its gateways from one that never had any."""
+    """Distinguish a network that lost its gateways from one that never had any."""
     if asked.last is not None:
         cause = f"no gateway runs in this network: {_describe_last(asked.last)}, so that no other cloud is reached"
         if asked.last.has_left:
@@ -108,7 +108,7 @@ def _describe_last(last: GoneGateway) -> str:
 
 
 def _look_at_cloud(found: _Found, alias: str, gateways: Iterable[GatewayStatus], names: dict[str, str]) -> list[str]:
-    """Note the faults of one cloud; return a description if the cloud is reached."""
+    """Record the faults of one cloud; return a description if the cloud is reached."""
     views = {gateway.node: gateway.clouds[alias] for gateway in gateways if alias in gateway.clouds}
     ignorant = [_name(gateway.node, names) for gateway in gateways if alias not in gateway.clouds]
     up = {node: cloud for node, cloud in views.items() if cloud.is_up}
@@ -150,7 +150,7 @@ def _look_at_audit(found: _Found, gateway: GatewayStatus, names: dict[str, str])
 
 
 async def way(subject: Subject, name: str) -> Finding:
-    """Look at the way to a name of another cloud: import, gateways, lines, exports there, and members, as they are counted."""
+    """Check the way to a name of another cloud: import, gateways, cloud links, exports there, and reported members."""
     try:
         there, alias = split(name)
     except ValueError as exc:
@@ -203,12 +203,12 @@ def _is_good(line: FarLine) -> bool:
 
 
 def _failing(cloud: CloudStatus) -> list[FarDial]:
-    """Return the dials that fail. One that finds a gateway to which there is a line has no error: nobody else is there."""
+    """Return the failing dials. A dial that reaches an already linked gateway has no error, because no other is there."""
     return [dial for dial in cloud.dials if dial.error and not dial.is_up]
 
 
 def _lost(cloud: CloudStatus) -> list[str]:
-    """Return the expected lines, each with its fault."""
+    """Return the lost or failing cloud links, each with its fault."""
     silent = [f"{line.address} is silent for {line.heard_s_ago:.0f} s" for line in cloud.bundles if line.is_suspect]
     errors = {dial.address: dial.error for dial in _failing(cloud)}
     gone = [f"one from {loss.address} ended {loss.s_ago:.0f} s ago ({loss.reason})" for loss in cloud.lost]
@@ -216,14 +216,14 @@ def _lost(cloud: CloudStatus) -> list[str]:
 
 
 def _obstacles(cloud: CloudStatus) -> list[str]:
-    """Return why a gateway does not reach a cloud."""
+    """Return the reasons why a gateway does not reach a cloud."""
     going = [f"{line.address} leaves" for line in cloud.bundles if line.is_going and not line.is_suspect]
     waiting = "it is being dialled" if cloud.dials else "nobody there has dialled this cloud"
     return [*_lost(cloud), *going] or [waiting]
 
 
 def _dialling(gateways: Iterable[GatewayStatus]) -> list[str]:
-    """Return commands that try the addresses where dials fail."""
+    """Return commands that test the addresses of failing dials."""
     dials = [dial for gateway in gateways for cloud in gateway.clouds.values() for dial in _failing(cloud)]
     addresses = [dial.address.rpartition(":") for dial in dials]
     return list(dict.fromkeys(f"nc -vz {shlex.quote(host.strip('[]'))} {shlex.quote(port)}" for host, _, port in addresses))[

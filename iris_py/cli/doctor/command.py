@@ -43,26 +43,26 @@ _CLEAR: Final = "\r\x1b[K"
 
 
 class CheckLine(Line, tag="check"):
-    """One check of `iris doctor`, and what it has found."""
+    """One check of `iris doctor`, with its finding."""
 
     check: str
-    """Its name, as `--only` takes it."""
+    """The name of the check, as for `--only`."""
     status: str
     """`ok`, `warning`, `FAULT` or `skipped`."""
     cause: str
-    """The state of things; of a fault what is wrong."""
+    """The state; for a fault, the defect."""
     advice: str = ""
-    """The remedy; empty where there is nothing to do."""
+    """The remedy; empty if none is needed."""
     hints: tuple[str, ...] = ()
-    """Commands that show more, or that do it."""
+    """Commands that show details or apply the remedy."""
     because: str = ""
-    """The check whose finding left this one undone; empty if it was made."""
+    """The check whose finding prevented this one; empty if it was executed."""
     seconds: float = 0.0
-    """How long it took."""
+    """Duration of the check."""
 
 
 class DoctorSummary(Line, tag="summary"):
-    """The end of `iris doctor`: how many checks found what."""
+    """The end of `iris doctor`: the number of checks by outcome."""
 
     ok: int
     warnings: int
@@ -76,13 +76,13 @@ LINES: Final[Lines] = {"doctor": (CheckLine, DoctorSummary)}
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The bundle that is to be written."""
+    """The bundle to write."""
 
     path: Path
     may_replace: bool = False
-    """Whether a file that exists may be replaced."""
+    """Whether an existing file may be replaced."""
     is_anonymous: bool = False
-    """Whether pseudonyms take the place of names."""
+    """Whether pseudonyms replace names."""
 
 
 async def doctor(
@@ -96,20 +96,20 @@ async def doctor(
     as_json: bool,
     bundle: Wanted | None = None,
 ) -> int:
-    """Make the checks, print each as soon as it is made, and return whether one found a fault.
+    """Execute the checks and print each finding immediately; return the exit code.
 
     Args:
         settings: The settings of the node on the command line.
-        cluster: The cluster to look at; None for none.
-        only: The checks to make; empty for all.
+        cluster: The cluster to check; None for none.
+        only: The checks to execute; empty for all.
         skip: The checks to leave out.
-        fix_hints: Whether commands that show more are printed as well.
+        fix_hints: Whether to print commands with details, too.
         strict: Whether a warning counts as a fault.
-        as_json: Whether lines of JSON are printed.
+        as_json: Whether to print lines of JSON.
         bundle: The bundle to write, too; None for none.
 
     Raises:
-        ConfigurationError: There is no such check, the name of the cluster is a secret, or the bundle cannot be written.
+        ConfigurationError: A check does not exist, the name of the cluster is a secret, or the bundle cannot be written.
     """
     try:
         refuse_secret(cluster or "")
@@ -120,7 +120,7 @@ async def doctor(
         check_place(bundle.path, may_replace=bundle.may_replace)
     output = Output(as_json=as_json)
     lines: list[CheckLine] = []
-    undone: dict[str, list[str]] = {}  # what was skipped, by the reason
+    undone: dict[str, list[str]] = {}  # skipped checks, by reason
     progress = _Progress()
     try:
         async with Actual(settings) as actual:
@@ -159,7 +159,7 @@ async def _bundle(
     command: str,
     show: Callable[[str], None],
 ) -> None:
-    """Gather the parts of a bundle and write it, without secrets and, if that is wanted, without names."""
+    """Gather the parts of a bundle and write them, without secrets and optionally without names."""
     gathered, evidence = await gather(seen, settings, lines, show)
     show("writing the bundle")
 
@@ -187,7 +187,7 @@ def _both(first: Rewrite, second: Rewrite) -> Rewrite:
 
 
 def _words_of(cluster: str | None, only: Sequence[str], skip: Sequence[str], bundle: Wanted, *, strict: bool) -> list[str]:
-    """Return the arguments and options of this command alone."""
+    """Return the arguments and options specific to this command."""
     words = [] if cluster is None else [cluster]
     for option, names in (("--only", only), ("--skip", skip)):
         words += [word for name in names for word in (option, name)]
@@ -228,7 +228,7 @@ def _text_of(line: CheckLine, *, with_hints: bool, is_coloured: bool) -> str:
 
 
 def _describe_undone(undone: Mapping[str, Sequence[str]], *, is_coloured: bool) -> str | None:
-    """Return a line for each reason that something was skipped for: one fault may leave fifteen checks without a subject."""
+    """Return a line for each reason of skipped checks, because one fault may prevent fifteen checks."""
     shown = f"{Status.SKIPPED:{_STATUS_WIDTH}}"
     if is_coloured:
         shown = _colour(shown, Status.SKIPPED)
@@ -242,25 +242,25 @@ def _colour(text: str, status: Status) -> str:
 
 
 class _Progress:
-    """A line on a terminal that says what is waited for."""
+    """A line on a terminal that shows the present step."""
 
     def __init__(self) -> None:
         self._is_shown = False
         self._is_wanted = sys.stderr is not None and sys.stderr.isatty()
 
     def tell_check(self, check: Check, number: int, count: int) -> None:
-        """Say which check is made."""
+        """Show the present check."""
         self.tell(f"{number}/{count} {check.summary}")
 
     def tell(self, text: str) -> None:
-        """Say what is waited for."""
+        """Show the present step."""
         if self._is_wanted:
             self._is_shown = True
             sys.stderr.write(f"{_CLEAR}{text} ...")
             sys.stderr.flush()
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self._is_shown:
             self._is_shown = False
             sys.stderr.write(_CLEAR)

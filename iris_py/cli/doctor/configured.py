@@ -1,4 +1,4 @@
-"""The checks of what somebody has configured: settings, secrets, the state directory, where to listen and whom to dial."""
+"""The checks of the configuration: settings, secrets, the state directory, the address to listen on, and seeds."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def split_error(error: ConfigurationError) -> tuple[str, str]:
-    """Split the text of an error into what is wrong and what to do, which is its last sentence."""
+    """Split the text of an error into the cause and the advice, its last sentence."""
     cause, dot, advice = str(error).rpartition(". ")
     return (cause, advice) if dot else (str(error), "Correct it.")
 
 
 async def settings(subject: Subject) -> Finding:
-    """Look whether the settings can be read, and whether all of them count."""
+    """Check that the settings can be read, and that all of them have an effect."""
     try:
         config = subject.surroundings.settings()
     except ConfigurationError as exc:
@@ -37,7 +37,7 @@ async def settings(subject: Subject) -> Finding:
 
 
 async def secret_file(subject: Subject) -> Finding:
-    """Look who else can read or write the files with secrets."""
+    """Check the permissions of the files with secrets."""
     files = subject.surroundings.secret_files()
     for file in files:
         path = shlex.quote(str(file.path))
@@ -67,7 +67,7 @@ async def secret_file(subject: Subject) -> Finding:
 
 
 async def secret(subject: Subject) -> Finding:
-    """Look whether the secrets are some."""
+    """Check that the secrets can be read and are valid."""
     try:
         origin = await subject.surroundings.secret_origin()
     except ConfigurationError as exc:
@@ -83,7 +83,7 @@ async def secret(subject: Subject) -> Finding:
 
 
 async def state(subject: Subject) -> Finding:
-    """Look whether nodes of this machine can remember each other."""
+    """Check that nodes of this machine can remember each other."""
     found = await subject.surroundings.state()
     settings = subject.surroundings.settings()
     path = shlex.quote(str(found.directory))
@@ -110,7 +110,7 @@ async def state(subject: Subject) -> Finding:
 
 
 async def port(subject: Subject) -> Finding:
-    """Look whether a node could listen on its port, with TCP and with UDP."""
+    """Check that a node could listen on its port, with TCP and with UDP."""
     config = subject.surroundings.settings()
     listen, found = config.listen, await subject.surroundings.port()
     number = listen.rpartition(":")[2]
@@ -132,7 +132,7 @@ async def port(subject: Subject) -> Finding:
 
 
 def _place_port(number: str, found: Port, state: str) -> Finding:
-    """Return whether a port that nothing else has now can be taken at the next start, too."""
+    """Return whether a presently free port can be taken at the next start, too."""
     if found.outgoing is None:
         return ok(state)
     first, last = found.outgoing[0], found.outgoing[-1]
@@ -144,7 +144,7 @@ def _place_port(number: str, found: Port, state: str) -> Finding:
 
 
 async def listen(subject: Subject) -> Finding:
-    """Look whether those that the settings name could ever dial this node."""
+    """Check that other nodes, and especially the seeds' machines, could dial this node."""
     config = subject.surroundings.settings()
     host, _ = parse_address(config.listen)
     if not is_loopback(host):
@@ -165,7 +165,7 @@ async def listen(subject: Subject) -> Finding:
 
 
 async def discovery(subject: Subject) -> Finding:
-    """Look whether there is any way to find others."""
+    """Check that there is a way to find other nodes."""
     config = subject.surroundings.settings()
     ways = []
     if config.seeds:
@@ -187,7 +187,7 @@ async def discovery(subject: Subject) -> Finding:
 
 
 async def _is_here(subject: Subject, seed: str) -> bool:
-    """Tell whether a seed is on this machine; one whose name is unknown counts so, for another check tells of it."""
+    """Tell whether a seed is on this machine. An unknown name counts as such, because another check reports it."""
     found = await subject.surroundings.resolve(parse_address(seed)[0])
     own = {str(each.ip) for interface in subject.surroundings.interfaces() for each in interface.addresses}
     return all(ipaddress.ip_address(address).is_loopback or address in own for address in found)

@@ -1,4 +1,4 @@
-"""The checks of the network: seeds, other networks, datagrams, and whether others can dial this node."""
+"""The checks of the network: seeds, other networks, datagrams, and dials from other nodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SEED_HINTS: Final = {SeedOutcome.UNKNOWN: "getent ahosts {host}", SeedOutcome.S
 
 
 async def seeds(subject: Subject) -> Finding:
-    """Look what becomes of dials to the seeds."""
+    """Check the dials to the seeds."""
     reached = await subject.surroundings.reached()
     bad = [seed for seed in reached.seeds if seed.outcome in _SEED_ADVICE]
     if not reached.seeds:
@@ -63,7 +63,7 @@ async def seeds(subject: Subject) -> Finding:
 
 
 async def seed_secret(subject: Subject) -> Finding:
-    """Look whether seeds are nodes with another secret."""
+    """Check for seeds with another secret."""
     reached = await subject.surroundings.reached()
     foreign = [seed for seed in reached.seeds if seed.outcome is SeedOutcome.FOREIGN]
     if foreign:
@@ -79,7 +79,7 @@ async def seed_secret(subject: Subject) -> Finding:
 
 
 async def other_network(subject: Subject) -> Finding:
-    """Look whether other networks are heard, which is of interest to those who do not find their own."""
+    """Check for other networks, which matter only if the own network is not found."""
     reached = await subject.surroundings.reached()
     if not reached.strangers:
         return ok("none is heard")
@@ -101,7 +101,7 @@ async def other_network(subject: Subject) -> Finding:
 
 
 async def datagrams(subject: Subject) -> Finding:
-    """Look whether small datagrams come back."""
+    """Check that small datagrams come back."""
     reached = await subject.surroundings.reached()
     if not reached.peers:
         return skipped(NOBODY)
@@ -125,7 +125,7 @@ async def datagrams(subject: Subject) -> Finding:
 
 
 async def large_datagrams(subject: Subject) -> Finding:
-    """Look whether datagrams of full size come back."""
+    """Check that datagrams of full size come back."""
     reached = await subject.surroundings.reached()
     if not reached.peers:
         return skipped(NOBODY)
@@ -152,12 +152,12 @@ async def large_datagrams(subject: Subject) -> Finding:
 
 
 async def dial_back(subject: Subject) -> Finding:
-    """Look whether others can dial this node."""
+    """Check that other nodes can dial this node."""
     reached = await subject.surroundings.reached()
     if not reached.peers:
         return skipped(NOBODY)
     found = await subject.surroundings.dialled()
-    # Where a node runs on the configured port, and its address is advertised, that one answers.
+    # If a node runs on the configured port and its address is advertised, that node answers.
     fine = {DialOutcome.REACHED} if found.is_own_port else {DialOutcome.REACHED, DialOutcome.ANOTHER}
     good = [address for address, outcome in found.outcomes if outcome in fine]
     bad = [(address, outcome) for address, outcome in found.outcomes if outcome not in fine]

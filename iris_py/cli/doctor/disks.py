@@ -1,4 +1,4 @@
-"""The check of disks: whether there is room where Iris writes."""
+"""The check of free room on the disks that Iris writes to."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ if TYPE_CHECKING:
     from iris_py.cli.doctor.check import Subject
     from iris_py.cli.doctor.surroundings import Disk
 
-#: Room that is worth a warning, in bytes. A node writes some kilobytes; an audit, and the log of a service, grow by megabytes
-#: an hour. Too small: the disk is full before anybody acts; too large: a small file system in memory is always short.
+#: Free room below which there is a warning, in bytes. A node writes some kilobytes; an audit, and the log of a service, grow by
+#: megabytes an hour. Too small: the disk is full before anyone acts; too large: a small file system in memory always has a
+#: warning.
 FREE_WARNING_BYTES: Final = 16 << 20
-#: Room without which files of a node cannot be replaced: a few blocks.
+#: Free room below which a node's files cannot be replaced: a few blocks.
 FREE_FAULT_BYTES: Final = 64 << 10
 
 _ADVICE: Final = "Make room there, or give the directory another place."
 
 
 def is_short(free_bytes: int) -> bool:
-    """Tell whether so little room is left that it is worth a word."""
+    """Tell whether the free room is low enough for a warning."""
     return free_bytes < FREE_WARNING_BYTES
 
 
 def describe_room(free_bytes: int) -> str:
-    """Return a number of bytes for people."""
+    """Return a number of bytes as text."""
     if free_bytes >= 1 << 30:
         return f"{free_bytes / (1 << 30):.1f} GiB"
     return f"{free_bytes / (1 << 20):.1f} MiB" if free_bytes >= 1 << 20 else f"{free_bytes >> 10} KiB"
 
 
 async def disk(subject: Subject) -> Finding:
-    """Look whether there is room where nodes and commands of these settings write."""
+    """Check the free room for files of nodes and commands with these settings."""
     disks = await subject.surroundings.disks()
     if not disks:
         return skipped("these settings name no directory that anything is written to")

@@ -1,4 +1,4 @@
-"""An examination: all checks one after the other, each bounded in time, none of them after what it needs has failed."""
+"""An examination: all checks in order, each with a timeout, and none after a failed prerequisite."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = ["Examined", "choose", "examine"]
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A check, and what it has found."""
+    """A check and its finding."""
 
     check: Check
     finding: Finding
     because: str = ""
-    """The check whose finding left this one undone; empty if it was made."""
+    """The check whose finding prevented this one; empty if it was executed."""
     seconds: float = 0.0
 
 
@@ -40,11 +40,11 @@ def choose(only: Iterable[str], skip: Iterable[str], checks: Sequence[Check] = C
 
     Args:
         only: Names of checks; empty for all.
-        skip: Names of those to leave out.
-        checks: All that there are.
+        skip: Names of checks to leave out.
+        checks: All checks.
 
     Raises:
-        ValueError: There is no check of such a name. The error does not repeat a secret.
+        ValueError: A check does not exist. The error does not repeat a secret.
     """
     names = [check.name for check in checks]
     chosen, left_out = list(only), set(skip)
@@ -61,19 +61,19 @@ async def examine(
     tell: Callable[[Check, int, int], None] = lambda _check, _number, _count: None,
     checks: Sequence[Check] = CHECKS,
 ) -> AsyncIterator[Examined]:
-    """Make checks, and yield each with what it has found.
+    """Execute checks, and yield each with its finding.
 
-    What a chosen check needs is made as well, and reported only if it has found something that leaves the chosen one undone.
+    Prerequisites of a chosen check are executed as well, and reported only if they prevent the chosen check.
 
     Args:
-        subject: What to look at.
+        subject: The subject.
         chosen: The names of the checks to report.
-        tell: Called before each check, with its number and how many there are.
-        checks: All that there are, in their order.
+        tell: Called before each check, with its number and the number of checks.
+        checks: All checks, in order.
     """
     wanted = _with_needs(chosen, checks)
     made = [check for check in checks if check.name in wanted]
-    blocked: dict[str, str] = {}  # by check: the one that is to blame
+    blocked: dict[str, str] = {}  # by check: the check that prevents it
     for number, check in enumerate(made, 1):
         because = next((blocked[need] for need in check.needs if need in blocked), "")
         if because:
@@ -91,7 +91,7 @@ async def examine(
 
 
 async def _make(check: Check, subject: Subject) -> Finding:
-    """Make a check within its time. One that fails itself says so, and the others are made all the same."""
+    """Execute a check within its timeout. A failure of the check itself is a finding, and does not affect other checks."""
     try:
         async with asyncio.timeout(check.limit_s):
             return await check.examine(subject)

@@ -1,4 +1,4 @@
-"""The parts of a bundle: each is gathered within its time and its bytes, and one that fails says why it is left out."""
+"""The parts of a bundle, each gathered within limits of time and size; a failed part reports the reason."""
 
 from __future__ import annotations
 
@@ -32,26 +32,27 @@ if TYPE_CHECKING:
 
 __all__ = ["Gathered", "Part", "command_line", "encode", "gather"]
 
-#: How long a part may take to be gathered (seconds): two rounds of questions of 4 s each, and a node that starts. Too small: a
-#: busy network is missing; too large: whoever makes a bundle of a network that is silent waits for it.
+#: Timeout for gathering a part (seconds): two rounds of queries of 4 s each, and the start of a node. Too small: a busy network
+#: is missing; too large: a silent network delays the bundle.
 PART_S: Final = 20.0
-#: Bytes of a part. Too small: the answers of few nodes fit; too large: nobody can send the bundle.
+#: Maximum bytes of a part. Too small: only the answers of a few nodes fit; too large: the bundle cannot be sent.
 PART_BYTES_MAX: Final = 4 << 20
-#: Events, the newest. Too small: the beginning of the trouble is missing; too large: the file is cut where they are newest.
+#: Maximum number of events, the newest. Too small: the beginning of the trouble is missing; too large: the limit of the file
+#: cuts off the newest.
 EVENTS_MAX: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A part before it is written: its lines, or the reason why it is left out."""
+    """A part before writing: its lines, or the reason for leaving it out."""
 
     name: str
-    """Of the file."""
+    """The name of the file."""
     summary: str
-    """Its contents, in words."""
+    """The contents, as text."""
     lines: Sequence[object] = ()
     missing: str = ""
-    """The reason why all of it is left out, or a part of it; empty if nothing is."""
+    """The reason for leaving out the part, or some of it; empty if complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +78,19 @@ class Machine(msgspec.Struct, tag_field="kind", tag="machine", kw_only=True):
     uid: int
     processors: int | None
     processors_usable: int | None
-    """Processors that this process may use; None where the system does not say."""
+    """Processors available to this process; None if unknown."""
     directory: str
     time: str
-    """The time here, with its offset from UTC."""
+    """The local time, with its offset from UTC."""
     time_zone: str
-    """As the system calls it."""
+    """The system's name of the time zone."""
     event_loop: str
-    """The class of the event loop that the doctor runs on."""
+    """The class of the doctor's event loop."""
     is_uvloop_used: bool
     uvloop: str
-    """The version of uvloop that is installed here."""
+    """The version of the installed uvloop."""
     variables: tuple[str, ...]
-    """The variables of Iris that are set, without their values."""
+    """The Iris variables that are set, without their values."""
 
 
 async def gather(
@@ -98,13 +99,13 @@ async def gather(
     """Gather all parts of a bundle.
 
     Args:
-        seen: The surroundings, through which the checks have looked.
+        seen: The surroundings used by the checks.
         settings: The options of the command line.
         findings: The lines of the checks.
-        tell: Called before each step, with what is waited for.
+        tell: Called before each step, with its description.
 
     Returns:
-        The parts, and the answers of other nodes; None if nobody could be asked.
+        The parts, and the answers of other nodes; None if no node could be queried.
     """
     tell("the settings, for the bundle")
     parts = [
@@ -127,7 +128,7 @@ async def gather(
 
 
 async def _one(name: str, summary: str, find: Callable[[], Awaitable[Sequence[object]]]) -> Gathered:
-    """Gather one part within its time limit. If that fails, the other parts are gathered all the same."""
+    """Gather one part within its timeout. A failure does not affect other parts."""
     try:
         async with asyncio.timeout(PART_S):
             return Gathered(name, summary, await find())
@@ -154,7 +155,7 @@ async def _version() -> Sequence[object]:
 
 async def _settings(settings: Settings) -> Sequence[object]:
     def read() -> Sequence[object]:
-        with Warnings():  # the checks have said these
+        with Warnings():  # already reported by the checks
             lines, summary = setting_lines(settings)
         return [*lines, summary]
 
@@ -162,7 +163,7 @@ async def _settings(settings: Settings) -> Sequence[object]:
 
 
 def _answers(evidence: Evidence | None, reason: str) -> list[Gathered]:
-    """Return the parts that come from other nodes, and from the node that asked."""
+    """Return the parts from other nodes, and from the querying node."""
     texts = {
         "own-node.jsonl": "the numbers and events of the node that was started to look",
         "nodes.jsonl": "the answers of other nodes about themselves",
@@ -185,7 +186,7 @@ def _answers(evidence: Evidence | None, reason: str) -> list[Gathered]:
 
 
 def _silence(evidence: Evidence) -> str:
-    """Return which answers are missing, in words."""
+    """Return the missing answers as text."""
     gone, answers = evidence.gone, evidence.answers
     if not gone.asked:
         return "no other node was found"
@@ -232,7 +233,7 @@ def _machine() -> Machine:
 
 
 def user_name() -> str:
-    """Return the name of this user; empty if it has none, as in a container that runs under a number."""
+    """Return the name of this user; empty without one, as in a container with a numeric user."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
@@ -240,11 +241,11 @@ def user_name() -> str:
 
 
 def command_line(settings: Settings, words: Iterable[str]) -> str:
-    """Return the command that made a bundle, for its README, without the arguments of a command that prints a secret.
+    """Return the command that made a bundle, for its README, without the arguments of a secret command.
 
     Args:
-        settings: The options that every command has.
-        words: What else it was given.
+        settings: The common options of all commands.
+        words: The remaining arguments.
     """
     if settings.secret_command is not None:
         program = settings.secret_command.split()[:1]
@@ -253,11 +254,11 @@ def command_line(settings: Settings, words: Iterable[str]) -> str:
 
 
 def encode(gathered: Gathered, rewrite: Rewrite) -> Part:
-    """Write a part as lines of JSON, up to its bound.
+    """Write a part as lines of JSON, up to its size limit.
 
     Args:
         gathered: The part.
-        rewrite: Takes secrets, and names if that is asked, out of each text.
+        rewrite: Removes secrets, and names if wanted, from each text.
     """
     written: list[bytes] = []
     size = 0
@@ -265,7 +266,7 @@ def encode(gathered: Gathered, rewrite: Rewrite) -> Part:
     for number, line in enumerate(gathered.lines):
         plain = as_plain(line, rewrite)
         if isinstance(line, SettingLine) and isinstance(plain, dict):
-            plain["name"] = line.name  # the name of a setting, which is a word of Iris
+            plain["name"] = line.name  # the name of a setting is a word of Iris
         text = msgspec.json.encode(plain) + b"\n"
         size += len(text)
         if size > PART_BYTES_MAX:

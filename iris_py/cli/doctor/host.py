@@ -1,4 +1,4 @@
-"""The machine, as the system shows it: interfaces, bounds, processor time, ports and directories. Nothing is changed."""
+"""The machine as reported by the system: interfaces, limits, processor time, ports and directories. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Host", "PeersRead", "look_at_state"]
 
-#: How long processor time is watched at least (seconds): the periods of a control group are 0.1 s. Too small: chance decides.
+#: Minimum time for measuring processor time (seconds): the periods of a control group are 0.1 s. Too small: the result is
+#: random.
 WATCHED_S: Final = 1.0
 
 
@@ -31,7 +32,7 @@ class Host:
     """This machine.
 
     Args:
-        root: The directory below which ``proc`` and ``sys`` are; tests have their own.
+        root: The parent directory of ``proc`` and ``sys``; tests use another.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -42,7 +43,7 @@ class Host:
     # -- bounds
 
     def limits(self) -> Limits:
-        """Return the bounds of this process and what is used of them."""
+        """Return the limits of this process and their use."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         allowed = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else max(soft, min(hard, DESCRIPTORS_MAX))
         used = self._count(self._root / "proc/self/fd")
@@ -50,12 +51,12 @@ class Host:
         return Limits(used, allowed, threads, threads_max, whose)
 
     def _threads(self) -> tuple[int, int, str]:
-        """Return the threads that count against the nearest bound, that bound, and who has them."""
+        """Return the threads that count against the nearest limit, the limit, and the owner of the threads."""
         group = self._control_group()
         bound, used = self._number(group / "pids.max"), self._number(group / "pids.current")
         candidates = [(used, bound, f"the control group {group.name or 'of this system'}")] if bound and used else []
         soft = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-        if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # root has no such bound
+        if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # root has no such limit
             candidates.append((self._threads_of_user(), soft, "this user"))
         own = self._count(self._root / "proc/self/task")
         return max(candidates, key=lambda each: each[0] / each[1], default=(own, 0, "this process"))
@@ -73,9 +74,9 @@ class Host:
     # -- ports
 
     def outgoing_ports(self, port: int) -> range | None:
-        """Return the ports that the system gives to outgoing connections; None if a port is not one of them.
+        """Return the ports that the system assigns to outgoing connections; None if a port is not one of them.
 
-        Reserved ports (``net.ipv4.ip_local_reserved_ports``) are not given to any connection.
+        Reserved ports (``net.ipv4.ip_local_reserved_ports``) are not assigned to connections.
         """
         directory = self._root / "proc/sys/net/ipv4"
         try:
@@ -85,14 +86,14 @@ class Host:
             if any(int(low) <= port <= int(high or low) for low, _, high in parts):
                 return None
         except (OSError, ValueError):
-            return None  # another system, or one that does not say
+            return None  # another system, or one that does not report it
         outgoing = range(first, last + 1)
         return outgoing if port in outgoing else None
 
     # -- processor time
 
     async def processor(self) -> Processor | None:
-        """Return the time that was withheld since this object was made, after WATCHED_S at the earliest."""
+        """Return the processor time withheld since this object was made, after at least WATCHED_S."""
         await asyncio.sleep(max(0.0, self._began_at + WATCHED_S - time.monotonic()))
         now = self._processor_counts()
         if not now:
@@ -118,13 +119,13 @@ class Host:
         return counts
 
     def _control_group(self) -> Path:
-        """Return the directory of the control group of this process, of version 2."""
+        """Return the directory of this process's control group, of version 2."""
         base = self._root / "sys/fs/cgroup"
         with contextlib.suppress(OSError):
             for line in (self._root / "proc/self/cgroup").read_text().splitlines():
                 if line.startswith("0::"):
                     below = base / line[3:].lstrip("/")
-                    return below if below.is_dir() else base  # in a container its path may be that outside
+                    return below if below.is_dir() else base  # in a container the path may be that of the host
         return base
 
     @staticmethod
@@ -132,7 +133,7 @@ class Host:
         try:
             return int(path.read_text())
         except (OSError, ValueError):
-            return 0  # "max", or not there
+            return 0  # "max", or missing
 
     @staticmethod
     def _count(directory: Path) -> int:
@@ -143,10 +144,10 @@ class Host:
 
 
 class PeersRead(RememberedPeers):
-    """Remembered peers that are read and left as they are."""
+    """Remembered peers that are read and left unchanged."""
 
     def add(self, node_id: str, addresses: Iterable[str]) -> bool:
-        """Add nothing: whoever only looks is nobody's peer."""
+        """Add nothing, because the doctor's node is not a peer to remember."""
         return False
 
     def remove(self, node_id: str) -> None:
@@ -157,10 +158,10 @@ class PeersRead(RememberedPeers):
 
 
 def look_at_disks(uses: Mapping[Path, str]) -> tuple[Disk, ...]:
-    """Return the room on the disks of directories; of those that share a disk the first stands for all. It blocks.
+    """Return the free room on the disks of directories, the first directory for each disk. It blocks.
 
     Args:
-        uses: The use of each directory. A directory that does not exist is on the disk of its parent.
+        uses: The use of each directory. A missing directory is on the disk of its parent.
     """
     found: dict[int, Disk] = {}
     for directory, use in uses.items():
@@ -170,9 +171,9 @@ def look_at_disks(uses: Mapping[Path, str]) -> tuple[Disk, ...]:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError:
-                break  # the check of the state directory, or of the secret, says why
+                break  # reported by the check of the state directory, or of the secret
             if system.f_flag & os.ST_RDONLY:
-                break  # nothing is written there, as to a secret that an orchestrator mounts
+                break  # read-only, such as a secret mounted by an orchestrator
             files = (system.f_ffree if os.geteuid() == 0 else system.f_favail) if system.f_files else None
             found.setdefault(device, Disk(str(path), use, free_bytes_of(system), files))
             break
@@ -180,7 +181,7 @@ def look_at_disks(uses: Mapping[Path, str]) -> tuple[Disk, ...]:
 
 
 async def look_at_state(directory: Path | None, network_tag: str) -> State:
-    """Return what can be said of a state directory: whether a node could use it, and who is remembered there."""
+    """Return the state of a state directory: whether a node could use it, and the remembered peers."""
     if directory is None:
         return State(None)
     problem = _problem_of(directory, network_tag)
@@ -192,14 +193,14 @@ async def look_at_state(directory: Path | None, network_tag: str) -> State:
 
 
 def _problem_of(directory: Path, network_tag: str) -> str:
-    """Return why a node could not keep files there; empty if it could. What is missing it would make."""
+    """Return the reason why a node could not keep files there; empty if it could. A node creates missing directories."""
     for path in (directory / "peers" / network_tag, directory / "peers", directory, *directory.parents):
         try:
             status = path.lstat() if path.name == network_tag else path.stat()
         except FileNotFoundError:
             continue
         except NotADirectoryError:
-            continue  # one above it is none, and is looked at next
+            continue  # a parent is not a directory, and is examined next
         except OSError as exc:
             return exc.strerror or str(exc)
         if not stat.S_ISDIR(status.st_mode):

@@ -1,4 +1,4 @@
-"""The checks of the machine: descriptors, threads, and the time that its processors give."""
+"""The checks of the machine: descriptors, threads, and available processor time."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from iris_py.cli.doctor.check import Finding, fault, ok, skipped, warning
 if TYPE_CHECKING:
     from iris_py.cli.doctor.check import Subject
 
-#: Descriptors that a node should be allowed. A node in a large network keeps some 60 links, strangers may use a quarter of what
-#: is allowed and links half (docs/design.md 3.9). Too small: the advice comes when links are refused already; too large: it
-#: comes to those who need no more.
+#: Recommended number of descriptors of a node. A node in a large network has some 60 links; strangers may use a quarter of the
+#: limit and links half (docs/design.md 3.9). Too small: the advice comes when links are refused already; too large: needless
+#: advice.
 DESCRIPTORS_WANTED: Final = 1024
-#: With fewer a node of a network of a hundred turns links away.
+#: With fewer, a node in a network of a hundred refuses links.
 DESCRIPTORS_MIN: Final = 256
-#: The part of a bound in use that is worth a word, and the part that is a fault: the next burst reaches the bound.
+#: Fraction of a limit in use for a warning, and for a fault: the next burst reaches the limit.
 USED_WARNING: Final = 0.7
 USED_FAULT: Final = 0.9
-#: The part of the time that processors were withheld that is worth a word, and the part that is a fault: above a quarter the
-#: failure detectors of others begin to suspect a node that is merely slow.
+#: Fraction of processor time withheld for a warning, and for a fault: above a quarter, failure detectors of other nodes begin
+#: to suspect a merely slow node.
 WITHHELD_WARNING: Final = 0.05
 WITHHELD_FAULT: Final = 0.25
 
 
 async def limits(subject: Subject) -> Finding:
-    """Look how far the bounds of the system are away."""
+    """Check the use of system limits."""
     found = subject.surroundings.limits()
     allowed, used, threads = found.descriptors_max, found.descriptors, found.threads
     raising = ("ulimit -n", "systemctl show --property LimitNOFILE,TasksMax UNIT")
@@ -45,7 +45,7 @@ async def limits(subject: Subject) -> Finding:
 
 
 async def processor(subject: Subject) -> Finding:
-    """Look how much processor time is withheld."""
+    """Check the processor time withheld."""
     found = await subject.surroundings.processor()
     if found is None:
         return skipped("this system does not say how much processor time it withholds")

@@ -1,4 +1,4 @@
-"""The check for a network in parts, as far as one part can tell: nodes of other hosts that died together and stay away."""
+"""The check for a partitioned network, as far as one part can tell: nodes of other hosts that died together and stay away."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from iris_py.cli.doctor.check import Subject
     from iris_py.cli.doctor.surroundings import Death, Peer
 
-#: Deaths within this are one (seconds): a silent node is found dead within 3 s by its neighbours, and a little later by others
-#: that know it. Too small: one cut is taken for several; too large: nodes that died one by one are taken for a part.
+#: Deaths within this time count as together (seconds): neighbours detect a silent node within 3 s, other nodes a little later.
+#: Too small: one cut counts as several; too large: nodes that died one by one count as a part.
 TOGETHER_S: Final = 15.0
-#: The part of the network, the dead among it, that has to have died together. Too small: a host with many nodes that goes down
-#: is taken for a cut; too large: a site that is cut off is not told.
+#: Minimum fraction of the network, including the dead, that died together. Too small: the loss of a host with many nodes counts
+#: as a cut; too large: a cut-off site is not reported.
 SHARE_MIN: Final = 0.2
-#: And so many nodes at least: of one that is silent nobody can tell whether it lives.
+#: Minimum number of these nodes, because a single silent node may be alive.
 TOGETHER_MIN: Final = 2
 NAMED_MAX: Final = 3
 
 
 async def parts(subject: Subject) -> Finding:
-    """Look for nodes that died together: either they have, or something parts the network, and they live in another part."""
+    """Check for nodes that died together: they are dead, or alive in another part of the network."""
     reached = await subject.surroundings.reached()
     if not reached.peers:
         return skipped(NOBODY)
@@ -57,20 +57,20 @@ async def parts(subject: Subject) -> Finding:
 
 
 def _of_silent_hosts(deaths: Sequence[Death], peers: Sequence[Peer]) -> list[Death]:
-    """Return the deaths on hosts where no node lives: what else dies there was a process, and is not cut off."""
+    """Return the deaths on hosts without live nodes: other deaths are of processes, not of cut-off hosts."""
     living = {_host(peer.address) for peer in peers}
     return [death for death in deaths if _host(death.address) not in living]
 
 
 def _bursts(deaths: Sequence[Death]) -> list[Sequence[Death]]:
-    """Return the deaths that were together, by the latest of each group; the given ones are ordered by their time."""
+    """Return the groups of deaths that were together, by the latest of each group; the input is ordered by time."""
     return [
         [other for other in deaths[place:] if other.s_ago <= death.s_ago + TOGETHER_S] for place, death in enumerate(deaths)
     ]
 
 
 def _zone(together: Sequence[Death], peers: Sequence[Peer]) -> str:
-    """Say that it is a whole zone, if it is."""
+    """Return a remark if all nodes of a zone are affected."""
     zones = {death.zone for death in together}
     if len(zones) != 1 or zones == {""} or zones & {peer.zone for peer in peers}:
         return ""

@@ -1,4 +1,4 @@
-"""Values of any class of Iris as plain objects for JSON, each text rewritten on the way."""
+"""Conversion of values of any class of Iris to plain objects for JSON, with each text rewritten."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["Rewrite", "as_plain", "fields_of"]
 #: Rewrites a text.
 Rewrite: TypeAlias = Callable[[str], str]
 
-#: Fields with words of Iris alone: names of settings and checks, kinds of lines and of events.
+#: Fields with words of Iris only: names of settings and checks, kinds of lines and of events.
 WORDS: Final = frozenset({"kind", "status", "check", "because", "source", "how", "event", "question", "policy"})
 
 
 def as_plain(value: object, rewrite: Rewrite) -> object:
-    """Return a value as JSON has it. What has its default in a struct that is no line is left out, as most counters have.
+    """Return a value for JSON. Default values are left out of structs other than lines, because most counters have them.
 
     Args:
         value: The value.
-        rewrite: Is given each text and each key of a map; names of fields stay, and so do the words of Iris.
+        rewrite: Applied to each text and each key of a map; field names and words of Iris stay unchanged.
     """
     if value is None or isinstance(value, bool | int):
         return value if not isinstance(value, enum.Enum) else value.name
@@ -51,7 +51,7 @@ def as_plain(value: object, rewrite: Rewrite) -> object:
 
 
 def fields_of(value: object) -> Mapping[str, object] | None:
-    """Return the fields of an object by name; None if it is no struct and no dataclass."""
+    """Return the fields of an object by name; None if it is neither a struct nor a dataclass."""
     if isinstance(value, type):
         return None
     if isinstance(value, msgspec.Struct):

@@ -1,4 +1,4 @@
-"""A node that looks: it takes part in the network like any other, serves nothing, and leaves no trace on this machine."""
+"""The doctor's node: it joins the network like any other, serves nothing, and leaves no trace on this machine."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Prober", "ring_node", "start_prober"]
 
-#: Nodes that are sent datagrams, and that are asked to dial. Too small: one that is odd stands for all; too large: looking
-#: disturbs.
+#: Maximum number of nodes for echo datagrams and for dial checks. Too small: an odd node stands for all; too large: the checks
+#: disturb.
 ECHOED_MAX: Final = 8
 DIALLERS_MAX: Final = 3
-#: How often a datagram is sent to each that has not sent one back, and how long each waits (seconds): one is lost now and then.
+#: Number of datagrams sent to each silent node, and the time between them (seconds), because datagrams are lost occasionally.
 ECHO_TRIES: Final = 4
 ECHO_S: Final = 0.4
-#: How long those that were asked to dial may take: a dial that is swallowed fails after 3 s.
+#: Timeout for nodes asked to dial: a silent dial fails after 3 s.
 DIALLED_S: Final = 6.0
-#: How long seeds may take to show who they are, and others to be found.
+#: Timeout for seeds to identify themselves, and for finding other nodes.
 SEEDS_S: Final = 5.0
-#: How long a node that finds nobody listens for others, whose beacons are 3 s apart.
+#: How long a node without links listens for beacons, which are 3 s apart.
 BEACONS_S: Final = 4.0
-#: Nodes that are asked for their neighbours, and for how long.
+#: Maximum number of nodes queried for their neighbours, and the timeout.
 RING_MAX: Final = 256
 RING_S: Final = 4.0
-#: How often to look at what is no event.
+#: Interval of checks for states without an event.
 LOOK_S: Final = 0.1
-#: How long the root of a key is waited for before it is asked again.
+#: Timeout for the root of a key before the query is repeated.
 ROOT_S: Final = 1.0
-#: A ring in which somebody has just come or gone is looked at again after so long.
+#: Time after which a ring with recent arrivals or departures is checked again.
 RING_AGAIN_S: Final = 2.0
 
 
 class Prober(Node):
-    """A node that remembers how dials end, and of which nobody finds a trace afterwards.
+    """A node that remembers the results of dials, and leaves no trace.
 
     Args:
         config: The settings.
@@ -66,16 +66,16 @@ class Prober(Node):
     def __init__(self, config: Config, keyring: Keyring) -> None:
         super().__init__(config, keyring, None)
         self._failed: dict[str, OSError | IrisError] = {}  # by seed
-        self._taken: dict[str, str] = {}  # by seed: why a connection that was taken came to nothing
+        self._taken: dict[str, str] = {}  # by seed: the reason why an accepted connection failed
         self._echoed: set[int] = set()
         self._dial_outcomes: dict[NodeId, DialChecked] = {}
-        self._located: dict[int, RootLocated] = {}  # by the number of the question
+        self._located: dict[int, RootLocated] = {}  # by the number of the query
         self._happened = asyncio.Event()
 
     # -- what it knows
 
     def seed(self, address: str) -> Seed:
-        """Return what is known of a seed."""
+        """Return the state of a seed."""
         strangers = self._seeds.strangers
         if address not in self._seeds.unreached:
             return Seed(address, SeedOutcome.REACHED)
@@ -91,22 +91,22 @@ class Prober(Node):
         return Seed(address, SeedOutcome.UNREADY)
 
     def peers(self) -> tuple[Peer, ...]:
-        """Return the other nodes of the network that it knows."""
+        """Return the other known nodes of the network."""
         return tuple(Peer(member.id, member.address, member.zone, member.name) for member in self.nodes()[1:])
 
     def strangers(self) -> tuple[str, ...]:
-        """Return the hosts where nodes of other networks are heard."""
+        """Return the hosts with nodes of other networks."""
         return self._core.datagrams.other_networks.hosts(self._loop.time())
 
     @property
     def has_multicast(self) -> bool:
-        """Whether beacons can be sent and heard."""
+        """Whether beacons can be sent and received."""
         return self._driver.has_multicast
 
     # -- what it does
 
     async def look_around(self) -> None:
-        """Wait until every seed has shown who it is, and others were found, as far as that happens in time."""
+        """Wait until every seed has identified itself and other nodes were found, within the timeouts."""
 
         def is_seen() -> bool:
             waiting = (SeedOutcome.UNREADY, SeedOutcome.UNANSWERED)
@@ -116,7 +116,7 @@ class Prober(Node):
         await self._wait_until_seen(lambda: bool(self._linked() or self.strangers()), BEACONS_S if self.has_multicast else 0.0)
 
     async def send_echoes(self) -> Echoes:
-        """Send datagrams of both sizes to some of the nodes with a link, until they have come back or were sent often."""
+        """Send datagrams of both sizes to some linked nodes, until they come back or the tries are used up."""
         asked = [info for info in self._linked()[:ECHOED_MAX] if info.addresses]
         waiting: dict[tuple[NodeId, int], set[int]] = {}
         for info in asked:
@@ -144,7 +144,7 @@ class Prober(Node):
         return Echoes(len(asked) - len(unaddressed), small, large)
 
     async def have_it_dialled(self) -> Dialled:
-        """Ask some nodes to dial this one, those on other hosts first, and wait for what comes of it."""
+        """Ask some nodes to dial this one, those on other hosts first, and wait for the results."""
         own_host = self.address.rpartition(":")[0]
         linked = sorted(self._linked(), key=lambda info: any(own_host in address for address in info.addresses))
         asked = [info.id for info in linked[:DIALLERS_MAX]]
@@ -157,7 +157,7 @@ class Prober(Node):
         return Dialled(len(asked), outcomes, mute=sum(not check.outcomes for check in checked))
 
     async def look_at_ring(self) -> Ring | None:
-        """Ask nodes for their neighbours; what is not as it should be is looked at again, for nodes come and go."""
+        """Query nodes for their neighbours; check a faulty ring twice, because nodes come and go."""
         found = await self._walk_ring()
         if found is not None and (found.elsewhere or find_gaps(found)):
             await asyncio.sleep(RING_AGAIN_S)
@@ -189,7 +189,7 @@ class Prober(Node):
         return Ring(tuple(nodes.values()), tuple(sorted(mute & linked)), is_partial=bool(waiting))
 
     async def _find_roots(self, keys: list[bytes], until: float) -> dict[bytes, RootLocated]:
-        """Ask the roots of keys who they are; returns the answers by key. What is not answered is asked again."""
+        """Query the roots of keys for their identity, repeating unanswered queries; return the answers by key."""
         numbers = {int.from_bytes(os.urandom(8), "big") >> 1: key for key in keys}
         while self._loop.time() < until:
             now = self._loop.time()
@@ -204,17 +204,17 @@ class Prober(Node):
     # --
 
     def _linked(self) -> list[NodeInfo]:
-        """Return the nodes that there is a link to."""
+        """Return the nodes with a link."""
         overlay, peers = self._core.overlay, self._core.peers
         return [info for info in overlay.peers() if peers.find(info.id) is not None]
 
     def _push(self) -> None:
-        """Have what the overlay wants to send sent."""
+        """Send the pending output of the overlay."""
         self._core.handle_timeout(self._loop.time())
         self._driver.wake()
 
     async def _wait_until_seen(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until something is the case; returns whether it is."""
+        """Wait until a condition holds; return whether it does."""
         until = self._loop.time() + timeout_s
         while not condition():
             left_s = until - self._loop.time()
@@ -225,28 +225,28 @@ class Prober(Node):
                 async with asyncio.timeout(min(left_s, LOOK_S)):
                     await self._happened.wait()
             except TimeoutError:
-                pass  # not everything that changes is an event
+                pass  # not every change is an event
         return True
 
     # -- what it does otherwise than a node that is to stay
 
     def _remember(self) -> bool:
-        """Read who is remembered on this machine, and be remembered by nobody."""
+        """Read the peers remembered on this machine, without being remembered."""
         directory = self._config.state_directory
         if self._is_remembered and directory is not None:
             self._remembered = PeersRead(directory, self._keyring.primary.key_id.hex())
         return False
 
     def _handle_signed(self, event: GenerationsSigned) -> None:
-        """Use what the administrator has made of the secret, and keep it nowhere."""
+        """Use the secret's generations signed by the administrator, without storing them."""
         if self._closing is None:
             self._use(self._keyring.with_generations(event.signed.secrets))
 
     async def _check_seeds(self) -> None:
-        """Accept that no seed is of this network: that is what is looked for."""
+        """Accept seeds of other networks, because the doctor reports them."""
 
     def handle_events(self, events: list[NodeEvent]) -> None:
-        """Note what is looked for, and act on the rest."""
+        """Record the results of probes, and handle all other events."""
         for event in events:
             if isinstance(event, EchoReturned):
                 self._echoed.add(event.number)
@@ -271,7 +271,7 @@ class Prober(Node):
 
 
 def _outcome_of(error: OSError | IrisError) -> SeedOutcome:
-    """Return what an error of a dial says of a seed."""
+    """Return the outcome of a seed for an error of dialling."""
     if isinstance(error, ConnectionRefusedError):
         return SeedOutcome.REFUSED
     if is_absence(error):
@@ -280,22 +280,22 @@ def _outcome_of(error: OSError | IrisError) -> SeedOutcome:
 
 
 def ring_node(node: str, neighbours: Iterable[str]) -> RingNode:
-    """Return a node with the nearest of its neighbours on either side."""
+    """Return a node with its nearest neighbours on both sides."""
     place = int(node, 16)
     ordered = sorted(neighbours, key=lambda each: clockwise(place, int(each, 16)))
     return RingNode(node, ordered[-1] if ordered else "", ordered[0] if ordered else "")
 
 
 async def start_prober(config: Config, keyring: Keyring, port_seed: str = "") -> Prober:
-    """Start a node that looks.
+    """Start the doctor's node.
 
     Args:
         config: The settings.
         keyring: The keys.
-        port_seed: An address to dial besides the seeds, to see who is there; empty for none.
+        port_seed: An address to dial besides the seeds, to identify the node there; empty for none.
 
     Raises:
-        ConfigurationError: It cannot listen.
+        ConfigurationError: The node cannot listen.
     """
     if port_seed and port_seed not in config.seeds:
         config = replace(config, seeds=(*config.seeds, port_seed))

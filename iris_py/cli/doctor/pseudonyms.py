@@ -1,8 +1,10 @@
-"""Pseudonyms in place of names: clusters, topics, networks, clouds, zones, nodes, hosts, addresses, paths and users.
+"""Pseudonyms that replace names: clusters, topics, networks, clouds, zones, nodes, hosts, addresses, paths and users.
 
-A name gets the same pseudonym everywhere in one bundle, also within sentences: a hash under a key that is made for the bundle
-and not kept, so nobody can try names against it. Names are known from the fields that hold them; in sentences quoted words,
-addresses, names of hosts and paths count as names, too.
+A name has the same pseudonym everywhere in one bundle, also within sentences: a hash under a key that is made for the bundle
+and
+not kept, so names cannot be guessed and verified. Names are known from their fields; in sentences, quoted words, addresses,
+host
+names and paths count as names, too.
 """
 
 from __future__ import annotations
@@ -29,25 +31,25 @@ if TYPE_CHECKING:
 __all__ = ["Pseudonyms", "names_in", "names_in_settings"]
 
 _KEY_BYTES: Final = 32
-#: Digits of a pseudonym. Too small: two names look like one; too large: sentences cannot be read.
+#: Digits of a pseudonym. Too small: two names may coincide; too large: sentences become unreadable.
 _DIGITS: Final = 8
-#: The shortest part of a name that counts as a name of its own, as the host in `web-1/orders.py`. Too small: common words
-#: become pseudonyms; too large: a short host stays where it stands alone.
+#: The shortest part that counts as a name of its own, such as the host in `web-1/orders.py`. Too small: common words become
+#: pseudonyms; too large: a short host name stays visible on its own.
 _PART_CHARACTERS_MIN: Final = 3
-#: Parts of a name that are looked for together within a word. Too small: a topic of more levels stays within longer words; too
-#: large: long words of other nodes take long.
+#: Maximum number of parts of a name matched together within a word. Too small: a topic of more levels stays within longer
+#: words; too large: long words of other nodes take long.
 _PARTS_MAX: Final = 64
-#: Rewritten texts that are remembered: answers repeat most of them. Beyond it the oldest is rewritten again.
+#: Maximum number of cached rewritten texts, because answers repeat most texts. Beyond it the oldest is rewritten again.
 _TEXTS_MAX: Final = 4096
 
-#: Names that are the same for everybody.
+#: Names common to all installations.
 _COMMON: Final = frozenset({"iris", "default", "localhost", "lo", "root"})
-#: Quoted words that are no names.
+#: Quoted words that are not names.
 _WORDS: Final = frozenset({*ARGUMENTS, *VARIABLES, *VARIABLES.values(), *(check.name for check in CHECKS), *_COMMON})
-#: Paths of the system and of Iris that are the same for everybody.
+#: Paths of the system and of Iris common to all installations.
 _COMMON_PATH: Final = re.compile(r"/(?:proc|sys|dev)(?:/|$)|/(?:metrics|healthz|readyz)$")
 
-#: Fields whose text is a name.
+#: Fields with names as texts.
 _NAME_FIELDS: Final = frozenset(
     {
         *("address", "node_address", "listen", "advertise", "seeds", "strangers", "host"),
@@ -56,13 +58,13 @@ _NAME_FIELDS: Final = frozenset(
         *("file", "path", "directory", "config_directory", "state_directory"),
     }
 )
-#: Fields that are maps from names.
+#: Fields with maps keyed by names.
 _MAP_FIELDS: Final = frozenset({"clusters", "clouds", "far_requests", "topics"})
-#: Settings whose values are names.
+#: Settings with names as values.
 _NAME_SETTINGS: Final = frozenset(
     {"advertise", "clusters", "clusters_directory", "config", "listen", "name", "network", "secret_file", "seeds", "zone"}
 )
-#: Questions of checks that are answered with names.
+#: Questions of checks answered with names.
 _NAME_QUESTIONS: Final = frozenset({"resolve", "told"})
 _CONTROL_GROUP: Final = "the control group "
 
@@ -78,7 +80,7 @@ _SEPARATORS: Final = re.compile(r"([/@:._*+-]+)")
 _WORD: Final = (
     r"(?<!\w)'(?P<quoted>[^'\n]{1,300})'(?!\w)"
     r'|(?<!\w)"(?P<quoted2>[^"\n]{1,300})"(?!\w)'
-    # A name of a node behind its id or its address.
+    # A node's name after its id or its address.
     r"|(?<=\b[0-9a-f]{8} \()(?P<named>[^()\n]+)(?=\))"
     r"|(?:(?<=:\d{4} \()|(?<=:\d{5} \())(?P<named2>[^()\s]+)(?=\))"
     r"|(?P<token>[^\s'\",;()=<>{}|`]+)"
@@ -86,11 +88,11 @@ _WORD: Final = (
 
 
 class Pseudonyms:
-    """Puts pseudonyms in place of names.
+    """Replaces names by pseudonyms.
 
     Args:
-        names: The names that are known.
-        key: Decides the pseudonyms; random bytes by default, which nobody keeps.
+        names: The known names.
+        key: Determines the pseudonyms; random bytes by default, which are not kept.
     """
 
     def __init__(self, names: Iterable[str], key: bytes | None = None) -> None:
@@ -104,7 +106,7 @@ class Pseudonyms:
         self._rewrite = lru_cache(_TEXTS_MAX)(self._rewrite_text)
 
     def __call__(self, text: str) -> str:
-        """Return a text with pseudonyms in place of names."""
+        """Return a text with names replaced."""
         if text.casefold() in self._known:
             return self._mask(text)
         return self._rewrite(text)
@@ -129,7 +131,7 @@ class Pseudonyms:
         return text[:start] + self._mask_word(core) + text[start + len(core) :]
 
     def _mask_word(self, token: str) -> str:
-        """Return a word of a sentence without names."""
+        """Return a word of a sentence with names replaced."""
         if token.casefold() in self._known or _PUBLIC_KEY.fullmatch(token) or _HOST.fullmatch(token):
             return self._mask(token)
         if token.startswith(("/", "~/")):
@@ -147,7 +149,7 @@ class Pseudonyms:
         return self._mask_known(token)
 
     def _mask_known(self, token: str) -> str:
-        """Return a word with pseudonyms in place of the longest known names in it."""
+        """Return a word with the longest known names in it replaced."""
         parts = _SEPARATORS.split(token)
         shown, begin = [], 0
         while begin < len(parts):
@@ -158,7 +160,7 @@ class Pseudonyms:
         return "".join(shown)
 
     def _mask(self, name: str) -> str:
-        """Return the pseudonym of a name; each part of it has one, so that related names look related."""
+        """Return the pseudonym of a name, composed of pseudonyms of its parts, so that related names look related."""
         if name.startswith(("/", "~/")):
             return self._mask_path(name)
         if _is_address(name):
@@ -199,8 +201,8 @@ def names_in(value: object, field: str = "") -> Iterator[str]:
     """Return the names in the fields of a value, at any depth.
 
     Args:
-        value: A struct, a dataclass, or some of them.
-        field: The field that it stands in.
+        value: A struct, a dataclass, or a collection of them.
+        field: The field that contains the value.
     """
     if isinstance(value, str):
         if field == "threads_of":
@@ -229,7 +231,7 @@ def names_in(value: object, field: str = "") -> Iterator[str]:
 
 
 def names_in_settings(settings: Settings, environ: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Return the names in options, variables and the file, also where these are wrong. It blocks."""
+    """Return the names in options, variables and the file, even from invalid settings. It blocks."""
     for name in ("network", "secret_file", "listen", "advertise", "seed", "zone", "name", "config", "context"):
         value = getattr(settings, name)
         yield from value if isinstance(value, list) else [] if value is None else [str(value)]
@@ -248,7 +250,7 @@ def names_in_settings(settings: Settings, environ: Mapping[str, str] = os.enviro
 
 
 def _parts_of(name: str) -> Iterator[str]:
-    """Return a name, and the parts of it that may stand alone: a host without its port, a zone around it, a node's host."""
+    """Return a name, and its parts that may stand alone: a host without its port, an enclosing zone, a node's host."""
     yield name
     if (found := _PORT.fullmatch(name)) is not None:
         name = found["host"]
@@ -265,12 +267,12 @@ def _parts_of(name: str) -> Iterator[str]:
 
 
 def _is_own(part: str) -> bool:
-    """Return whether a part of a name is the user's."""
+    """Return whether a part of a name was chosen by the user."""
     return any(map(str.isalnum, part)) and part.casefold() not in _COMMON
 
 
 def _is_address(text: str) -> bool:
-    """Return whether a text is an address of IPv4 or IPv6, perhaps with the length of its network."""
+    """Return whether a text is an address of IPv4 or IPv6, perhaps with a prefix length."""
     try:
         ipaddress.ip_interface(text.strip("[]"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Secrets that a bundle must not have: the ones that settings, files and variables hold here, and all that looks like one."""
+"""Removal of secrets from a bundle: those in settings, files and variables here, and all texts that look like secrets."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 __all__ = ["REDACTED", "Redaction", "known_secrets", "read_file_values", "strings_of"]
 
-#: In place of a secret.
+#: Replaces a secret.
 REDACTED: Final = "[redacted]"
-#: The shortest value that counts as a secret (characters). Too small: common words are taken out of the texts; too large: a
-#: short password stays.
+#: The shortest value that counts as a secret (characters). Too small: common words are removed from texts; too large: a short
+#: password stays.
 SECRET_CHARACTERS_MIN: Final = 6
 #: The settings of the file that hold secrets, or words of a command that may be secrets.
 _SECRET_KEYS: Final = ("secret", "secret_command", "clusters")
-#: Variables of any program whose names say that they hold a secret: an error of a secret command may show its value.
+#: Variables of any program whose names suggest a secret: an error of a secret command may show the value.
 _SECRET_VARIABLE: Final = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH", re.IGNORECASE)
 _PREFIXES: Final = "|".join(map(re.escape, (SECRET_PREFIX, ADMINISTRATION_PREFIX, CLOUD_PREFIX)))
-#: Repetitions are bounded: other nodes choose some of the texts, and a search must not take the square of their length.
+#: Repetitions are bounded, because other nodes choose some of the texts, and a search must not take quadratic time.
 _PATTERNS: Final = (
     (re.compile(rf"(?:{_PREFIXES})[A-Za-z0-9_-]+"), REDACTED),
     (
@@ -51,10 +51,10 @@ _PATTERNS: Final = (
 
 
 class Redaction:
-    """Takes secrets out of texts.
+    """Removes secrets from texts.
 
     Args:
-        secrets: The secrets that are known here.
+        secrets: The secrets known here.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
@@ -71,9 +71,9 @@ class Redaction:
 
 
 def known_secrets(settings: Settings, environ: Mapping[str, str] = os.environ) -> set[str]:
-    """Return the secrets that settings, files and variables hold here, also where these are wrong. It blocks.
+    """Return the secrets in settings, files and variables here, even from invalid settings. It blocks.
 
-    A command that prints a secret is not run: its output is shown nowhere.
+    A secret command is not run, because its output is never shown.
     """
     found: set[str] = set()
     for name, text in environ.items():
@@ -119,7 +119,7 @@ def strings_of(value: object) -> Iterator[str]:
 
 
 def _paths_of(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
-    """Return the files that hold secrets, also where other settings are wrong."""
+    """Return the files that hold secrets, even with other invalid settings."""
     found = {Path(each) for each in (settings.secret_file, environ.get("IRIS_SECRET_FILE")) if each}
     if (own := config_directory(environ)) is not None:
         found.add(own / "secret")
@@ -129,12 +129,12 @@ def _paths_of(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
     with suppress(OSError, ConfigurationError):
         found.update(secret_paths(**settings.connect_arguments(), environ=environ))
     with suppress(ConfigurationError):
-        found.discard(config_path(settings.config_file(), environ) or Path())  # its values are looked at one by one
+        found.discard(config_path(settings.config_file(), environ) or Path())  # its values are examined one by one
     return found
 
 
 def _texts_of(value: str) -> Iterator[str]:
-    """Return a value as a whole, and the secrets in it: there may be several generations."""
+    """Return a value as a whole, and the secrets in it, because it may hold several generations."""
     yield value.strip()
     yield from value.replace(",", " ").split()
 
@@ -149,5 +149,5 @@ def _words_of_command(words: Iterable[str]) -> Iterator[str]:
 def _split(command: str) -> list[str]:
     try:
         return shlex.split(command)
-    except ValueError:  # its quotes do not match
+    except ValueError:  # unbalanced quotes
         return command.split()

@@ -1,4 +1,4 @@
-"""The surroundings as the doctor has seen them: each answer that a check was given is kept for the bundle."""
+"""A recorder of the surroundings: it keeps each answer given to a check for the bundle."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class SeenLine(msgspec.Struct, tag_field="kind", tag="seen"):
     question: str
     """The question: a method of `Surroundings`."""
     about: tuple[str, ...]
-    """The names that it was asked about."""
+    """The names in the question."""
     answer: Any
 
 
 class Seen:
-    """Stands before surroundings, and keeps what they answer.
+    """Passes questions on to surroundings, and keeps the answers.
 
     Args:
         surroundings: The surroundings.
@@ -41,7 +41,7 @@ class Seen:
         self.answers: dict[tuple[str, tuple[str, ...]], object] = {}
 
     def lines(self) -> list[SeenLine]:
-        """Return the questions and their answers, without the settings, which `settings.jsonl` has."""
+        """Return the questions and their answers, without the settings, which are in `settings.jsonl`."""
         return [
             SeenLine(name, about, answer)
             for (name, about), answer in self.answers.items()

@@ -1,4 +1,4 @@
-"""The check of one cluster: whether somebody serves it, and how its members bear it."""
+"""The check of one cluster: whether it has members, and how they bear the load."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ if TYPE_CHECKING:
     from iris_py.cli.doctor.check import Subject
     from iris_py.cli.doctor.surroundings import ClusterMember
 
-#: The part of the tunnels that a member may serve, in use, that is worth a word.
+#: Fraction of a member's tunnels in use for a warning.
 TUNNELS_WARNING: Final = 0.9
-#: Nodes that are named as holders of tunnels.
+#: Maximum number of nodes named as holders of tunnels.
 HOLDERS_MAX: Final = 3
-#: How long a cluster is watched for what grows (seconds). Too small: a member with long requests is stuck; too large: whoever
-#: looks waits for it.
+#: How long a cluster is watched for growing counts (seconds). Too small: a member with long requests seems stuck; too large:
+#: the user waits.
 WATCHED_S: Final = 1.0
-#: Requests that wait so long for a handler at every member (seconds) are worth a word. Too small: a burst that is worked off is
-#: a warning; too large: callers give up before anybody is told why.
+#: Waiting time for a handler at every member that causes a warning (seconds). Too small: a short burst is a warning; too large:
+#: callers give up before the cause is reported.
 WAIT_S: Final = 1.0
-#: The part of its requests that a handler may fail before it is worth a word, and the part that is a fault; of fewer than
-#: EXECUTED_MIN nothing is said.
+#: Fraction of failed requests for a warning, and for a fault, with at least EXECUTED_MIN requests.
 FAILED_WARNING: Final = 0.05
 FAILED_FAULT: Final = 0.5
 EXECUTED_MIN: Final = 5
 
 
 async def cluster(subject: Subject) -> Finding:
-    """Look at the members of a cluster."""
+    """Check the members of a cluster."""
     name = subject.cluster
     if name is None:
         return skipped("no cluster was named: `iris doctor NAME` looks at one")
@@ -85,7 +84,7 @@ def _full(members: tuple[ClusterMember, ...]) -> str:
 
 
 def _tunnels(members: tuple[ClusterMember, ...], names: dict[str, str]) -> tuple[str, str]:
-    """Return a warning if members can take hardly any more tunnels, and a fault if no member can."""
+    """Return a warning if members can accept hardly any more tunnels, or a fault if no member can."""
     serving = [each for each in members if each.tunnels_max]
     short = [each for each in serving if each.tunnels >= TUNNELS_WARNING * each.tunnels_max]
     if not short:
@@ -138,7 +137,7 @@ def _slow(members: tuple[ClusterMember, ...]) -> str:
 
 
 def _stuck(members: tuple[ClusterMember, ...]) -> str:
-    """Describe a member that goes on with nothing while others answer much faster than it was looked at."""
+    """Describe a member that finishes no request while others answer much faster than the time it was watched."""
     times = [each.handler_s for each in members if each.handled_lately and each.handler_s is not None]
     stuck = [each for each in members if each.held_lately]
     if not stuck or not times or SLOW_TIMES * median(times) > WATCHED_S:

@@ -1,7 +1,7 @@
-"""The surroundings of a node, as the checks see them: plain facts, which a test can make up.
+"""The surroundings of a node as the checks see them: plain facts, which a test can replace.
 
-The checks decide, the surroundings look. Whatever waits for others is a coroutine, bounded by itself, and gives its answer
-again when it is asked again.
+The checks decide, the surroundings observe. Each method that waits for other nodes is a coroutine with its own timeout, and
+returns the same answer when called again.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SecretFile:
-    """A file that the settings take secrets from."""
+    """A file with secrets named by the settings."""
 
     path: Path
     exposure: Exposure | None
-    """The rights of other users; None if it cannot be read at all."""
+    """The permissions of other users; None if the file cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The directory where a node remembers the others of this machine."""
+    """The directory where a node remembers other nodes of this machine."""
 
     directory: Path | None
     """None if this user has no home directory, and the environment names no directory."""
     problem: str = ""
     """The reason why a node could not use it; empty if it can."""
     remembered: int = 0
-    """Peers that are remembered there."""
+    """Number of remembered peers."""
     stale: int = 0
-    """Those of them where nobody listens any more."""
+    """Number of remembered peers that no longer listen."""
 
 
 class Listening(enum.Enum):
-    """The listener that has the port of the settings."""
+    """The listener on the configured port."""
 
     NOBODY = enum.auto()
     OURS = enum.auto()
@@ -58,23 +58,23 @@ class Listening(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """The port that a node is to listen on."""
+    """The configured port."""
 
     listener: Listening = Listening.NOBODY
     tcp_error: str = ""
-    """The reason why it cannot be listened on; empty if it can, or for port 0."""
+    """The reason why the port is unusable; empty if it is usable, or for port 0."""
     udp_error: str = ""
     outgoing: range | None = None
-    """The ports that the system gives to outgoing connections, if this port is one of them."""
+    """The ports that the system assigns to outgoing connections, if this port is one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds that the system sets, and what is used of them. 0 is a bound that there is none of, or not known."""
+    """The limits of the system, and their use. 0 stands for no limit, or an unknown one."""
 
     descriptors: int
     descriptors_max: int
-    """As far as a node raises it."""
+    """The limit to which a node raises it."""
     threads: int
     threads_max: int
     threads_of: str = ""
@@ -83,26 +83,26 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """The processor time that was withheld while the doctor looked, as parts of 1."""
+    """The processor time withheld during the examination, as fractions."""
 
     throttled: float
-    """Periods in which the control group had used up its quota."""
+    """Fraction of periods in which the control group had exhausted its quota."""
     stolen: float
-    """Processor time that the hypervisor gave to others."""
+    """Fraction of processor time that the hypervisor gave to others."""
     window_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The room on a disk that something is written to."""
+    """The free room on a disk with files of Iris."""
 
     path: str
-    """The directory, or the next one above it that is there."""
+    """The directory, or its nearest existing parent."""
     use: str
-    """The files that are written there, in words."""
+    """The files written there, as text."""
     free_bytes: int
     free_files: int | None = None
-    """Files that can still be made; None where the file system has no such bound."""
+    """Number of files that can still be created; None if the file system has no such limit."""
 
 
 class SeedOutcome(enum.Enum):
@@ -135,129 +135,129 @@ class Peer:
     address: str
     zone: str = ""
     name: str = ""
-    """Its name; empty if it tells none. A label for people, which any node can take."""
+    """The label of the node; empty without one. Any node can take any label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The network, as a node that was started to look sees it."""
+    """The network, as the doctor's node sees it."""
 
     address: str
-    """The address that it tells others to dial."""
+    """The advertised address."""
     peers: tuple[Peer, ...]
     seeds: tuple[Seed, ...] = ()
     strangers: tuple[str, ...] = ()
-    """Hosts where nodes of other networks are heard."""
+    """Hosts with nodes of other networks."""
     network_size: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Echoes:
-    """The peers that sent a datagram back, of those that were asked."""
+    """The peers that returned a datagram."""
 
     asked: int
-    """Peers with a numeric address, which datagrams can be sent to."""
+    """Number of peers with a numeric address, to which datagrams were sent."""
     small: tuple[str, ...]
-    """Ids of the peers that sent a small one back."""
+    """Ids of the peers that returned a small datagram."""
     large: tuple[str, ...]
-    """Likewise, one of the largest size that a node sends."""
+    """Ids of the peers that returned a datagram of the maximum size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialled:
-    """The dials that peers made for this node."""
+    """The dials of peers to this node."""
 
     asked: int
     outcomes: tuple[tuple[str, DialOutcome], ...]
-    """The address that a peer dialled, and what came of it; nothing of peers that did not answer."""
+    """The address dialled by a peer, and the outcome; without silent peers."""
     mute: int = 0
-    """Peers that answered that they could dial none of the addresses."""
+    """Number of peers that could dial none of the addresses."""
     is_own_port: bool = True
-    """Whether the port of the settings was dialled, and not another one because that is in use."""
+    """Whether the configured port was dialled, instead of another because that is in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """The answer of a node about itself. None is what it does not say."""
+    """The answer of a node about itself. None stands for facts it does not report."""
 
     id: str
     address: str = ""
     version: str | None = None
     clock_offset_s: float | None = None
-    """By how much its clock is ahead of the one here."""
+    """Offset of the node's clock ahead of the local one."""
     lateness_s: float | None = None
-    """The longest time in the last minute that its event loop stood still."""
+    """The longest time in the last minute that the event loop was blocked."""
     descriptors: int | None = None
     descriptors_max: int | None = None
     seals: str = ""
-    """The id of the generation of the network's secret that it seals with; empty if it does not say."""
+    """The id of the secret's generation used to encrypt; empty if not reported."""
     accepts: tuple[str, ...] = ()
-    """The ids of the other generations that it holds."""
+    """The ids of the accepted generations."""
     name: str = ""
     link_versions: tuple[int, int] = (0, 0)
-    """The oldest and the newest version of links that it speaks; zeros if it does not say."""
+    """The oldest and the newest supported version of links; zeros if not reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statuses:
-    """The answers of the nodes that were asked."""
+    """The answers of the queried nodes."""
 
     asked: int
     nodes: tuple[NodeStatus, ...]
     own_version: str
     own_lateness_s: float
-    """Of the event loop of the doctor itself, which does hardly anything: lateness here is that of the machine."""
+    """Lateness of the doctor's own event loop, which is nearly idle: it shows the state of the machine."""
     own_seals: str = ""
-    """The generation that the settings here seal with."""
+    """The generation that the local settings use to encrypt."""
     own_accepts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RingNode:
-    """A node, as it sees its neighbours in the ring."""
+    """A node with its neighbours in the ring, as it reports them."""
 
     id: str
     left: str
-    """The id of its neighbour to the left; empty if it knows none."""
+    """The id of the left neighbour; empty if unknown."""
     right: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """The ring, as its nodes see it."""
+    """The ring, as reported by its nodes."""
 
     nodes: tuple[RingNode, ...]
-    """The nodes that have answered, this one among them."""
+    """The nodes that answered, including this one."""
     elsewhere: tuple[str, ...] = ()
-    """Ids of nodes that live, and that no message through the ring finds."""
+    """Ids of live nodes that cannot be reached through the ring."""
     is_partial: bool = False
-    """Whether not all nodes were asked, because there are many."""
+    """Whether only a part of the nodes was queried, because they are many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A node that others have found dead, and that is not there again."""
+    """A node that others report dead, and that is still absent."""
 
     id: str
     address: str
     zone: str
     s_ago: float
-    """The time since the first one found it dead."""
+    """The time since the first report of the death."""
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Deaths:
-    """The deaths that nodes remember."""
+    """The deaths remembered by nodes."""
 
     asked: int
-    """Nodes that have told the departures they remember."""
+    """Number of nodes that reported their events."""
     deaths: tuple[Death, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterMember:
-    """A member of the cluster that is looked at; "lately" is while the doctor looked."""
+    """A member of the examined cluster; "lately" means during the examination."""
 
     id: str
     address: str = ""
@@ -268,62 +268,62 @@ class ClusterMember:
     executed: int = 0
     failed: int = 0
     handler_s: float | None = None
-    """The time of its handler of late: the median, and of fewer than 5 requests the shortest; None if it has answered none."""
+    """Recent time of the handler: the median, or the shortest of fewer than 5 requests; None without requests."""
     handled_lately: int = 0
-    """Requests that its handlers have answered."""
+    """Number of requests answered by the handlers."""
     held_lately: int = 0
-    """Requests that its handlers had all the time, for none began and none ended."""
+    """Number of requests held by the handlers all the time, if none began and none ended."""
     rejected_lately: int = 0
     dropped_lately: int = 0
     tunnels: int = 0
-    """Tunnels that it serves."""
+    """Number of open tunnels."""
     tunnels_max: int = 0
-    """How many it may serve at once; 0 if it serves none, or does not say."""
+    """Maximum number of open tunnels; 0 if it serves none, or does not report it."""
     tunnel_holders: tuple[tuple[str, int], ...] = ()
-    """The nodes that have most of them, by id, with how many."""
+    """The nodes that hold most tunnels, by id, with the numbers."""
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The cluster that is looked at."""
+    """The examined cluster."""
 
     name: str
     total: int
-    """Its members, as the root of the cluster counts them."""
+    """Number of members, as counted by the root of the cluster."""
     members: tuple[ClusterMember, ...] = field(default=())
-    """Those that have answered."""
+    """The members that answered."""
     missing: int = 0
-    """Those that were asked and have not."""
+    """Number of members that did not answer."""
 
 
 class FarLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of a gateway to a gateway of another cloud."""
+    """A cloud link to a gateway of another cloud."""
 
     gateway: str
     """The id of the gateway there."""
     address: str = ""
     is_suspect: bool = False
-    """Whether the line is silent. Nothing new is sent over a silent line."""
+    """Whether the cloud link is silent, so that nothing new is sent over it."""
     is_going: bool = False
-    """Whether the gateway there leaves."""
+    """Whether the gateway there is leaving."""
     heard_s_ago: float = 0.0
     catalogue_digest: str = ""
-    """The digest of the catalogue that the gateway there has sent; empty before it has."""
+    """The digest of the catalogue from the gateway there; empty before its arrival."""
 
 
 class FarDial(msgspec.Struct, frozen=True, kw_only=True):
-    """The dials for one line."""
+    """The dials for one cloud link."""
 
     address: str = ""
     error: str = ""
-    """The failure of the last dial; empty if nothing is wrong."""
+    """The error of the last dial; empty without an error."""
     is_up: bool = False
     failures: int = 0
 
 
 class FarLoss(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that a gateway there had dialled, and that was lost."""
+    """A lost cloud link that was dialled by a gateway there."""
 
     address: str = ""
     reason: str = ""
@@ -331,7 +331,7 @@ class FarLoss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnmatchedImport(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that imports what the other cloud does not export."""
+    """A rule that imports a name without an export by the other cloud."""
 
     kind: str
     outside: str
@@ -353,17 +353,17 @@ class AuditStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The file of a gateway's audit."""
 
     file: str = ""
-    """Empty if there is none."""
+    """Empty without an audit."""
     problem: str = ""
-    """The reason why it cannot be written now; empty if it can."""
+    """The reason why the file cannot be written now; empty if it can."""
     unwritten: int = 0
-    """Records that are missing in it."""
+    """Number of missing records."""
     free_bytes: int | None = None
-    """Room on its disk; None if that is not known."""
+    """Free room on the disk; None if unknown."""
 
 
 class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A gateway of this cloud, as it says; what an older one does not say has its default."""
+    """A gateway of this cloud, by its own report; facts missing from an older version have defaults."""
 
     node: str
     clouds: dict[str, CloudStatus] = {}
@@ -379,34 +379,34 @@ class GoneGateway:
     name: str
     s_ago: float
     has_left: bool
-    """Whether it has told anybody that it goes."""
+    """Whether the gateway said goodbye to any node."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Gateways:
-    """The gateways of this cloud, after an echo was sent over each of their lines."""
+    """The gateways of this cloud, after an echo over each of their cloud links."""
 
     gateways: tuple[GatewayStatus, ...] = ()
     missing: int = 0
-    """Gateways that did not answer."""
+    """Number of gateways that did not answer."""
     last: GoneGateway | None = None
-    """Where no gateway runs: the last one that has left or died within a day; None if no node remembers one."""
+    """Without a running gateway: the last one that left or died within a day; None if no node remembers one."""
     asked: tuple[str, ...] = ()
-    """Where no gateway runs: the names of other clouds that nodes have asked since they were started."""
+    """Without a running gateway: the names of other clouds called by nodes since their start."""
 
 
 class WayStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that a request might take."""
+    """A cloud link that a request could take."""
 
     gateway: str
     address: str = ""
     obstacle: str = ""
-    """The reason why it would carry none; empty if it would."""
+    """The reason why it would carry no request; empty if it would."""
     heard_s_ago: float = 0.0
     round_trip_s: float | None = None
     members: int | None = None
-    """The members of the cluster there, as the gateway there counts them; None if it has not said."""
+    """Number of the cluster's members there, as counted by the gateway there; None if not reported."""
 
 
 class WayOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -415,7 +415,7 @@ class WayOut(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     file: str = ""
     imports: tuple[dict[str, Any], ...] = ()
-    """The rules of its file that are for the name."""
+    """The rules of its file for the name."""
     goes: bool = False
     reason: str = ""
     """The reason why it would carry no request; empty if it would."""
@@ -428,19 +428,19 @@ class Ways:
 
     gateways: tuple[WayOut, ...] = ()
     missing: int = 0
-    """Gateways that did not answer."""
+    """Number of gateways that did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The answers that a report of a defect needs."""
+    """The answers for a bug report."""
 
     gone: NodeReports
-    """The departures that the nodes remember, and the nodes that did not answer."""
+    """The departures remembered by nodes, and the nodes that did not answer."""
     answers: NodeReports
-    """All else that some of these nodes tell, with their events."""
+    """All other answers of some of these nodes, with their events."""
     own: Statistics
-    """The numbers of the node that was started to look."""
+    """The statistics of the doctor's node."""
     own_events: tuple[EventRecord, ...] = ()
 
 
@@ -448,86 +448,86 @@ class Surroundings(Protocol):
     """The files, sockets, interfaces, clocks and other nodes around a node."""
 
     def settings(self) -> Config:
-        """Return all settings but the secrets.
+        """Return all settings without secrets.
 
         Raises:
-            ConfigurationError: One is wrong.
+            ConfigurationError: A setting is wrong.
         """
 
     def ignored(self) -> tuple[str, ...]:
-        """Return what the settings say that has no effect, a sentence each."""
+        """Return the settings without effect, a sentence each."""
 
     def secret_files(self) -> tuple[SecretFile, ...]:
-        """Return the files that secrets are taken from."""
+        """Return the files with secrets."""
 
     async def secret_origin(self) -> str:
-        """Read the secrets; return where that of the network comes from, empty if there is none yet.
+        """Read the secrets; return the source of the network's secret, empty if there is none yet.
 
         Raises:
-            ConfigurationError: One is wrong.
+            ConfigurationError: A secret is wrong.
         """
 
     async def hears_itself(self) -> bool:
         """Return whether a datagram to a multicast group comes back to this machine."""
 
     def interfaces(self) -> tuple[Interface, ...]:
-        """Return the network interfaces that are up; none where the system does not say."""
+        """Return the active network interfaces; empty if unknown."""
 
     async def told(self) -> tuple[str, ...]:
-        """Return the addresses that a node with these settings tells others to dial; port 0 stands for any.
+        """Return the addresses that a node with these settings advertises; port 0 stands for any.
 
         Raises:
-            ConfigurationError: There is none.
+            ConfigurationError: There is no such address.
         """
 
     async def resolve(self, host: str) -> tuple[str, ...]:
-        """Return the numeric addresses of a host; none if it is unknown."""
+        """Return the numeric addresses of a host; empty if it is unknown."""
 
     async def port(self) -> Port:
-        """Return whether a node could listen where the settings say."""
+        """Return whether a node could listen on the configured address."""
 
     async def state(self) -> State:
-        """Return what can be said of the state directory."""
+        """Return the state of the state directory."""
 
     def limits(self) -> Limits:
-        """Return the bounds of the system."""
+        """Return the limits of the system."""
 
     async def processor(self) -> Processor | None:
-        """Return the processor time that is withheld; None where the system does not say."""
+        """Return the processor time withheld; None if unknown."""
 
     async def disks(self) -> tuple[Disk, ...]:
-        """Return the room where nodes and commands with these settings write; nothing is written."""
+        """Return the free room for files of nodes and commands with these settings, without writing any."""
 
     async def reached(self) -> Reached:
-        """Start a node if that was not done yet, and return the network as it sees it."""
+        """Start the doctor's node on the first call, and return the network as it sees it."""
 
     async def echoes(self) -> Echoes:
-        """Send datagrams that are to come back."""
+        """Send datagrams to be returned."""
 
     async def dialled(self) -> Dialled:
-        """Ask others to dial this node."""
+        """Ask other nodes to dial this node."""
 
     async def statuses(self) -> Statuses:
-        """Ask others about themselves."""
+        """Query other nodes about themselves."""
 
     async def ring(self) -> Ring | None:
-        """Ask nodes for their neighbours; None if nobody says."""
+        """Query nodes for their neighbours; None without answers."""
 
     async def deaths(self) -> Deaths:
-        """Ask some nodes which others they have found dead of late."""
+        """Query some nodes for recent deaths of others."""
 
     async def cluster(self, name: str) -> Cluster:
-        """Look at a cluster and its members for a moment."""
+        """Watch a cluster and its members for a moment."""
 
     async def gateways(self) -> Gateways:
-        """Ask the gateways of this cloud to probe their lines, and for their state."""
+        """Make the gateways of this cloud probe their cloud links, and query their state."""
 
     async def ways(self, name: str) -> Ways:
-        """Ask the gateways of this cloud to probe the way to a name of another cloud. Nothing is executed there."""
+        """Make the gateways of this cloud probe the way to a name of another cloud. Nothing is executed there."""
 
     async def evidence(self) -> Evidence:
-        """Ask others for all that a report of a defect needs.
+        """Query other nodes for the data of a bug report.
 
         Raises:
-            ConfigurationError: No node can be started to ask.
+            ConfigurationError: The doctor's node cannot be started.
         """
