@@ -8,7 +8,7 @@ other users could read an environment or a command line. A task sent by the driv
 
 Nothing here may delay or break Spark. The daemon waits for no process and takes no lock. A failure is one line on standard
 error. Nothing is printed to standard output, where Spark reads the daemon's port. Because the daemon forks, it has no threads
-and imports nothing that could start one.
+and imports no module that could start one.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ _NOT_INHERITED = ("PYTHON_WORKER_FACTORY_SECRET", "_SPARK_AUTH_SECRET")
 def directory_of(local: str) -> str:
     """Return the directory of an executor's agent. The directory may be missing or belong to another user.
 
-    It is below ``XDG_RUNTIME_DIR`` if that is a directory of this user alone, where no other user can create files; otherwise
-    below
-    the temporary directory.
+    It is below ``XDG_RUNTIME_DIR`` if only this user can access that directory; otherwise below the temporary directory.
 
     Args:
         local: ``SPARK_LOCAL_DIRS`` in the executor's Python processes.
@@ -79,11 +77,11 @@ def _temporary_directory() -> str:
 
 
 def search_path(path: list[str]) -> list[str]:
-    """Return the module search path without the entries that Spark puts first and that only cost time.
+    """Return the module search path without the useless entries that Spark puts first.
 
     Spark's core is a JAR without Python code, and reading its index takes every process 50 ms. Spark's archive of PySpark holds
-    only sources, and compiling them costs every daemon a second of processor time. An installed PySpark is compiled already. It
-    replaces only the archive that it contains itself, so both are the same release.
+    only sources, and compiling them costs every daemon a second of processor time. An installed PySpark is compiled already.
+    Only its own archive is replaced, so both are the same release.
 
     Args:
         path: As ``sys.path``.
@@ -98,14 +96,14 @@ def search_path(path: list[str]) -> list[str]:
 
 
 def inherited_environment() -> dict[str, str]:
-    """Return the environment that an agent inherits from this process, with the module search path."""
+    """Return the environment for an agent, with the module search path."""
     environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in search_path(sys.path) if path)  # it can import what a task can
     return environment
 
 
 def start_agent() -> None:
-    """Start a process that becomes this executor's agent if it has none. Return at once, without raising."""
+    """Start a process that becomes this executor's agent, if necessary. Return at once, without raising."""
     handler = signal.getsignal(signal.SIGCHLD)
     try:
         if not _is_of_use():
@@ -120,10 +118,10 @@ def start_agent() -> None:
 
 
 def start_early() -> int | None:
-    """Start an agent from a task before the task imports its own modules, so that both import at the same time.
+    """Start an agent from a task before the task's own imports, to run both imports concurrently.
 
     Returns:
-        The pid of the process; the task waits for its end before it starts an agent itself. None if no process was started: the
+        The pid of the process; the task waits for its end before starting an agent itself. None if no process was started: the
         executor has or had an agent, another process is starting one, or starting failed, and the task will find the reason.
     """
     main_module = getattr(sys.modules.get("__main__"), "__spec__", None)

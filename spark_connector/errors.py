@@ -6,7 +6,7 @@
 
     * :exc:`PathNotPrivate`: other users have access to the place of an agent's files on an executor.
 
-  * :exc:`JavaNotFound`: Spark needs Java, and this machine has no Java that Spark can use.
+  * :exc:`JavaNotFound`: Spark needs Java, and this machine has no usable Java.
   * :exc:`DispatchError`: a row, or a batch of rows, has no result. The error is raised inside a task, so the driver sees its
     text in the ``PythonException`` with which the Spark job fails.
   * :exc:`DataLost`: a streaming query lost messages of its topic; the text of the ``StreamingQueryException``.
@@ -73,11 +73,11 @@ class PathNotPrivate(ConfigurationError):
 
 
 class JavaNotFound(IrisError):
-    """Spark needs Java, and this machine has none that Spark can use.
+    """Spark needs Java, and this machine has no usable Java.
 
     Attributes:
         minimum: The oldest usable version.
-        found: The places examined, each with the reason why its Java is not usable; a part of a sentence for each.
+        found: The places examined, with the reason against each; parts of a sentence.
     """
 
     def __init__(self, minimum: int, found: tuple[str, ...]) -> None:
@@ -111,7 +111,7 @@ class DispatchError(IrisError):
 
 
 class DataLost(IrisError):
-    """A streaming query lost messages of its topic, and ``failOnDataLoss`` makes it fail.
+    """A streaming query lost messages and fails, because of ``failOnDataLoss``.
 
     Attributes:
         topic: The topic, or the pattern.
@@ -239,7 +239,7 @@ class UpdateFailed(IrisError):
 
 
 class OrderRefused(IrisError):
-    """An agent refused an order: it is older than the agent's state, or not from the driver of its application.
+    """An agent refused an order that is outdated, or not from the driver of the application.
 
     Attributes:
         reason: The defect of the order.

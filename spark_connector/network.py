@@ -50,13 +50,15 @@ class Network:
     secret: str | bytes | None = field(default=None, repr=False)
     """The network secret, as ``iris keys new`` shows it."""
     secret_file: str | None = None
-    """Alternative to ``secret``: a file on each executor. Other users must not be able to write it, and should not read it."""
+    """Alternative to ``secret``: a file on each executor. Only its user may have write access, and only its user should read
+    it.
+    """
     clusters: Mapping[str, str | bytes | Sequence[str | bytes]] | None = field(default=None, repr=False, hash=False)
-    """Secrets of single clusters by cluster name, as ``iris keys new`` shows them, each one secret or its generations. They
-    travel as ``secret`` does.
+    """Secrets of single clusters, or their generations, by cluster name, as ``iris keys new`` shows them. They travel as
+    ``secret`` does.
     """
     clusters_directory: str | None = None
-    """A directory on each executor with cluster secrets, each in a file with the name of its cluster."""
+    """A directory on each executor with cluster secrets, in files named as the clusters."""
     strict: bool | None = None
     """Whether using a cluster without a secret of its own is an error."""
     seeds: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""The settings of a Spark application for Iris: those that agents need before the first session, and ``spark.iris.*``."""
+"""The settings of a Spark application for Iris: settings for agents before the first session, and ``spark.iris.*``."""
 
 from __future__ import annotations
 
@@ -43,10 +43,9 @@ def configure(builder: SparkSession.Builder, *, accelerate: bool = True, fair: b
     Args:
         builder: ``SparkSession.builder``.
         accelerate: Set ``spark.python.daemon.module`` to ``spark_connector.daemon``: an agent begins to start with the first
-            Python task of its executor. This package must then be installed on every executor, or no Python task runs there;
+            Python task of its executor. Every executor must then have this package, or no Python task runs there;
             ``--py-files`` arrive too late.
-        fair: Set ``spark.scheduler.mode`` to ``FAIR``: agents of executors that start during a long job do not wait for its
-            end.
+        fair: Set ``spark.scheduler.mode`` to ``FAIR``: agents of new executors do not wait for the end of a long job.
 
     Returns:
         The builder.

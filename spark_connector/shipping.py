@@ -2,9 +2,9 @@
 
 Theory of operation. Spark pickles the function of a task, and a pickle names the modules of this package. If an executor lacks
 one of them or a dependency, unpickling fails with a bare "No module named 'spark_connector'". So the driver sends a
-:class:`Shipment`: its pickle holds the real pickle as bytes, and a small function that unpickles these bytes. This function is
-pickled by value, not by name, so it runs everywhere and can report the missing package. Spark unpickles before it imports
-Arrow, so a missing Arrow is reported as well.
+:class:`Shipment`: a pickle with the real pickle as bytes and a small function to unpickle the bytes. The function is pickled by
+value, not by name, so it runs everywhere and can report the missing package. Spark unpickles before it imports Arrow, so a
+missing Arrow is reported as well.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def reduced(module: str, make: Callable[..., object], *arguments: object) -> tup
     """Return the result for an object's ``__reduce__``, so that unpickling reports missing packages.
 
     Args:
-        module: The module of this package that the object needs.
+        module: The module of the object.
         make: The function that makes the object on the executor.
         arguments: The arguments of ``make``.
     """

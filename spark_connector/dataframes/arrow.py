@@ -1,4 +1,4 @@
-"""Arrow batches as messages: their encoding, and the handler for members that receive them."""
+"""Arrow batches as messages: encoding and decoding, and the handler for members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dispatch of Arrow batches: several rows make one request, an Arrow IPC stream, and the reply has a row for each.
+"""Dispatch of Arrow batches: several rows make one request, an Arrow IPC stream, with a reply row for each.
 
 A bad row affects only itself: the parts of a batch without a reply are sent again, until each bad row is alone.
 
@@ -6,13 +6,13 @@ A batch whose handler failed is sent again in halves. Each bad row causes about 
 ``REQUESTS_MAX`` in total.
 
 A batch whose member was lost is sent again row by row, because each half with the bad row would kill another member. Each row
-is an exclusive request (docs/design.md 6.15): the second death identifies the row. So a bad row kills two members, one with its
-batch and one alone.
+is an exclusive request (docs/design.md 6.15): the second death identifies the row. So a bad row kills two members: with its
+batch, and alone.
 
-The keys of parts derive from the batch's key, so a task that runs again uses the same keys. The surviving members remember the
-losses of each key, so the second run kills no further member.
+The keys of parts derive from the batch's key, so a task that runs again uses the same keys. Surviving members remember the
+losses by key, so the second run kills no further member.
 
-If the first bad row fails the task, only that row is searched for, so that the error names the row instead of its batch.
+If the first bad row fails the task, the search ends there, and the error names the row instead of the batch.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Bisector:
             pieces = [part for piece in pieces for part in halves.get(id(piece), (piece,))]
 
     def _ask_alone(self, group: RowGroup[pa.RecordBatch]) -> Iterator[RowGroup[pa.RecordBatch]]:
-        """Yield a group, or, if its member was lost, its rows; each row was an exclusive request."""
+        """Yield a group, or, after the loss of its member, the rows as exclusive requests."""
         question = group.questions[0]
         if not question.is_given_up or question.rows < 2:  # the window has requested a single row alone already
             yield group
@@ -131,7 +131,7 @@ def _halves(group: RowGroup[pa.RecordBatch]) -> tuple[RowGroup[pa.RecordBatch], 
 
 
 def _rows(group: RowGroup[pa.RecordBatch]) -> Iterator[RowGroup[pa.RecordBatch]]:
-    """Yield each row of a group as a group of its own."""
+    """Yield the rows of a group as separate groups."""
     question = group.questions[0]
     assert question.payload is not None
     asked = decode_batch(question.payload)
@@ -158,7 +158,7 @@ def _part(group: RowGroup[pa.RecordBatch], asked: pa.RecordBatch, start: int, en
 def ask_batches(
     plan: Plan, batches: Iterator[pa.RecordBatch], scope: Scope, bytes_max: int
 ) -> Iterator[RowGroup[pa.RecordBatch]]:
-    """Yield pieces of batches, each with its question."""
+    """Yield pieces of batches with their questions."""
     for batch in batches:
         for first in range(0, batch.num_rows, plan.batch_rows):
             yield from slices(plan, batch.slice(first, plan.batch_rows), scope, bytes_max)
@@ -180,7 +180,7 @@ def slices(plan: Plan, batch: pa.RecordBatch, scope: Scope, bytes_max: int) -> I
 def columns_of_reply(plan: Plan, question: Question, rows: int) -> list[pa.Array[Any]]:
     """Return the columns of the reply; nulls without a reply.
 
-    An outcome that is not a valid reply becomes an error, and each value of a wrong type becomes an error of its row.
+    An invalid reply becomes an error, and a value of a wrong type becomes an error of its row.
     """
     if isinstance(question.outcome, bytes):
         try:

@@ -1,6 +1,6 @@
-"""Counts of a dispatch: the requests of its tasks and their outcomes, in numbers that can be added.
+"""Counts of a dispatch: requests and outcomes, in numbers that add up.
 
-:class:`Tally` counts the requests of one task while it runs. :class:`DispatchCounts` is the result, added up over tasks.
+:class:`Tally` counts the requests of a running task. :class:`DispatchCounts` is the result, added up over tasks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DispatchCounts:
     """Counts of requests and of their outcomes. Counts can be added, and earlier counts subtracted."""
 
     asked: int = 0
-    """Number of requests sent: one per row, or with ``mode="batches"`` one per batch."""
+    """Number of requests sent: one per row, or per batch with ``mode="batches"``."""
     rows: int = 0
     """Number of rows in these requests."""
     replied: int = 0
@@ -42,15 +42,15 @@ class DispatchCounts:
     """
     failed: Mapping[str, int] = field(default_factory=dict)
     """Number of requests without a result, by kind: the name of the error, such as ``RemoteError`` for a failed handler, or
-    ``RequestTimeout``; ``InvalidRequest`` if ``request=`` or ``key=`` failed, so that nothing was sent; ``InvalidReply`` if the
-    reply does not match ``schema``.
+    ``RequestTimeout``; ``InvalidRequest`` if ``request=`` or ``key=`` failed before sending; ``InvalidReply`` if the reply does
+    not match ``schema``.
     """
     sent_bytes: int = 0
     """Bytes of the payloads of requests, each counted once."""
     received_bytes: int = 0
     """Bytes of replies."""
     rows_by_member: Mapping[str, int] = field(default_factory=dict)
-    """Number of rows answered by each member, by the id of its node."""
+    """Number of rows answered, by the member's node id."""
     times: Mapping[int, int] = field(default_factory=dict, repr=False)
     """Number of replies by the class of their time, for :meth:`quantile_s`."""
 
@@ -136,7 +136,7 @@ class Tally:
             self.sent_bytes += len(question.payload)
 
     def note_member(self, question: Question, member: str) -> None:
-        """Count the rows of a question for the member that answers it."""
+        """Count the rows of a question for the answering member."""
         self.rows_by_member[member] += question.rows
 
     def reply(self, question: Question, reply: bytes, now: float) -> None:

@@ -83,8 +83,7 @@ def dispatch(
     """Request a reply from a cluster for each row of a DataFrame; return the rows with the replies as further columns.
 
     As everything in Spark this is lazy: tasks send the requests when an action needs the rows, and again for each action. It
-    works
-    for streaming DataFrames as well. docs/spark.md lists the guarantees.
+    works for streaming DataFrames as well. docs/spark.md lists the guarantees.
 
     Args:
         df: The DataFrame.
@@ -94,23 +93,23 @@ def dispatch(
             payload of None sends no request. In mode ``batches``: the columns to send, by default all; or a function that takes
             a ``pyarrow.RecordBatch`` and returns the batch to send, with as many rows.
         reply: In mode ``rows``, a function that takes a reply as bytes and returns the values of the new columns: a dict or a
-            tuple of them, or for one column the value itself. Without it there is one column, of bytes or text.
+            tuple, or for a single column the value itself. By default the single column is the reply as bytes or text.
         schema: The new columns, as ``"score double, model string"`` or a ``StructType``. In mode ``batches`` the reply must
             have columns of these names, with types that can be cast without loss (docs/spark-types.md); other columns of the
             reply are ignored. Times without a time zone are in the session's time zone.
         mode: ``rows``: each row is a request. ``batches``: up to ``batch_rows`` rows are one request, an Arrow IPC stream, for
             members that serve an :class:`~spark_connector.ArrowHandler`. Batches are far faster where the members can use them.
-        window: Number of requests that each task has in flight: by default 64 rows, or 4 batches.
+        window: Number of requests in flight per task: by default 64 rows, or 4 batches.
         batch_rows: In mode ``batches``, the maximum number of rows in a request; fewer where they do not fit into a message.
         key: In mode ``rows``, the idempotency key by which members recognize a request they have executed: a column of text,
             bytes or whole numbers, an expression, or a function of a row. Requests with the same key are the same request,
             whatever their sender (see :meth:`iris_py.Node.request`). By default the row's place in the job and a digest of the
             payload.
-        id: One or several columns whose values identify a row in errors, such as ``order_id=17``: in the task's failure, and in
-            the column ``error``. For a batch without a reply the first five rows are named.
+        id: Columns whose values identify a row in errors, such as ``order_id=17``: in the task's failure, and in the column
+            ``error``. For a batch without a reply the first five rows are named.
         timeout: Timeout of each attempt, in seconds: longer than the slowest useful reply.
-        retries: Number of times that a request without a reply is sent again, with its key, before it is an error. A request
-            whose handler failed is not sent again.
+        retries: Number of retries of a request without a reply, with the same key. A request whose handler failed is not
+            retried.
         wait_for_members: Number of seconds that the cluster may be without members, as seen by a task, until the task fails. It
             then fails at once if the cluster had no member since the task began; otherwise when requests have waited for
             ``timeout``.
@@ -120,8 +119,8 @@ def dispatch(
             the task fails. In mode ``batches`` a request whose handler failed is sent again in halves, until the bad rows are
             alone.
         network: Settings of the calling nodes; see :class:`Network`. By default the settings ``spark.iris.*`` of the session.
-        name: The name of this dispatch in keys. By default its number in this program, so keys stay the same after a restart if
-            the program dispatches in the same order. Inside ``foreachBatch``, give it a name.
+        name: The name of this dispatch in keys. By default a number, so keys stay the same after a restart if the program
+            dispatches in the same order. Inside ``foreachBatch``, give it a name.
         metrics: Counts the requests and their outcomes.
 
     Raises:

@@ -1,6 +1,6 @@
 """Metrics of a dispatch: counts that tasks add to an accumulator, and a listener that reports them per micro-batch.
 
-A task adds its counts once, when it ends. Spark accepts the counts only of tasks that succeed: the counts of a failed or
+A task adds its counts once, at the end. Spark accepts the counts only of tasks that succeed: the counts of a failed or
 cancelled task are lost, as with every accumulator.
 """
 
@@ -28,9 +28,8 @@ logger = logging.getLogger("spark_connector")
 class DispatchMetrics:
     """Counts the requests of dispatches: pass it to :func:`dispatch` as ``metrics=``, and read :attr:`counts` at any time.
 
-    Use one object per dispatch to count each separately, or one for several to add them up. Only tasks that succeed are
-    counted.
-    Each micro-batch and each action adds to the counts, and a task that Spark runs again counts again.
+    Use one object per dispatch, or a common object for the sum of several dispatches. Only tasks that succeed are counted.
+    Micro-batches and actions add to the counts, and a task that Spark runs again counts again.
 
     Args:
         spark: The session. A session of Spark Connect has no accumulators.
@@ -58,13 +57,13 @@ class DispatchMetrics:
     def listener(
         self, report: Callable[[StreamingQueryProgress, DispatchCounts], object] | None = None, *, query: str | None = None
     ) -> StreamingQueryListener:
-        """Return a listener that reports the counts of each micro-batch: ``spark.streams.addListener(metrics.listener())``.
+        """Return a listener for the counts of each micro-batch: ``spark.streams.addListener(metrics.listener())``.
 
         Args:
-            report: Called in a thread of Spark with the query's progress and the counts since the previous report. By default
-                it writes one line of the log, at level INFO.
+            report: Called in a thread of Spark with the query's progress and the counts since the previous report. By default a
+                line of the log, at level INFO.
             query: The name of the query, as set by ``queryName()``; by default all queries of the session are reported. Queries
-                that share these metrics share the counts.
+                with common metrics share the counts.
         """
         return _listener(self, report or _log, query)
 

@@ -55,7 +55,7 @@ class Notified:
 
 @dataclass(frozen=True)
 class Message:
-    """The message that the tasks of one call send, and its target."""
+    """The message of one call, and the target."""
 
     topic: str | None
     cluster: str | None
@@ -84,22 +84,19 @@ def notify(
     """Publish the rows of a DataFrame to a topic, or broadcast them to a cluster, from the tasks of a Spark job.
 
     Unlike :func:`dispatch` this is an action: it returns after the end of the job, when all messages have left the executors.
-    For a
-    streaming DataFrame call it in ``foreachBatch``. Messages of one partition are sent in the order of its rows. Each is sent
-    at
-    least once, because a task that Spark runs again repeats its messages. So make messages idempotent, or let each identify its
-    row.
+    For a streaming DataFrame call it in ``foreachBatch``. Messages of a partition are sent in row order. Delivery is at least
+    once, because a task that Spark runs again repeats all messages. So make messages idempotent, or include an id of the row.
 
     Args:
         df: The DataFrame.
         topic: The topic to publish to. Give either this or ``cluster``.
         cluster: The cluster to whose members to broadcast.
         message: The payload. In mode ``rows``: a column of text or bytes, an expression, or a function of a row as a dict; a
-            row with a message of None sends none. In mode ``batches``: columns, by default all, or a function of a batch.
+            row with a message of None is skipped. In mode ``batches``: columns, by default all, or a function of a batch.
         mode: ``rows``: each row is a message. ``batches``: up to ``batch_rows`` rows are one message, an Arrow IPC stream,
             which :func:`decode_batch` reads.
         batch_rows: In mode ``batches``, the maximum number of rows in a message.
-        timeout: Number of seconds that one message may wait for room at its receivers; then the job fails.
+        timeout: Number of seconds that a message may wait for room at the receivers; then the job fails.
         network: Settings of the sending nodes.
 
     Returns:

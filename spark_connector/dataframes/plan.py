@@ -43,7 +43,7 @@ class Plan:
     key: Key | None
     """Rows: the column of the key, or a function of the row; None for keys made of the row's place."""
     internal: tuple[str, ...]
-    """Columns that exist only for this dispatch and are removed from the result."""
+    """Columns used only inside the dispatch and removed from the result."""
     window: int
     batch_rows: int
     """Batches: the maximum number of rows in a request."""
@@ -51,7 +51,7 @@ class Plan:
     retries: int
     on_error: str
     name: str
-    """The name of this dispatch in its keys."""
+    """The name of the dispatch in keys."""
     token: str = field(repr=False)
     """Replaces the id of the application where tasks do not know it."""
     metrics: Accumulator[DispatchCounts] | None = field(default=None, repr=False)

@@ -1,4 +1,4 @@
-"""One request of a task, and the group of rows that waits for its requests."""
+"""One request of a task, and a group of rows that waits for requests."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Question(msgspec.Struct, eq=False):
     Attributes:
         key: The idempotency key.
         payload: The payload; None to send no request because the outcome is known.
-        outcome: The reply, or the reason for having none; None while unknown, and for a question that is not sent.
+        outcome: The reply, or the reason for having none; None while unknown, and for an unsent question.
         rows: Number of rows in the request.
-        is_part: Whether it repeats some rows of a batch whose handler failed.
+        is_part: Whether this question repeats a part of a failed batch.
         asked_at: The time of the first attempt, by the event loop's clock; set only where counts are kept.
-        group: The group of the question, from its handover until its outcome is known. A longer reference would be a cycle that
-            keeps both, and the rows, alive until the garbage collector runs.
+        group: The group of the question, while the outcome is unknown. A longer reference would be a cycle that keeps both, and
+            the rows, alive until the garbage collector runs.
         misfits: In a batch with a reply, the errors of rows with values of wrong types, by row number; None if all values fit.
-        is_refused: Whether it has no reply because the handler failed.
-        is_exclusive: Whether its member executes no other exclusive question at the same time, so that a death of the member
+        is_refused: Whether the handler failed.
+        is_exclusive: Whether the member executes no other exclusive question at the same time, so that the member's death
             identifies this question.
         members_lost_max: Maximum number of members lost under its key.
-        is_given_up: Whether it has no reply because it has lost that number of members.
-        lost: The ids of the members lost with it, or with the batch that contains it.
+        is_given_up: Whether the maximum number of lost members was reached.
+        lost: The ids of the members lost with this question, or with the enclosing batch.
     """
 
     key: str

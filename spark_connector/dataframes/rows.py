@@ -1,4 +1,4 @@
-"""Dispatch of single rows: each row is a request of its own.
+"""Dispatch of single rows: one request per row.
 
 Errors name rows by the values of the user's ``id=`` columns.
 """
@@ -57,7 +57,7 @@ FITTING_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def ask_rows(plan: Plan, batches: Iterator[pa.RecordBatch], scope: Scope) -> Iterator[RowGroup[pa.RecordBatch]]:
-    """Yield each batch with a question for each of its rows."""
+    """Yield each batch with a question per row."""
     for batch in batches:
         rows = batch.drop_columns(list(plan.internal)) if plan.internal else batch
         records = rows.to_pylist() if callable(plan.request) or callable(plan.key) else []
@@ -177,7 +177,7 @@ def _check_time(value: object, kind: pa.DataType) -> None:
 
 
 def _misfit(plan: Plan, row: Sequence[object]) -> str:
-    """Return the name of a row's first value that does not fit its column, and the reason; empty if all fit."""
+    """Return the name of a row's first misfit value, and the reason; empty if all values fit."""
     for value, field in zip(row, plan.reply_schema, strict=True):
         try:
             _array([value], field.type, plan.time_zone)
@@ -216,7 +216,7 @@ def _plain_questions(column: pa.Array[Any], scope: Scope) -> list[Question]:
 
 
 def _question(plan: Plan, payload: object, keys: Iterator[object] | None, scope: Scope) -> Question:
-    """Return the question of a row. It has an outcome already if it cannot be sent, or sends no request."""
+    """Return the question of a row. An unsendable or empty question has an outcome already."""
     chosen = None if keys is None else next(keys)
     if isinstance(payload, str):
         payload = payload.encode()
@@ -268,7 +268,7 @@ def _reply_values(plan: Plan, question: Question) -> Sequence[object]:
 
 
 class WrongShape(Exception):
-    """The function ``reply=`` did not return one value for each column of the schema."""
+    """The function ``reply=`` did not return a value for each column of the schema."""
 
 
 def _spread(value: object, schema: pa.Schema) -> Sequence[object]:

@@ -57,26 +57,25 @@ def register(
     network: Network | None = None,
     metrics: DispatchMetrics | None = None,
 ) -> Callable[..., Any]:
-    """Register a cluster as an SQL function of this session: its arguments are the request, and it returns the reply.
+    """Register a cluster as an SQL function of this session: the arguments are the request, and the result is the reply.
 
-    It is :func:`dispatch` for SQL, with the same guarantees, keys and errors. Spark sends requests only for the rows that are
-    left
-    when it calls the function, so filter before you dispatch (docs/spark.md). Needs Spark 4.1 or newer.
+    It is :func:`dispatch` for SQL, with the same guarantees, keys and errors. Spark calls the function only for the remaining
+    rows, so filter before you dispatch (docs/spark.md). Needs Spark 4.1 or newer.
 
     Args:
         spark: The session.
         name: The name of the function.
         cluster: The name of the cluster.
         schema: The function's result: the value of one column, as ``"score double"``, or a struct of several.
-        columns: In mode ``batches``, the names of the request's columns, in the order of the arguments. Without it the function
-            takes one argument, a struct whose fields are the columns: ``score(struct(amount, country))``.
-        mode: ``batches``: up to ``batch_rows`` rows are one request, as Arrow. ``rows``: the function takes one argument, of
-            text or bytes, and each is a request. A null sends no request and returns null.
+        columns: In mode ``batches``, the names of the request's columns, in the order of the arguments. By default the function
+            takes a struct whose fields are the columns: ``score(struct(amount, country))``.
+        mode: ``batches``: up to ``batch_rows`` rows are one request, as Arrow. ``rows``: the function takes a single argument,
+            the request as text or bytes. A null sends no request and returns null.
         reply: In mode ``rows``, makes values from a reply, as for :func:`dispatch`.
-        window: Number of requests that each task has in flight: by default 4 batches, or 64 rows.
+        window: Number of requests in flight per task: by default 4 batches, or 64 rows.
         batch_rows: Maximum number of rows in a request.
         timeout: Timeout of each attempt, in seconds.
-        retries: Number of times that a request without a reply is sent again.
+        retries: Number of retries of a request without a reply.
         wait_for_members: Number of seconds that the cluster may be without members until the task fails, as for
             :func:`dispatch`.
         on_error: The treatment of a row without a reply. ``raise``: the task fails. ``null``: the function returns null, or a
@@ -155,11 +154,10 @@ def _register(
 
 
 def _register_as(spark: SparkSession, name: str, shown: str, made: Any) -> Callable[..., Any]:  # noqa: ANN401 - of PySpark
-    """Register a function so that plans show another name, which includes the cluster.
+    """Register a function under a name, with a longer name in plans that includes the cluster.
 
     PySpark's own ``register`` uses the function's name in plans as in queries, so this registers a second function under the
-    name
-    in the Java session. A session of Spark Connect has no Java session, and shows only the name.
+    name in the Java session. A session of Spark Connect has no Java session, and shows only the name.
     """
     java_session = getattr(spark, "_jsparkSession", None)
     function: Callable[..., Any] = spark.udf.register(name, made)
@@ -200,7 +198,7 @@ def evaluate(plan: Plan, columns: tuple[str, ...] | None, items: Iterator[Any]) 
     Args:
         plan: The plan of the dispatch.
         columns: The names of the arguments; None for a single argument, a struct or the payload.
-        items: The arguments of some rows: an array if there is one, else a tuple of them.
+        items: The arguments of some rows: an array for a single argument, else a tuple.
 
     Raises:
         IrisError: The arguments differ from the registration, or the node cannot send requests.

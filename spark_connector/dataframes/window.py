@@ -1,6 +1,6 @@
 """A sliding window of concurrent requests over the rows of a task, without a pause between two batches of rows.
 
-Theory of operation. The task's thread makes *groups*: some rows, with one request for each or for all of them. It hands each
+Theory of operation. The task's thread makes *groups*: some rows, with a request per row or a common request. It hands each
 group to the event loop as a whole, because waking the loop for every row costs more than the request. The loop keeps up to
 ``size`` requests in flight. The task's thread reads more rows as soon as fewer than ``size`` requests wait, and returns
 finished groups in their order. So neither a slow request nor the end of a batch leaves the window empty.
@@ -130,7 +130,7 @@ class Window(Generic[Rows]):
         self._is_deserted = False  # the cluster has been without members for as long as allowed
 
     def run(self, groups: Iterator[RowGroup[Rows]]) -> Iterator[RowGroup[Rows]]:
-        """Yield each group, in order, when all its questions have outcomes.
+        """Yield the groups in order, when all questions have outcomes.
 
         Raises:
             DispatchError: A request failed, and ``is_strict`` or the kind of failure ends the window.
@@ -313,8 +313,8 @@ class Window(Generic[Rows]):
     async def _watch(self, key: str) -> None:
         """Watch whether the cluster has members.
 
-        If it never had any, no request can succeed, and all fail now. If it had, its former members may have left and still be
-        working on the last requests, so these are only not sent again.
+        If it never had any, no request can succeed, and all fail now. If it had, former members may have left and still be
+        working on the last requests, so only retries stop.
         """
         loop = asyncio.get_running_loop()
         seen_s = loop.time()
@@ -382,7 +382,7 @@ def _describe(error: Exception) -> str:
 
 
 async def _find_silent(seeds: Sequence[str]) -> list[str]:
-    """Return the seeds that cannot be reached from here, each with the reason."""
+    """Return the unreachable seeds, with reasons."""
 
     async def dial(seed: str) -> str:
         host, _, port = seed.rpartition(":")

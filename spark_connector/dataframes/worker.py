@@ -1,10 +1,10 @@
-"""The node of a Python worker of Spark: one node for all tasks of the worker, in a thread of its own.
+"""The node of a Python worker of Spark: a common node for all tasks, in a separate thread.
 
-Spark forks a worker process, uses it for one task after another, and kills it after a minute without work. So no task closes
-the node, and peers notice its death by the end of their links. If workers are not reused (``spark.python.worker.reuse`` is
-off), the process ends with its task and would lose unsent messages: there the task closes the node, which waits for them.
+Spark forks a worker process, runs tasks in it, and kills an idle worker after a minute. So no task closes the node, and peers
+notice the death by the end of links. If workers are not reused (``spark.python.worker.reuse`` is off), the process ends with
+its task and would lose unsent messages: there the task closes the node, after sending all messages.
 
-The node starts when a task first needs it, so after the fork. A process forked from one with a node starts a node of its own.
+The node starts at the first use, so after the fork. A process forked later starts another node.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class WorkerNode:
 
     @property
     def seeds(self) -> tuple[str, ...]:
-        """The ``host:port`` that the node dials to find its network, from any source of settings."""
+        """The ``host:port`` of the seeds, from any source of settings."""
         return self.node._config.seeds
 
     @property
@@ -148,7 +148,7 @@ def start(network: Network, target: str) -> WorkerNode:
 
 
 def end_task() -> None:
-    """Close the nodes of this process, if it ends with the task."""
+    """Close the nodes if the process ends with the task."""
     if not os.environ.get("SPARK_REUSE_WORKER"):
         while _worker_nodes:
             _worker_nodes.popitem()[1].close()

@@ -25,9 +25,8 @@ LOOK_INTERVAL_S: Final = 0.02
 class Reader:
     """Makes requests from rows of file paths: the contents of the files.
 
-    The first task that reaches one chosen file waits to be killed, and writes the id of its executor to a file. This ensures
-    that
-    the executor dies during its work.
+    The first task that reaches a chosen file writes the executor's id to a file and waits to be killed. So the executor surely
+    dies at work.
 
     Args:
         directory: The directory for that file.
@@ -104,7 +103,7 @@ def usage(process_id: int) -> Usage:
 
 
 def statistics(_request: Request) -> bytes:
-    """Return the executor's resource usage. This runs in the agent, so it answers even while tasks occupy every slot."""
+    """Return the executor's resource usage. The agent answers even while tasks occupy every slot."""
     process_id = int(os.environ["SPARK_EXECUTOR_PID"])
     used = usage(process_id)
     document = {

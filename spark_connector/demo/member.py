@@ -1,6 +1,6 @@
 """A member process of `iris demo --spark`. Unlike a member of `iris demo`, it receives Arrow batches of files.
 
-It publishes the numbers of the files it has counted, so that the demo can show the progress.
+It publishes the numbers of counted files, and the demo shows the progress.
 """
 
 from __future__ import annotations

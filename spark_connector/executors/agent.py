@@ -1,8 +1,8 @@
 """The agent of an executor: a process with an Iris node that lives as long as the executor. :mod:`.spawn` starts it.
 
-Tasks that the driver sends to the executor give the agent its orders over a Unix socket. Once the agent serves a cluster, the
-driver reaches it through the network. The agent ends with the executor, with the last cluster it serves, or on SIGTERM: it
-leaves the network, removes its directory and exits.
+Tasks sent by the driver pass orders to the agent over a Unix socket. Once the agent serves a cluster, the driver reaches it
+through the network. The agent ends with the executor, with the last cluster it serves, or on SIGTERM: it leaves the network,
+removes its directory and exits.
 
 :mod:`.daemon` may start an agent early: it then imports its modules and waits for a task to adopt it.
 """
@@ -297,7 +297,7 @@ class Agent:
             return {"error": str(exc) if isinstance(exc, AgentFailed) else f"{type(exc).__name__}: {exc}"}
 
     async def _take_order(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Order:
-        """Prove the agent's identity to a task that has proved its own, and read its order.
+        """Authenticate the task and this agent to each other, and read the task's order.
 
         Raises:
             OrderRefused: The task is not from the driver of this application.
@@ -390,8 +390,8 @@ def _prepare_ahead() -> tuple[Launch, PrivateDirectory, int] | None:
     """Find the instructions that an agent otherwise receives from a task; return them with the directory and the spawn lock.
 
     Returns:
-        The lock must be closed when tasks can connect. None if no agent is needed: one exists, or this is the driver, whose
-            Python processes run no tasks of a cluster.
+        The lock must be closed when tasks can connect. None if no agent is needed: another agent exists, or this is the driver,
+            whose Python processes run no tasks of a cluster.
     """
     try:
         executor, path = find_executor(), agent_directory()

@@ -1,4 +1,4 @@
-"""A Spark application as seen from its driver: its executors, and tasks that run on one of them.
+"""A Spark application as seen from the driver: executors, and tasks for a given executor.
 
 Spark's Python API offers neither. All attributes that begin with ``_j`` call the JVM of the driver.
 """
@@ -242,7 +242,7 @@ class Application:
         return jvm_context
 
     def _java(self) -> subprocess.Popen[bytes] | None:
-        """Return the JVM's process if this program started it; with ``spark-submit`` the JVM starts this program."""
+        """Return the JVM's process if started by this program; with ``spark-submit`` the JVM starts this program."""
         return getattr(self._context._gateway, "proc", None)
 
     def _is_java_gone(self) -> bool:
@@ -280,7 +280,7 @@ def _context_of(spark: object) -> SparkContext:
 
 
 def ensure_task(content: bytes) -> Callable[[Iterable[object]], Iterable[Mapping[str, Any]]]:
-    """Return the task that ensures that an executor has an agent.
+    """Return the task that starts an executor's agent if necessary.
 
     Args:
         content: For :func:`spark_connector.executors.spawn.run_ensure`.

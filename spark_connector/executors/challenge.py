@@ -1,11 +1,11 @@
-"""The opening of a task's connection to an agent: both sides prove that they know a key, without sending the key.
+"""The opening of a task's connection to an agent: both sides prove knowledge of a key, without sending the key.
 
 The agent sends a hello with its id and 32 random bytes. The task answers with 32 random bytes of its own and a *proof*:
 HMAC-SHA256 over all of these. The agent checks the proof and sends its own. Only then does the task send confidential data,
 which is valid only on this connection.
 
 The key is the agent's, derived from the token of the application (:func:`.orders.agent_key`). An agent started early has no
-such key yet. It writes a *birth key* into its directory until it is adopted; only processes of its user can read this file.
+such key yet. Until adoption, its directory has a *birth key*, a file readable only by processes of the same user.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Talk:
 
     @property
     def session(self) -> str:
-        """The target of orders that are valid only on this connection; not secret."""
+        """The target of orders for this connection only; not secret."""
         return "local " + self._authenticate(_SESSION).hex()
 
     def opening(self) -> bytes:

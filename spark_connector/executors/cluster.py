@@ -94,7 +94,7 @@ class Executor:
     node: str
     """The id of the agent's node, as in the ``member`` of a survey's reply and the ``source`` of messages."""
     generation: int
-    """The generation of the handler: 1 for the first, one more with each ``update()``."""
+    """The generation of the handler: 1 at first, incremented by ``update()``."""
 
 
 @dataclass(frozen=True)
@@ -123,19 +123,17 @@ class _Entry:
 
 
 class ExecutorCluster(Unpicklable):
-    """The executors of a Spark application as a cluster: each is a member for as long as it lives.
+    """The executors of a Spark application as a cluster: executors are members while they live.
 
     Use it with ``with``, or :meth:`close` it; it closes itself when the Spark application ends. The constructor returns at
-    once;
-    :meth:`wait` waits for the executors. All methods are thread-safe. Every node of the network can use the cluster by its
-    name,
-    and one executor by ``<name>.<executor id>``, with all messaging patterns.
+    once; :meth:`wait` waits for the executors. All methods are thread-safe. Every node of the network can use the cluster by
+    its name, and one executor by ``<name>.<executor id>``, with all messaging patterns.
 
     Args:
         spark: A session of a driver; jobs may be running.
         name: The cluster: 1 to 160 bytes of UTF-8. Two applications with the same name at the same time form one cluster.
-        handler: As for ``Node.join()``: a function of a request, or a ``Handler``, of ``iris_py`` or ``iris_py.sync``. It
-            travels to the executors as a pickle, with its code if it is defined in the main program.
+        handler: As for ``Node.join()``: a function of a request, or a ``Handler``, of ``iris_py`` or ``iris_py.sync``.
+            Executors receive a pickle, with the code if defined in the main program.
         network: The network of executors and driver; see :class:`Network`. By default the settings ``spark.iris.*`` of the
             session, and without any the network of the user and the machine.
         node: A node for the driver, used instead of starting one with ``network``; the cluster does not close this node.
@@ -256,7 +254,7 @@ class ExecutorCluster(Unpicklable):
     def node(self) -> iris.Node:
         """The node of the driver, for topics, other clusters and all other features of a node.
 
-        The cluster closes this node when it is closed, except a node given by the program.
+        :meth:`close` also closes this node, unless the program gave it.
         """
         return self._node
 
@@ -338,7 +336,7 @@ class ExecutorCluster(Unpicklable):
         """Wait for executors; return :attr:`members`.
 
         Args:
-            count: Number of members to wait for; by default all executors that Spark has and is not removing, and at least one.
+            count: Number of members to wait for; by default all executors except those being removed, and at least 1.
             timeout: Maximum seconds to wait.
 
         Raises:
@@ -367,11 +365,9 @@ class ExecutorCluster(Unpicklable):
         """Replace the handler; on return every member runs the new handler, and so will new executors.
 
         Requests queued at an executor go to the new handler; requests in progress finish with the old handler. Arguments of the
-        constructor, such as ``concurrency``, stay. A member that cannot load the new handler continues with the old one. If no
-        member
-        can load the new handler, it is given up. Otherwise it is sent to members without it and to new executors; an executor
-        that
-        cannot load it runs the newest handler that every executor has loaded.
+        constructor, such as ``concurrency``, stay. A member that fails to load the new handler continues with the old one. If
+        no member can load the new handler, it is given up. Otherwise lagging members and new executors receive the new handler;
+        after a failure an executor runs the newest handler loaded by all executors.
 
         Args:
             handler: As for the constructor.
@@ -550,7 +546,7 @@ class ExecutorCluster(Unpicklable):
             self._sound = order
 
     def _update_laggards(self) -> None:
-        """At each check, forget executors that are gone, and send the current handler to executors with an older one."""
+        """At each check, remove departed executors, and update executors with an older handler."""
         live, now = set(self._application.executors()), time.monotonic()
         with self._lock:
             order = self._order
@@ -570,7 +566,7 @@ class ExecutorCluster(Unpicklable):
                 self._updating.release()
 
     def _send_updates(self, order: Order, entries: list[_Entry], timeout: float, refusals: set[str]) -> dict[str, str]:
-        """Send a handler to members; return the failures by executor. Add members that cannot load it to ``refusals``."""
+        """Send a handler to members; return the failures by executor. Add members with a failed load to ``refusals``."""
         asked = [
             (entry, self._command(UPDATE, entry.agent, order, order.blob, timeout)) for entry in entries if _is_in_view(entry)
         ]

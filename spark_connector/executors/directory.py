@@ -101,12 +101,12 @@ def reserve(path: Path) -> tuple[PrivateDirectory, int] | None:
     """Acquire the right to start an agent, and remove the files of the previous agent.
 
     Returns:
-        The directory, and the spawn lock, to be closed when the new agent accepts connections. None if an agent lives, or
-        another process is starting one.
+        The directory, and the spawn lock, to be closed when the new agent accepts connections. None if an agent is alive or
+        starting.
 
     Raises:
         ConfigurationError: The directory cannot be created.
-        PathNotPrivate: Other users have access to the directory, to its parent, or to the locks in it.
+        PathNotPrivate: Other users have access to the directory, to its parent, or to the locks.
     """
     try:
         with PrivateDirectory.make(path.parent) as base:

@@ -1,9 +1,9 @@
-"""Orders of the driver to agents, and the proof that they come from the driver.
+"""Orders of the driver to agents, and their authentication.
 
 A handler travels as a pickle, and unpickling runs any code of the sender. The network secret only proves that the sender is a
-node of the network. So the driver makes a *token* of 32 random bytes for each application. The token travels to the executors
-inside the function of a Spark task, and no further. Each agent has a *key*, derived from the token and the agent's id; tasks
-and driver compute it, and the agent is given it. Driver, tasks and agents hold token and keys only in memory. Every order
+node of the network. So the driver makes a *token* of 32 random bytes per application. The token travels to the executors inside
+the function of a Spark task, and no further. Each agent has a *key*, derived from the token and the agent's id; tasks and
+driver compute the key, and pass it to the agent. Driver, tasks and agents hold token and keys only in memory. Every order
 carries HMAC-SHA256 under the key, which the agent checks before unpickling.
 
 The authenticated data includes the agent (by its node id, which is new for every node), the cluster and the generation. So an
@@ -77,7 +77,7 @@ class Order:
     name: str
     """The name of the cluster."""
     instance: str
-    """The :class:`ExecutorCluster` among those of that name."""
+    """The id of the :class:`ExecutorCluster`."""
     network: Network
     """The settings of the agent's node."""
     generation: int
@@ -87,7 +87,7 @@ class Order:
     options: Mapping[str, Any]
     """Further arguments of ``Node.join()``."""
     before: tuple[int, bytes] | None = field(default=None, repr=False)
-    """Generation and pickle of the handler to run where this one cannot be loaded; None for the first."""
+    """Generation and pickle of the previous handler, for executors that cannot load this one; None for the first."""
 
 
 def own_name(name: str, executor: str) -> str:
@@ -143,7 +143,7 @@ def seal_order(key: bytes, order: bytes, target: str, generation: int, content: 
 
 
 def open_order(key: bytes, target: str, sealed: bytes) -> tuple[bytes, int, bytes]:
-    """Return the kind of an order, its generation and its content.
+    """Return an order's kind, generation and content.
 
     Raises:
         OrderRefused: The order is not from the driver, or not for this agent. Its content has not been parsed.

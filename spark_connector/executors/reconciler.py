@@ -1,13 +1,14 @@
-"""Ensures that every executor has an agent: checks twice a second for executors without one, and runs a Spark job for them.
+"""Ensures that every executor has an agent: checks twice a second for executors without agents, and runs Spark jobs to start
+them.
 
 Theory of operation. One thread checks. Jobs run in other threads, because a job may wait for a slot as long as the user's jobs
 run, and must not delay the next check. An executor is in one job at a time, and is retried after a delay, which doubles while
-the agent reports errors. Failures are logged and retried; only the end of the application ends the reconciler. It notices
-this end within half a second, at any interval of checks, so that the driver's node does not outlive the application.
+the agent reports errors. Failures are logged and retried; only the end of the application ends the reconciler. This end is
+noticed within half a second, at any interval of checks, because the driver's node must not outlive the application.
 
 With dynamic allocation, a waiting task makes Spark start executors, and a running task keeps its executor from being idle. So
-no job is run for an executor that is leaving or busy. If an executor becomes so while a job waits for it, the job is cancelled
-before Spark starts another executor for the waiting task.
+no job is run for a leaving or busy executor. If an executor becomes so while a job waits for it, the job is cancelled before
+Spark starts another executor for the waiting task.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Spark(Protocol):
         """Return the executors that should not receive a task now, with the reasons."""
 
     def is_growing(self, group: str) -> bool:
-        """Tell whether Spark starts executors only for waiting tasks of one of our jobs, this group's among them."""
+        """Tell whether a group's waiting tasks make Spark start executors, without waiting tasks of the user."""
 
     def run(self, executors: Iterable[str], task: Callable[[Iterable[Any]], Iterable[Any]], group: str) -> list[Any]:
         """Run a task on some executors; return the results. Executors that Spark cannot describe yet are skipped."""
@@ -208,7 +209,7 @@ class Reconciler:
         self._looked()
 
     def _start_job(self, due: list[str]) -> None:
-        """Start a job for those of the executors that may receive a task."""
+        """Start a job for the executors that may receive a task."""
         obstacles = self._spark.obstacles(due)
         with self._lock:
             for executor, reason in obstacles.items():

@@ -1,4 +1,4 @@
-"""One cluster served by an agent: its current handler, and the orders that replace it."""
+"""One cluster served by an agent: the current handler, and orders to replace it."""
 
 from __future__ import annotations
 
@@ -304,8 +304,7 @@ class _Unpickler(pickle.Unpickler):
 def _import_cloudpickle() -> ModuleType | None:
     """Return the cloudpickle module, imported without its parent packages; None if that is impossible.
 
-    The module is entered in ``sys.modules``, so a later import of PySpark shares it, with the classes it has made. It is
-    imported
+    The module is entered in ``sys.modules``, so a later import of PySpark uses the same module and classes. The import happens
     with the first handler of the process, while no other thread imports PySpark.
     """
     if CLOUDPICKLE not in sys.modules and "pyspark" not in sys.modules:

@@ -1,4 +1,4 @@
-"""One call to an executor's agent, from its beginning to its answer."""
+"""One call to an executor's agent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTHING: Final = Returned()
 
 
 class Call:
-    """One call, and the thread that waits for it.
+    """One call and the waiting thread.
 
     Attributes:
         number: The number of the call on its connection.
@@ -32,7 +32,7 @@ class Call:
         payload: The payload of the answer's frame.
         error: The error of a call without an answer.
         size: The size of its payload.
-        is_passed_over: Whether it was done when it was removed from the followers, so that it need not promote another one.
+        is_passed_over: Whether the call was done when removed from the followers, so that no promotion follows.
     """
 
     __slots__ = ("_woken", "error", "header", "is_done", "is_passed_over", "number", "payload", "size")

@@ -72,7 +72,7 @@ def local_agent(*, timeout: float = TIMEOUT_S) -> LocalAgent:
     """Return the Iris node of the executor that runs this task: the node of its agent, started by an :class:`ExecutorCluster`.
 
     All tasks of the executor use the same node, so a task needs no secret, no seeds, and no time to join the network. All tasks
-    and calls in one process share one connection.
+    in a process share a connection.
 
     Args:
         timeout: Seconds to wait for an agent that has not started yet, now and after a loss of the agent.
@@ -89,10 +89,8 @@ class LocalAgent(Connected):
     """The node of this executor, as returned by :func:`local_agent`. All methods are thread-safe.
 
     The methods are those of :class:`iris_py.sync.Node`, with the same arguments and errors, with these exceptions: a task
-    serves no
-    cluster (``join``), opens no tunnel, and subscribes without a callback. Methods block until they are done, so do not call
-    them
-    in a thread with a running event loop; only :meth:`request_future` returns at once. There are two further errors.
+    serves no cluster (``join``), opens no tunnel, and subscribes without a callback. Methods block, so do not call them in a
+    thread with a running event loop; only :meth:`request_future` returns at once. There are two further errors.
     :exc:`AgentLost` is raised by calls in progress when the agent ends; the next call waits for a new agent.
     :exc:`AgentUnavailable` is raised if none came.
 
@@ -152,7 +150,7 @@ class LocalAgent(Connected):
         return self._welcome().max_message_bytes
 
     def nodes(self) -> tuple[Member, ...]:
-        """Return every node of the network known to this one, itself first. See :meth:`iris_py.Node.nodes`."""
+        """Return the known nodes of the network, the own node first. See :meth:`iris_py.Node.nodes`."""
         return tuple(Member(**each) for each in self._value(frames.Nodes(), GRACE_S))
 
     @property
@@ -237,11 +235,10 @@ class LocalAgent(Connected):
         seal: SealLike | None = None,
         codec: AnyCodec | None = None,
     ) -> Any:
-        """Send a request to one member of a cluster, and return its reply. See :meth:`iris_py.Node.request`.
+        """Send a request to a member of a cluster, and return the reply. See :meth:`iris_py.Node.request`.
 
         Waiting for a lost agent counts towards ``timeout``. Payloads are encoded and decoded in this process, so a decoding
-        error does
-        not name the member.
+        error does not name the member.
         """
         command = frames.Request(
             cluster,
@@ -582,7 +579,7 @@ class LocalAgent(Connected):
             connection.disown()
 
     def _connect(self, timeout: object = None) -> Connection:
-        """Return the connection; make a new one if there is none or it has ended."""
+        """Return the connection; open a new one if necessary."""
         connection = self._connection
         if connection is not None and not connection.is_over:
             return connection
@@ -720,7 +717,7 @@ def _header(command: Command) -> bytes:
 
 
 def _content(payload: object) -> bytes | memoryview:
-    """Return a payload whose length is its size in bytes, without a copy.
+    """Return a payload with its length in bytes, without a copy.
 
     Raises:
         TypeError: The payload is not bytes-like.

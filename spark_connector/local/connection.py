@@ -1,13 +1,13 @@
 """The task's end of the socket to the agent of its executor, shared by all threads of the process.
 
 Theory of operation. *Leader and followers*: a waiting thread reads. A thread that has sent a call while no thread reads becomes
-the leader: it reads frames and passes each to its call, until its own call is answered; then it passes the lead to a waiting
-thread. So a lone thread sends and reads itself, without switching threads, and many threads need only one reader at a time. No
-thread waits for the futures of ``submit``, so a separate thread takes the lead while futures are pending. It also completes
-them, because their callbacks are the user's and must not delay reading.
+the leader: it reads frames for all calls until its own is answered; then it passes the lead to a waiting thread. So a lone
+thread sends and reads itself, without switching threads, and many threads need only one reader at a time. No thread waits for
+the futures of ``submit``, so a separate thread takes the lead while futures are pending. It also completes the futures, because
+callbacks of the user must not delay reading.
 
-A writing thread holds the write lock, and also reads when the socket accepts no more data: the agent stops reading while its
-answers are not read, so otherwise each side would wait for the other.
+A writing thread holds the write lock, and also reads when the socket accepts no more data: the agent stops reading while
+answers are unread, so otherwise both sides would wait forever.
 
 After a frame cut off by an error or an interrupt, in either direction, no later byte can be understood. So this ends the
 connection: calls in progress fail, and the next call connects again.
@@ -65,7 +65,7 @@ def connect(path: Path, reader: FrameReader, timeout_s: float) -> tuple[socket.s
     """Connect and exchange hellos; wait for an agent that has not started yet.
 
     Args:
-        path: The socket. Its directory and the parent directory must belong to this user alone.
+        path: The socket. Only this user may have access to the directory and its parent.
         reader: Receives the bytes after the hellos.
         timeout_s: How long to wait.
 
@@ -146,7 +146,7 @@ _CANCEL: Final = header_of(Cancel())
 
 
 class NotSent(Exception):
-    """The connection had ended before a call was sent, so the agent has not received it."""
+    """The connection had ended before a call was sent; the agent has not received the call."""
 
 
 class Connection:
@@ -564,7 +564,7 @@ class Connection:
         self._dispose()
 
     def _dispose(self) -> None:
-        """Close the socket when no thread uses it, because its number may soon belong to another file."""
+        """Close the unused socket. Not earlier, because the descriptor's number may be reused."""
         if self._leading.acquire(blocking=False):
             if self._writing.acquire(blocking=False):
                 self._socket.close()

@@ -301,7 +301,7 @@ def header_of(message: Command | Reply) -> bytes:
 
 
 def encode_frame(number: int, header: bytes, payload_bytes: int) -> bytes:
-    """Return a frame without its payload, which is sent after it without a copy."""
+    """Return a frame's head; the payload is sent separately, without a copy."""
     return PREFIX.pack(number, len(header), payload_bytes) + header
 
 
@@ -367,7 +367,7 @@ _BUILTINS: Final = {"TypeError": TypeError, "ValueError": ValueError}
 
 
 def failed(error: Exception) -> Failed:
-    """Describe an error: its nearest public type, its text, its attributes."""
+    """Describe an error by nearest public type, text and attributes."""
     attributes = {name: _printable(value) for name, value in vars(error).items() if isinstance(value, _PLAIN)}
     if isinstance(error, TooManyMembersLost):
         attributes["members"] = list(error.members)

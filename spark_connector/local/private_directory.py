@@ -5,7 +5,7 @@ another user, and may change between two system calls. So the path is resolved o
 descriptor is checked for owner and mode. All later operations use the descriptor: a change of the path no longer matters, and
 only this user can change the contents.
 
-Unix sockets have no call that takes a descriptor, so their addresses contain it: ``/proc/self/fd/<n>/<name>`` (see proc(5)).
+Unix sockets have no call with a descriptor, so the address contains the descriptor: ``/proc/self/fd/<n>/<name>`` (see proc(5)).
 Such an address is also short, however long the path is.
 """
 
@@ -32,7 +32,7 @@ _WRONG_KIND: Final = (errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO, err
 
 
 class PrivateDirectory:
-    """A directory that belongs to this user and that no other user can enter; see :meth:`open`.
+    """A directory of this user that no other user can enter; see :meth:`open`.
 
     Attributes:
         path: The path of the directory when it was opened; only for display, because another directory may have it by now.
@@ -65,18 +65,17 @@ class PrivateDirectory:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a directory, and check that it belongs to this user alone.
+        """Open a directory, and check that only this user has access.
 
         Raises:
             FileNotFoundError: The directory does not exist.
-            PathNotPrivate: It belongs to another user, other users can enter it, or it is not a directory, perhaps a link to
-                one.
+            PathNotPrivate: Another user owns or can enter it, or it is not a directory, perhaps a link.
         """
         return cls(_open(path, _directory_flags(), path), path)
 
     @classmethod
     def open_both(cls, path: Path) -> PrivateDirectory:
-        """Open a directory, and check that both it and its parent belong to this user alone.
+        """Open a directory, and check that only this user has access to it and the parent.
 
         Raises:
             FileNotFoundError: One of them does not exist.
@@ -137,7 +136,7 @@ class PrivateDirectory:
         """Open a subdirectory; create it if it does not exist.
 
         Raises:
-            FileNotFoundError: Another process has removed it, or this directory, at the same time.
+            FileNotFoundError: Another process has removed one of the directories at the same time.
             PathNotPrivate: Other users have access to it.
         """
         try:

@@ -1,13 +1,13 @@
 """The agent's side of :func:`spark_connector.local_agent`: tasks of the same executor use its node over a Unix socket.
 
-Theory of operation. Each process of tasks has one connection with many concurrent *calls*. A call has a number chosen by the
-task, and is an :class:`asyncio.Task` here. A survey or a subscription has no single answer, so it becomes a *stream*: it stays
-here under the number of the call that opened it, with its usual bounds in the node, and the task takes parts of it with further
-calls. So the agent sends nothing unrequested, and a slow reader has the same effect as with a node of its own.
+Theory of operation. A process of tasks has one connection with many concurrent *calls*. A call has a number chosen by the task,
+and is an :class:`asyncio.Task` here. A survey or a subscription has many answers, so it becomes a *stream*: the agent keeps it
+under the call's number, with the usual bounds of the node, and the task takes parts with further calls. So the agent sends only
+requested data, and a slow reader has the same effect as with a separate node.
 
-Each connection has a bounded amount of work in progress. The task knows the bounds and keeps to them, so cancelling always has
-room. The agent stops reading from a task that exceeds the bounds, or that does not read its answers. At the end of a
-connection, its calls are cancelled and its streams closed.
+Each connection has a bounded amount of work in progress. The task knows and keeps the bounds, so cancelling always has room.
+The agent stops reading from a task that exceeds the bounds, or does not read answers. The end of a connection cancels all calls
+and closes all streams.
 """
 
 from __future__ import annotations

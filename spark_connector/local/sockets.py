@@ -77,7 +77,7 @@ def connect(directory: PrivateDirectory, name: str, timeout_s: float) -> socket.
 
 
 def listen(directory: PrivateDirectory, name: str, backlog: int) -> socket.socket:
-    """Create a socket for processes of this user, replacing one that was left behind.
+    """Create a socket for processes of this user, replacing an abandoned one.
 
     Args:
         directory: The directory of the socket.

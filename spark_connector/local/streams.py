@@ -39,7 +39,7 @@ REPLIES_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Connected(Unpicklable):
-    """An object that uses this process's connection to the agent."""
+    """An object with this process's connection to the agent."""
 
     _instead = "its connection belongs to this process. Call local_agent() in the task that uses it."
 
@@ -69,7 +69,7 @@ class LocalMembers(Connected, Collection[Member]):
 
 
 class _Stream:
-    """A stream that the agent holds for this process, under the number of the call that opened it."""
+    """A stream held by the agent under the number of the opening call."""
 
     def __init__(self, connection: Connection, number: int) -> None:
         self._connection = connection
@@ -347,9 +347,7 @@ class LocalSurvey(Connected, Generic[Payload]):
             return self._answers()
 
     def cancel(self) -> None:
-        """End the survey: handlers at work for it are cancelled, and the replies so far are the result. Harmless if it has
-        ended.
-        """
+        """End the survey: handlers at work are cancelled, and the replies so far are the result. Harmless if it has ended."""
         if not self._is_over and self._stream is not None:
             self._end(self._stream.close())
         self._is_over = True

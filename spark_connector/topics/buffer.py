@@ -1,7 +1,7 @@
 """The messages of a topic in a streaming query: waiting for a micro-batch, or kept until their micro-batch is done.
 
-A topic is not stored, so this buffer is the only place to read messages from, also when a failed task reads them again.
-Positions count the rows taken into micro-batches; messages dropped earlier have no position. All classes are for one thread.
+A topic is not stored, so this buffer is the only source of messages, also for a repeated task. Positions count the rows taken
+into micro-batches; messages dropped earlier have no position. All classes are for one thread.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Arrival(NamedTuple):
     time_us: int
     """Time of arrival, in microseconds since 1970."""
     overrun: int = 0
-    """Number of messages in the gap before this one that had arrived and were dropped before they could wait here."""
+    """Number of messages in the preceding gap that had arrived and were dropped before entering this buffer."""
 
 
 class Waiting:
@@ -87,7 +87,7 @@ class Waiting:
         return self._arrivals[0].time_us if self._arrivals else None
 
     def put(self, messages: Sequence[Message], time_us: int, overruns: Iterable[int] = ()) -> list[Arrival]:
-        """Add messages; return those that were dropped to make room.
+        """Add messages; return the messages dropped to make room.
 
         Args:
             messages: The messages.

@@ -1,13 +1,13 @@
 """Reading a topic with Spark: a streaming query's planner, which subscribes, and its tasks, which fetch rows from the planner.
 
-Each query has one process on the driver that lives as long as the query and provides offsets. This process has the
-subscription, and its node serves the rows of each micro-batch through tunnels. The tunnels' cluster has a random name, which
-only the tasks of the query know. So rows travel directly to the tasks, in parallel, and are not part of the plan.
+A query has one process on the driver for its whole life, which provides offsets. This process subscribes, and serves the rows
+of micro-batches through tunnels. The tunnels' cluster has a random name, which only the tasks of the query know. So rows travel
+directly to the tasks, in parallel, and are not part of the plan.
 
 An offset is ``{"epoch": ..., "position": n}``. An epoch is one life of the planner; a position counts the rows taken into
-micro-batches in that epoch. The offset also has the losses so far (``losses``), so that the next life continues their count.
-Rows of another epoch are gone, because topics are not stored. Stored topics could use the same form of offset, with an epoch
-that outlives the planner.
+micro-batches in that epoch. The offset also has the losses so far (``losses``), and the next life continues the count. Rows of
+another epoch are gone, because topics are not stored. Stored topics could use the same form of offset, with an epoch that
+outlives the planner.
 
 :func:`source_metrics` reads the state of topics from the progress of a streaming query.
 """
@@ -73,7 +73,7 @@ def source_metrics(progress: StreamingQueryProgress | Mapping[str, Any]) -> list
         progress: ``query.lastProgress``, or ``event.progress`` of a listener.
 
     Returns:
-        One object for each source that is a topic, in the order of the query; other sources are left out.
+        One object per topic, in the order of the query; other sources are left out.
 
     Raises:
         TypeError: The argument is not the progress of a streaming query.
@@ -274,7 +274,7 @@ class Source:
             raise
 
     def offset(self, position: int) -> Offset:
-        """Return an offset of this epoch, with the losses known at the latest micro-batch that ends there or before."""
+        """Return an offset of this epoch, with the losses known at the latest earlier micro-batch."""
         known = [end for end in self._states if end <= position]
         state = self._states[max(known)] if known else {}
         return {"epoch": self._epoch, "position": position, **({"losses": state} if state else {})}
@@ -407,9 +407,8 @@ class Source:
     def _overruns(self, subscription: Subscription, messages: list[Message]) -> list[int]:
         """Return for each message how many messages in its gap had arrived.
 
-        The subscription drops messages beyond its queue before they reach the buffer, and counts them. Its gaps include them,
-        and
-        also the messages that never arrived.
+        The subscription drops and counts messages beyond its queue before the buffer. Gaps include dropped messages, and also
+        messages that never arrived.
         """
         left = sum(subscription.dropped.values()) - self._overrun
         if not left:
@@ -471,7 +470,7 @@ class Source:
 
 
 class Provider(Handler):
-    """Sends rows to the tasks of a query, each range as the headers of its tunnel request it."""
+    """Sends rows to the tasks of a query, as the headers of tunnels request."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows

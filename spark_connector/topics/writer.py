@@ -1,7 +1,7 @@
 """Writing to topics with Spark: each row is a message, published by the row's task.
 
 Spark runs a task again after a failure, and a micro-batch again when its success is uncertain. So messages are published at
-least once, with an id that stays the same each time (see ``keys.py``), in the header ``iris-message-id``.
+least once, with a constant id (see ``keys.py``) in the header ``iris-message-id``.
 
 :class:`MessageIds` lets subscribers recognize repeated messages by these ids.
 """
@@ -55,8 +55,8 @@ class MessageIds:
     Usage: ``if ids.is_new(message): ...``. Not thread-safe.
 
     Args:
-        window: Number of the latest ids to remember. A task that runs again repeats all its messages, and a query that
-            continues after a failure repeats its last micro-batch. So choose more than a write, or a micro-batch, has messages.
+        window: Number of the latest ids to remember. A repeated task repeats all messages, and a query continued after a
+            failure repeats the last micro-batch. So choose more than a write, or a micro-batch, has messages.
 
     Attributes:
         repeated: Number of repeated messages.
