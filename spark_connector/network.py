@@ -37,12 +37,10 @@ class Network:
     """The settings of the nodes in Spark's Python workers, as those of :func:`iris_py.connect`.
 
     They travel to the executors as part of the tasks' function, and appear in no Spark setting, plan, event log, user interface
-    or
-    command line. Spark encrypts this traffic only with ``spark.network.crypto.enabled``, so prefer a ``secret_file`` on the
+    or command line. Spark encrypts this traffic only with ``spark.network.crypto.enabled``, so prefer a ``secret_file`` on the
     executors to a ``secret``. For a setting of None, the executor reads its ``IRIS_*`` variables, then
     ``~/.config/iris/iris.toml``. Without any setting, tasks belong to the network of their user and machine, which is right
-    only
-    for Spark's ``local`` mode.
+    only for Spark's ``local`` mode.
     """
 
     name: str | None = None

@@ -117,8 +117,7 @@ def known_since(found: NodeReports) -> float | None:
     """Return the time since which the nodes that answered know all visible departures (seconds since 1970).
 
     This is the start of the oldest node, or, for a node that has overwritten departures, its oldest remaining one. None if no
-    node
-    reports departures.
+    node reports departures.
     """
     moments = []
     for report in found.reports:

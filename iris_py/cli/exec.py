@@ -62,8 +62,7 @@ class CommandHandler(Handler):
     """Runs a command with each payload as its standard input.
 
     Each command has its own process group, so that all its processes end together, and Ctrl-C at the terminal does not reach
-    it: a
-    graceful leave lets it finish. The headers of a message are in ``IRIS_HEADERS`` as JSON.
+    it: a graceful leave lets it finish. The headers of a message are in ``IRIS_HEADERS`` as JSON.
     """
 
     def __init__(self, command: Sequence[str], output_bytes_max: int) -> None:

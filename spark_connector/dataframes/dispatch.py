@@ -119,8 +119,8 @@ def dispatch(
             the task fails. In mode ``batches`` a request whose handler failed is sent again in halves, until the bad rows are
             alone.
         network: Settings of the calling nodes; see :class:`Network`. By default the settings ``spark.iris.*`` of the session.
-        name: The name of this dispatch in keys. By default a number, so keys stay the same after a restart if the program
-            dispatches in the same order. Inside ``foreachBatch``, give it a name.
+        name: The name of this dispatch in keys. By default its number in the program, so keys stay the same after a restart if
+            the program dispatches in the same order. Inside ``foreachBatch``, give it a name.
         metrics: Counts the requests and their outcomes.
 
     Raises:

@@ -79,8 +79,7 @@ def map_in_arrow(df: DataFrame, run: Shipment, schema: StructType | str, name: s
     """Return ``df.mapInArrow(run, schema)``, for columns of any names.
 
     PySpark looks each column up by its name, where a dot selects a field of a struct and a backtick quotes. Columns with such
-    names
-    travel to the tasks under other names, and get their own names back there.
+    names travel to the tasks under other names, and get their own names back there.
 
     Args:
         df: The DataFrame.

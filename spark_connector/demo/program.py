@@ -191,8 +191,7 @@ def make_home(directory: str) -> Path:
     """Make a Spark home of links to all parts of Spark.
 
     The executors of a local cluster always work in Spark's home. By default that is the package, which may belong to another
-    user
-    and is not cleaned up.
+    user and is not cleaned up.
     """
     import pyspark
 

@@ -291,8 +291,7 @@ class ExecutorCluster(Unpicklable):
         """Send a request to one executor: any, or the one given by ``to``, an id or a value of :attr:`members`.
 
         This is :meth:`iris_py.Node.request`, with the same arguments and errors. ``wait_for_members`` is the number of seconds
-        that the
-        request waits for a missing executor.
+        that the request waits for a missing executor.
         """
         return self._open_node().request(
             self._target(to),

@@ -291,8 +291,7 @@ class _Unpickler(pickle.Unpickler):
     """Unpickles without importing all of PySpark, which takes a quarter of a second and 10 MB, unless the handler needs it.
 
     A pickle of cloudpickle names a module below ``pyspark`` that needs no other part of PySpark. A normal import would begin
-    with
-    ``pyspark`` itself. Where PySpark is Spark's archive of sources, compiling it takes a further second.
+    with ``pyspark`` itself. Where PySpark is Spark's archive of sources, compiling it takes a further second.
     """
 
     def find_class(self, module_name: str, global_name: str) -> Any:  # noqa: ANN401 - any object of that name

@@ -305,8 +305,7 @@ class LocalAgent(Connected):
         """Send a request as :meth:`request` does, without waiting for the reply, so that many requests can be in flight.
 
         It blocks while the process has as many requests in flight as the agent accepts, 1,024. Waiting for a single future
-        costs more
-        time than :meth:`request`, because another thread reads its reply.
+        costs more time than :meth:`request`, because another thread reads its reply.
 
         Returns:
             A future of the reply; cancelling it cancels the request. It holds every error of the node. Errors of sending, such

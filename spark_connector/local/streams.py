@@ -123,10 +123,8 @@ class LocalSubscription(Connected, Generic[Payload]):
 
     As :class:`iris_py.sync.Subscription`: ``for message in subscription`` yields single messages, ``for batch in
     subscription.batches()`` all waiting messages at once, and :meth:`take` does the same with a timeout. The queue is in the
-    agent,
-    which applies the overflow policy whether or not the task reads. A loop takes up to 256 messages, or 1 MiB, at a time. It
-    ends
-    with :meth:`close`, and raises :exc:`AgentLost` when the agent was lost.
+    agent, which applies the overflow policy whether or not the task reads. A loop takes up to 256 messages, or 1 MiB, at a
+    time. It ends with :meth:`close`, and raises :exc:`AgentLost` when the agent was lost.
 
     Attributes:
         pattern: The pattern, or the topic.
@@ -290,8 +288,7 @@ class LocalSurvey(Connected, Generic[Payload]):
     """One survey of a cluster, made by :meth:`LocalAgent.survey` and sent on first use.
 
     As :class:`iris_py.sync.Survey`: call :meth:`wait` for all answers, or loop over it to take each reply as it comes. Leaving
-    the
-    loop ends the survey.
+    the loop ends the survey.
 
     Args:
         begin: Sends the survey.

@@ -1,10 +1,8 @@
 """Pseudonyms that replace names: clusters, topics, networks, clouds, zones, nodes, hosts, addresses, paths and users.
 
 A name has the same pseudonym everywhere in one bundle, also within sentences: a hash under a key that is made for the bundle
-and
-not kept, so names cannot be guessed and verified. Names are known from their fields; in sentences, quoted words, addresses,
-host
-names and paths count as names, too.
+and not kept, so names cannot be guessed and verified. Names are known from their fields; in sentences, quoted words, addresses,
+host names and paths count as names, too.
 """
 
 from __future__ import annotations
