@@ -1,4 +1,4 @@
-"""The command `iris broadcast`: a message to every member of a cluster, or one for each line of standard input."""
+"""The command `iris broadcast`: a message to every member of a cluster, or a message per line of standard input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SentLine(Line, tag="sent", kw_only=True):
 
 
 class FailedBroadcastLine(Line, tag="failure"):
-    """One of several broadcasts that was sent to no member."""
+    """A broadcast without a receiver."""
 
     cluster: str
     number: int
@@ -102,7 +102,7 @@ async def _send_all(
     output: Output,
     options: Collection[str],
 ) -> int:
-    """Send messages one after the other, so that they arrive in order; return the exit code of the first failure."""
+    """Send messages sequentially, which keeps the order; return the exit code of the first failure."""
     started, code = time.perf_counter(), ExitCode.OK
     number = failed = members = 0
     async for payloads in batches:

@@ -1,8 +1,8 @@
 """Folding deaths for `iris monitor`: the events of many nodes about a dead node become one line.
 
-When a node dies, each of its peers records a suspicion, a lost link, a death, and a lost member of each cluster. Events about a
-node are held for some seconds, because failure detectors differ in speed. If a death is among them, they become one line;
-otherwise each event is shown.
+When a node dies, every peer records a suspicion, a lost link, a death, and lost members of clusters. Events about a node are
+held for some seconds, because failure detectors differ in speed. With a death among them, these events become one line;
+otherwise all are shown.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Held:
 
 
 class Deaths:
-    """Folds the events of each dead node into one line.
+    """Folds the events of a dead node into one line.
 
     Args:
         watched: Returns the number of watched nodes.

@@ -29,7 +29,7 @@ SINCE_S: Final = 86_400.0
 
 
 class GoneLine(Line, tag="gone", kw_only=True):
-    """A node that has left or died, as reported by the nodes that answered."""
+    """A node that has left or died, by the reports of other nodes."""
 
     time: datetime
     """Time of the first report, by the clock of this machine, in UTC."""
@@ -116,7 +116,7 @@ def gone_lines(found: NodeReports) -> list[GoneLine]:
 def known_since(found: NodeReports) -> float | None:
     """Return the time since which the nodes that answered know all visible departures (seconds since 1970).
 
-    This is the start of the oldest node, or, for a node that has overwritten departures, its oldest remaining one. None if no
+    This is the start of the oldest node, or the oldest remaining departure of a node with overwritten departures. None if no
     node reports departures.
     """
     moments = []

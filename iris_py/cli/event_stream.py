@@ -1,4 +1,4 @@
-"""Following the events of many nodes: read each node after its last known event number, and merge the events in order."""
+"""Following the events of many nodes: read nodes from the last known event numbers, and merge the events in order."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class EventLine(Line, tag="event", kw_only=True):
 
 
 class DeathLine(Line, tag="death", kw_only=True):
-    """A dead node, by all reports of the watched nodes; with `--raw` each event is a line of its own."""
+    """A dead node, by all reports of the watched nodes; with `--raw`, events have separate lines."""
 
     time: datetime
     """Time of the first of these events, in UTC."""
@@ -82,13 +82,13 @@ class DeathLine(Line, tag="death", kw_only=True):
     links_lost: int
     """Number of watched nodes that lost a link to the dead node."""
     clusters: list[str]
-    """The clusters that lost the node as a member, as far as watched nodes used them."""
+    """The known clusters that lost the node as a member."""
     detail: str
     """The reason, as text."""
 
 
 class GapLine(Line, tag="gap", kw_only=True):
-    """Events of a node that were overwritten before they were read."""
+    """A gap in a node's events: overwritten before reading."""
 
     time: datetime
     """Time of the first event after the gap, in UTC."""
@@ -132,7 +132,7 @@ class Watched:
         last: The number of the last event read.
         last_at: The time of that event.
         now_s: The age of the node at its last answer.
-        is_unread: Whether no event was read yet, so that overwritten events are not missed.
+        is_unread: Whether no event was read yet.
         misses: Number of consecutive unanswered queries.
         is_resting: Whether the node is not read until the next search for nodes, because a silent node would delay all others.
         is_closed: Whether the change `closed` was reported.
@@ -294,7 +294,7 @@ class Following:
             changes.append(_change(each, "closed", now_unix_s))
 
     def _miss(self, missing: Iterable[NodeName], now_unix_s: float, changes: list[NodeChangeLine]) -> None:
-        """Count nodes that did not answer, and give up those that have not for too long."""
+        """Count silent nodes, and give up nodes that are silent for too long."""
         for node in missing:
             each = self.watched.get(node.id)
             if each is None:

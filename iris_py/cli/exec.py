@@ -61,8 +61,8 @@ def parse_command(text: str, *, use_shell: bool) -> tuple[str, ...]:
 class CommandHandler(Handler):
     """Runs a command with each payload as its standard input.
 
-    Each command has its own process group, so that all its processes end together, and Ctrl-C at the terminal does not reach
-    it: a graceful leave lets it finish. The headers of a message are in ``IRIS_HEADERS`` as JSON.
+    A command runs in a separate process group, so that all processes end together, and Ctrl-C at the terminal does not reach
+    the command: a graceful leave lets it finish. The headers of a message are in ``IRIS_HEADERS`` as JSON.
     """
 
     def __init__(self, command: Sequence[str], output_bytes_max: int) -> None:
@@ -203,7 +203,7 @@ async def _read_tail(stream: asyncio.StreamReader) -> bytes:
 
 
 def _kill_group(pid: int) -> None:
-    """Kill the command and its descendants. One of them still runs or holds a pipe, so the group id is still valid."""
+    """Kill the command and its descendants. A process still runs or holds a pipe, so the group id is still valid."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

@@ -1,7 +1,7 @@
 """Failures as callers see them: the errors of requests and tunnels, by cluster.
 
 Members count the requests they execute and refuse. A cluster without members, a cloud without a gateway and an unanswered
-request appear in no member's count: only the calling nodes know them, and report them in their statistics.
+request appear in no member's count: only the statistics of calling nodes include such failures.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WORDS: Final = {
 
 
 class FailureLine(Line, tag="failure", kw_only=True):
-    """One error of the callers of a cluster, over all nodes that answered; in a sample, an estimate over all nodes."""
+    """One error of a cluster's callers, over all nodes; in a sample, an estimate."""
 
     cluster: str
     """The cluster, with the alias of its cloud for another cloud."""
@@ -72,7 +72,7 @@ def word_of(error: str) -> str:
 
 
 def met_by(report: NodeReport) -> dict[Met, int]:
-    """Return the number of each error of a node's requests and tunnels since its start."""
+    """Return a node's errors of requests and tunnels since its start, with counts."""
     statistics = report.statistics
     found: dict[Met, int] = {}
     clouds: set[str] = set()
@@ -102,7 +102,7 @@ def failure_lines(pairs: Sequence[Pair], share: float, wanted: Sequence[str] = (
 
     Args:
         pairs: Two answers of each node.
-        share: Number of nodes represented by each node that answered.
+        share: Number of nodes represented by an answer.
         wanted: The clusters to include; empty for all.
     """
     per_s: dict[Met, float] = {}
@@ -134,7 +134,7 @@ def failure_lines(pairs: Sequence[Pair], share: float, wanted: Sequence[str] = (
 def unserved_clusters(pairs: Iterable[Pair]) -> dict[str, int]:
     """Return the clusters of this cloud that nodes call without knowing a member, with the number of waiting requests.
 
-    A node calls a cluster if it sent requests between its two answers, or has waiting requests.
+    A node calls a cluster if it has sent or waiting requests.
     """
     waiting: dict[str, int] = {}
     served: set[str] = set()

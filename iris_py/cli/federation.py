@@ -89,7 +89,7 @@ LINES: Final[Lines] = {
 
 
 async def status(settings: Settings, *, as_json: bool) -> int:
-    """Print the state of each gateway and its cloud links."""
+    """Print the state of gateways and cloud links."""
     async with visit(settings) as node:
         gateways = await ask_gateways(node, Call(op=Op.STATUS))
     if as_json:

@@ -1,9 +1,9 @@
 """The first process of a container: it forwards signals to the command, and reaps orphaned processes.
 
-The kernel treats process 1 of a container specially. Processes whose parent has ended become its children, and stay zombies
-until it reaps them; with ``iris join --exec``, commands that leave processes behind create zombies. Signals without a handler
-are ignored. So the command runs in a child, where signals work normally, and process 1 has only these two duties. The fork
-comes before all other imports, so process 1 uses little memory.
+The kernel treats process 1 of a container specially. Orphaned processes become children of process 1, and stay zombies until
+reaped; with ``iris join --exec``, commands that leave processes behind create zombies. Signals without a handler are ignored.
+So the command runs in a child, where signals work normally, and process 1 has only these two duties. The fork comes before all
+other imports, so process 1 uses little memory.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _look_after(child: int) -> int:
 
 
 def _reap(child: int) -> int | None:
-    """Reap all processes that have ended; return the status of the child if it is among them."""
+    """Reap all processes that have ended; return the status of the child, if included."""
     found = None
     while True:
         try:

@@ -111,7 +111,7 @@ async def serve(settings: Settings, file: Path, *, http: str | None = None, as_j
 
 
 async def _reload(gateway: Gateway, file: Path) -> None:
-    """Read secrets and settings again; on a mistake keep the old ones and report it."""
+    """Read secrets and settings again; on a mistake report it and keep the old settings."""
     try:
         await reload_gateway(gateway, file)
     except IrisError as exc:

@@ -47,7 +47,7 @@ class Holding:
 
 
 def holdings_of(holders: Iterable[Holder]) -> list[Holding]:
-    """Return the generations held by nodes, the most common first, without nodes that do not report them."""
+    """Return the reported generations of nodes, the most common first."""
     found: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for holder in holders:
         if holder.seals:

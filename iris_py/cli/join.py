@@ -175,8 +175,8 @@ def address_of(status: StatusServer | None) -> str:
 async def ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
     """Turn the first SIGINT or SIGTERM into an exit code, so that the node can leave; a second one ends the process.
 
-    SIGHUP does the same if the command has a terminal, which is then gone; for a service see :func:`reload_on_hangup`. These
-    commands run for long, so from now on each line of their log begins with the time.
+    SIGHUP does the same if the command has a terminal, which is then gone; for a service see :func:`reload_on_hangup`. Lines of
+    the log begin with the time from now on, because these commands run for long.
     """
     begin_timed_log()
     loop = asyncio.get_running_loop()

@@ -140,7 +140,7 @@ class JsonStream(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Write text; it appears at the end of its line."""
+        """Write text; output appears at the end of the line."""
         thread = threading.get_ident()
         splitter = self._splitters.get(thread) or self._splitters.setdefault(thread, LineSplitter())
         self.put(splitter.feed(text))
@@ -239,7 +239,7 @@ def _message_of(record: logging.LogRecord) -> str:
 
 
 def _emit_object(handler: logging.StreamHandler[TextIO], record: logging.LogRecord) -> None:
-    """Write a record as one object, instead of text that would become one object per line.
+    """Write a record as one object, instead of an object per line of text.
 
     A program may set up `logging` at any time, also by the first ``logging.warning()``. Handlers for other streams, and
     handlers with their own formatter class, are not changed.

@@ -91,7 +91,7 @@ class PublicLine(Line, tag="public"):
 
 
 class GenerationsLine(Line, tag="generations"):
-    """The key id of each generation of the secrets, the primary one first."""
+    """The key ids of all generations of the secrets, the primary first."""
 
     network: str
     generations: list[str]
@@ -106,7 +106,7 @@ class StepLine(Line, tag="step"):
     path: str
     network: str
     generations: list[str]
-    """The key id of each generation, the primary one first."""
+    """The key ids of the generations, the primary first."""
 
 
 class RotationLine(Line, tag="rotation"):
@@ -116,9 +116,9 @@ class RotationLine(Line, tag="rotation"):
     number: int
     """The number of the administrator's last step."""
     generations: list[str]
-    """The key id of each generation, the primary one first."""
+    """The key ids of the generations, the primary first."""
     neighbours: dict[str, int | None]
-    """The number of the last step of each neighbour, by node id; None if the neighbour does not report it."""
+    """The number of the last step of each neighbour, by node id; None if not reported."""
     nodes: dict[str, list[str]] = field(default_factory=dict)
     """With `--running`, the generations of each node, by id: the encrypting one first."""
 
@@ -233,7 +233,7 @@ async def public(file: Path, *, as_json: bool) -> int:
 
 
 async def list_running(settings: Settings, *, as_json: bool) -> int:
-    """Print the key id of each generation in the running network, and the generations of its nodes."""
+    """Print the key ids of the generations in the running network, and the generations of nodes."""
     config = settings.load()
     async with visit(settings, config) as node:
         status = await node.rotation()

@@ -156,7 +156,7 @@ def log_to_stderr(level: int, *, is_gateway: bool = False) -> None:
 
 
 def begin_timed_log() -> None:
-    """Begin each line with its time, level and event from now on, for a command that runs until it is stopped."""
+    """Begin all lines with time, level and event from now on, for a long-running command."""
     global _has_time
     _has_time = True
 

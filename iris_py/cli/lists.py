@@ -94,12 +94,10 @@ class NodeLine(Line, tag="node", kw_only=True):
 
 
 class ClusterLine(Line, tag="cluster", kw_only=True):
-    """A cluster, over all nodes that answered; in a sample, an estimate over all nodes."""
+    """A cluster, over all nodes; in a sample, an estimate."""
 
     name: str
-    """The name, with the alias of its cloud for another cloud; `#` and a group id for a cluster with a secret that this command
-    does not hold.
-    """
+    """The name, with the alias of its cloud for another cloud; `#` and a group id for a cluster with an unknown secret."""
     members: float
     """Number of members; 0 for a cluster of another cloud, whose members are not counted here."""
     requests_per_s: float
@@ -113,7 +111,7 @@ class ClusterLine(Line, tag="cluster", kw_only=True):
     waiting: float
     """Requests waiting at their callers now: for a member, for a link, or for room at a member."""
     is_unserved: bool
-    """Whether nodes call the cluster and none of them knows a member."""
+    """Whether nodes call the cluster without knowing a member."""
     running: float
     """Requests running in handlers now."""
     queued: float
@@ -129,11 +127,11 @@ class ClusterLine(Line, tag="cluster", kw_only=True):
     tunnels_max: float
     """Maximum number of open tunnels."""
     tunnel_holders: dict[str, int]
-    """The nodes that opened these tunnels, by id, with their numbers; the 8 largest of each member."""
+    """The numbers of tunnels opened by nodes, by id; of every member the 8 largest."""
 
 
 class TopicLine(Line, tag="topic", kw_only=True):
-    """A subscribed pattern, over all nodes that answered; in a sample, an estimate over all nodes."""
+    """A subscribed pattern, over all nodes; in a sample, an estimate."""
 
     pattern: str
     """The pattern, as it was given."""
@@ -369,7 +367,7 @@ def cluster_lines(pairs: list[Pair], found: NodeReports, sort: str) -> list[Clus
 def _cluster_line(
     name: str, pairs: list[Pair], share: float, errors: Sequence[FailureLine], *, is_unserved: bool
 ) -> ClusterLine:
-    """Return the line of a cluster, from the nodes that know it."""
+    """Return the line of a cluster."""
 
     def service(report: NodeReport) -> ServiceStatistics:
         return report.statistics.clusters.get(name, _NO_CLUSTER).service or _NOTHING
@@ -400,7 +398,7 @@ def _cluster_line(
 
 
 def _far_line(name: str, pairs: list[Pair], share: float, errors: Sequence[FailureLine]) -> ClusterLine:
-    """Return the line of a cluster of another cloud, from the nodes that call it."""
+    """Return the line of another cloud's cluster, from the callers' reports."""
 
     def far(report: NodeReport) -> FarStatistics:
         return report.statistics.far_requests.get(name, _NOTHING_FAR)
@@ -428,7 +426,7 @@ def _far_line(name: str, pairs: list[Pair], share: float, errors: Sequence[Failu
 
 
 def topic_lines(pairs: list[Pair], found: NodeReports, wanted: str | None, sort: str) -> list[TopicLine]:
-    """Return a line for each subscribed pattern that overlaps with ``wanted``."""
+    """Return lines for the subscribed patterns that overlap with ``wanted``."""
     held: dict[str, list[Pair]] = {}
     for pair in pairs:
         for pattern in {each.pattern for each in pair.last.statistics.subscriptions}:
@@ -467,7 +465,7 @@ def overlaps(one: str, other: str) -> bool:
 
 
 def share_of(pairs: list[Pair], found: NodeReports) -> float:
-    """Return the number of nodes represented by each node that answered."""
+    """Return the number of nodes represented by an answer."""
     return found.size.nodes / len(pairs) if found.is_sample and pairs else 1.0
 
 

@@ -29,12 +29,12 @@ class Outcome(Generic[Reply]):
 async def ask_all(
     ask: Callable[[bytes], Awaitable[Reply]], batches: AsyncIterator[list[bytes]], concurrency: int
 ) -> AsyncIterator[Outcome[Reply]]:
-    """Yield the outcomes of calls in order, each as soon as all earlier ones are available.
+    """Yield the outcomes of calls in order, as soon as available.
 
     Args:
         ask: Makes a call.
         batches: The payloads, as they arrive.
-        concurrency: Maximum number of calls that are in flight, or have an outcome waiting for an earlier one.
+        concurrency: Maximum number of calls in flight or with a waiting outcome.
     """
     asked: asyncio.Queue[asyncio.Task[Outcome[Reply]] | None] = asyncio.Queue()
     room = asyncio.Semaphore(concurrency)

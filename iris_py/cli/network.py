@@ -57,9 +57,9 @@ class AskedSummary(Line, tag="summary", kw_only=True):
     nodes: float
     """Number of other nodes in the network, exact or estimated."""
     is_sample: bool
-    """Whether a fair sample was queried, so that numbers are estimates."""
+    """Whether a fair sample was queried, and numbers are estimates."""
     is_whole: bool
-    """Whether the ring was walked without a gap, so that no node was missed."""
+    """Whether the ring was walked without a gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ async def measure(
         sample: Number of nodes in a sample.
 
     Returns:
-        The two reports of each node that answered the second query, and the outcomes of all nodes.
+        The report pairs of nodes that answered the second query, and the outcomes of all nodes.
     """
     first = await node.ask_nodes(*parts, cluster=cluster, nodes=nodes, every=every, sample=sample, timeout=timeout_s)
     if interval_s <= 0.0 or not first.reports:
@@ -202,7 +202,9 @@ def format_estimate(estimate: Estimate, unit: str = "") -> str:
 
 
 def quantile_between(first: HistogramStatistics, last: HistogramStatistics, share: float) -> float | None:
-    """Return a quantile of the times counted between two reports (seconds); of all times if none were, and None without any."""
+    """Return a quantile of the times counted between two reports (seconds); over all times if no time was counted, and None
+    without times.
+    """
     before = (*first.counts, *([0] * (len(last.counts) - len(first.counts))))
     counts = tuple(max(0, late - early) for early, late in zip(before, last.counts, strict=False))
     grown = type(last)(counts, max(0.0, last.sum_s - first.sum_s))

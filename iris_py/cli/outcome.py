@@ -103,7 +103,7 @@ def execute(
     Args:
         command: Makes the coroutine that returns the exit code.
         verbosity: 1 shows the node's activity, 2 also every detail, and tracebacks.
-        is_short: The command ends by itself, so that warnings would only repeat its error.
+        is_short: The command ends by itself; warnings would only repeat the error.
         options: The options of the command, for the advice in an error.
         is_gateway: The command is a gateway, whose log shows events with times by default.
 

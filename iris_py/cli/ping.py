@@ -131,7 +131,7 @@ async def ping(
 
 
 async def _compare(node: Node, asked: NodeName, timeout_s: float) -> dict[str, float | None]:
-    """Ping on the ways unused while a link is open, one after the other, so that they do not delay each other."""
+    """Ping sequentially on the ways unused while a link is open."""
     took: dict[str, float | None] = {"ring": None}
     # The root of its id is the node itself: query and answer pass through the ring.
     route = await node._find_route(bytes.fromhex(asked.id), asyncio.get_running_loop().time() + timeout_s)

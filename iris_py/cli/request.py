@@ -45,7 +45,7 @@ class ReplyLine(PayloadLine, tag="reply", kw_only=True):
 
 
 class FailedRequestLine(Line, tag="failure"):
-    """One of several requests that has no reply."""
+    """A request without a reply."""
 
     cluster: str
     number: int
@@ -74,7 +74,7 @@ class MemberLine(Line, tag="member"):
     address: str
     zone: str
     is_stand_in: bool
-    """Whether this is a gateway that represents members of another cloud."""
+    """Whether this is a gateway, representing members of another cloud."""
 
 
 class MembersSummary(Line, tag="summary"):

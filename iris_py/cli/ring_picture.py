@@ -100,7 +100,7 @@ class Place:
 
 
 def links_of(places: Sequence[Place]) -> set[tuple[str, str]]:
-    """Return the links between present nodes, each once, even if only one end reports it."""
+    """Return the links between present nodes without repetition, even if only one end reports a link."""
     there = {place.id for place in places}
     return {(min(place.id, link), max(place.id, link)) for place in places for link in place.links & there if link != place.id}
 
@@ -200,7 +200,7 @@ def _style_of(used: Sequence[int], links: int) -> str:
 
 
 def _spots_of(places: Sequence[Place], radius: float) -> dict[str, tuple[float, float]]:
-    """Return each node's angle and distance from the centre, so that no dot hides another while rows are left."""
+    """Return the nodes' angles and distances from the centre, without overlapping dots while rows are left."""
     spots: dict[str, tuple[float, float]] = {}
     size = 2 * radius + 1
     ends = [-math.inf] * (1 + int(ROWS_ROOM / size))  # the last angle in use, by row
@@ -220,7 +220,7 @@ def _draw_links(
     spots: Mapping[str, tuple[float, float]],
     colours: Mapping[str, int],
 ) -> None:
-    """Draw the links. All links of one colour are one shape, because they may number thousands."""
+    """Draw the links. Links of one colour are one shape, because a picture may have thousands."""
     shapes: dict[str, list[str]] = {"link between": []}
     for one, other in sorted(links):
         kind = f"link c{colours[group_of[one]]}" if group_of[one] == group_of[other] else "link between"

@@ -195,7 +195,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def with_settings(command: Callable[Concatenate[Settings, Arguments], int]) -> Callable[..., None]:
-    """Add the common options to a command: typer sees them with the command's own, the command gets them as `Settings`."""
+    """Add the common options to a command: typer sees all options, the command receives the common ones as `Settings`."""
     own = list(inspect.signature(command).parameters.values())[1:]
     common = [
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)

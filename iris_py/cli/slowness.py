@@ -1,4 +1,4 @@
-"""Slow members: members of a cluster that take much longer than others, for `iris doctor` and `iris top`.
+"""Slow members: members much slower than others of the cluster, for `iris doctor` and `iris top`.
 
 Callers avoid a slow member after a few requests, so totals and percentiles soon look normal again. The latest requests of each
 member still show the slowness.
@@ -45,7 +45,7 @@ class SlowMember(Generic[Member]):
 
 
 class SlowLine(Line, tag="slow", kw_only=True):
-    """A member whose handlers take much longer than those of other members. Callers avoid it."""
+    """A member with much slower handlers than other members. Callers avoid it."""
 
     cluster: str
     """The cluster."""
@@ -85,7 +85,7 @@ def handler_s(service: ServiceStatistics) -> float | None:
 
 
 def slow_lines(pairs: Iterable[Pair]) -> list[SlowLine]:
-    """Return the slow member of each cluster that has one, by the last answers of nodes.
+    """Return the slow members of clusters, by the last answers of nodes.
 
     Gateways are excluded, because the time of a stand-in for members of another cloud includes the way there.
     """

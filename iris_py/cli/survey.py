@@ -1,4 +1,4 @@
-"""The command `iris survey`: a request to every member of a cluster, or one for each line of standard input."""
+"""The command `iris survey`: a request to every member of a cluster, or a survey per line of standard input."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SurveyResult(Line, kw_only=True):
     declined: list[str]
     """The ids of members without a handler for surveys."""
     dropped: int
-    """Number of replies that arrived faster than they were read."""
+    """Number of dropped replies, which arrived too fast."""
 
 
 class SurveyLine(SurveyResult, tag="survey", kw_only=True):
@@ -74,7 +74,7 @@ class SurveyLine(SurveyResult, tag="survey", kw_only=True):
 
 
 class FailedSurveyLine(Line, tag="failure"):
-    """One of several surveys that could not be made."""
+    """A failed survey."""
 
     cluster: str
     number: int
@@ -88,7 +88,7 @@ class SurveySummary(SurveyResult, tag="summary", kw_only=True):
     """The end. Numbers are sums over several surveys, and a member is named once."""
 
     surveys: int | UnsetType = UNSET
-    """With `--lines` or `--count`: the number of surveys, including those that could not be made."""
+    """With `--lines` or `--count`: the number of surveys, including failed ones."""
 
 
 class Surveyed(NamedTuple):
@@ -153,7 +153,7 @@ async def _print_all(
     stop_after: int | None,
     options: Collection[str],
 ) -> int:
-    """Print the replies to each survey and the other outcomes; return the exit code of the first survey that has one."""
+    """Print the replies to each survey and the other outcomes; return the first exit code other than 0."""
     code, number, total, has_failed = ExitCode.OK, 0, _Total(cluster), False
     async for outcome in outcomes:
         number += 1
@@ -204,7 +204,7 @@ class _Result(TypedDict):
 
 
 class _Total:
-    """The sum of several surveys. It names each member once, so its size is that of one survey."""
+    """The sum of several surveys. Members are named once, so the size stays that of one survey."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
@@ -268,7 +268,7 @@ def _code_of(replies: int, answers: iris_py.Answers, stop_after: int | None) -> 
 
 
 def _complain_of(cluster: str, answers: iris_py.Answers, *, is_stopped: bool, begin: str = "") -> None:
-    """Report the members that did not reply, except those that were not waited for."""
+    """Report the members without a reply, unless the survey was stopped early."""
     for failure in answers.failed:
         shown = short_name(failure.member.id, failure.member.name)
         complain(f"{begin}the handler at member {shown} failed with {failure.type}: {failure.text}")

@@ -121,7 +121,7 @@ def nodes_of(found: NodeReports, own: str = "") -> list[TopologyNodeLine]:
 
     Args:
         found: The answers, with ``peers`` and ``clusters``.
-        own: The querying node. It is gone when the result is read, so its links are left out.
+        own: The querying node. Its links are left out, because it leaves soon.
     """
     nodes = [_told(report, own) for report in found.reports]
     nodes += [_untold(node, "missing") for node in found.missing]
@@ -266,7 +266,7 @@ def draw(
         found: The answers of the nodes.
         network: The name of the network.
         by: The groups shown by colours.
-        nodes_max: More nodes are drawn by groups, or a part of them if all are in one group.
+        nodes_max: More nodes are drawn by groups, or only partly if all are in one group.
         now: The time of the query; None to leave it out.
 
     Returns:

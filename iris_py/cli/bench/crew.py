@@ -66,7 +66,7 @@ class Worker:
         return self._process.pid
 
     async def prepare(self, orders: Orders) -> None:
-        """Send the process its orders, and wait until it is ready."""
+        """Send orders to the process, and wait until it is ready."""
         await self._send(to_line(orders))
         ready = await self._hear(Ready, READY_TIMEOUT_S)
         self.node, self.address = ready.node, ready.address

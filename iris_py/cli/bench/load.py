@@ -1,11 +1,10 @@
-"""Load on a network: operations begun by callers, each after its last one or at fixed times.
+"""Load on a network: operations of callers, back to back or at fixed times.
 
-A closed loop always has as many operations in flight as callers. It shows the throughput; the latency is then mostly the time
-that operations wait for each other.
+A closed loop always has as many operations in flight as callers. It shows the throughput; the latency is then mostly waiting
+time behind other operations.
 
-An open loop begins operations at fixed times, and measures from the intended start. So a delay by an earlier operation counts
-in the durations of all delayed operations, and not only in that of the slow one (coordinated omission). Operations due before
-the end and never begun are counted.
+An open loop begins operations at fixed times, and measures from the intended start. So a slow operation also lengthens the
+durations of all operations delayed by it (no coordinated omission). Operations due before the end and never begun are counted.
 
 :class:`Tally` counts the operations of one process since the last report.
 """
@@ -244,7 +243,7 @@ class Rhythm:
 
 
 async def _all_of(callers: list[Awaitable[None]]) -> None:
-    """Wait for all callers; an error of one, which is a defect, ends the others."""
+    """Wait for all callers; the error of a caller, which is a defect, ends all others."""
     async with asyncio.TaskGroup() as tasks:
         for caller in callers:
             tasks.create_task(_wait(caller))

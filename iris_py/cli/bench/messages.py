@@ -1,8 +1,8 @@
 """The lines of JSON between `iris bench` and its processes.
 
-A process receives its orders and reports when it is ready. From then on cues tell it to begin, and to report on the time since
-the last report. A process that generates load reports once more, unrequested, when all its operations have ended. All processes
-share the clock of :func:`time.monotonic_ns`.
+A process receives orders and reports readiness. From then on cues tell it to begin, and to report on the time since the last
+report. A load generator reports once more, unrequested, at the end of all operations. All processes share the clock of
+:func:`time.monotonic_ns`.
 """
 
 from __future__ import annotations

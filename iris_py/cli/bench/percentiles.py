@@ -1,9 +1,9 @@
 """Durations for percentiles, counted in buckets of growing width, as in HDR histograms.
 
-A duration is a whole number of nanoseconds. Below 256 ns each number has its own bucket; above, each power of two is divided
-into 128 buckets of equal width. So the width of a bucket is at most 1/128 of its beginning. A percentile is the last number of
-its bucket, or the largest duration if that is smaller: never less than the real value, and at most 1/128 (0.8 %) more. Sum,
-smallest and largest are exact. Counts of several processes and seconds can be added without further error.
+A duration is a whole number of nanoseconds. Below 256 ns every number is a bucket; above, each power of two is divided into 128
+buckets of equal width. So a bucket's width is at most 1/128 of the beginning. A percentile is the last number of its bucket, or
+the largest duration if that is smaller: never less than the real value, and at most 1/128 (0.8 %) more. Sum, smallest and
+largest are exact. Counts of several processes and seconds can be added without further error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Durations(msgspec.Struct, frozen=True):
     """Counted durations."""
 
     buckets: tuple[tuple[int, int], ...] = ()
-    """The number of each non-empty bucket, with its count, in order."""
+    """The numbers of non-empty buckets with their counts, in order."""
     sum_ns: int = 0
     min_ns: int = 0
     max_ns: int = 0
@@ -58,7 +58,7 @@ class Durations(msgspec.Struct, frozen=True):
 
 
 class Recording:
-    """Durations being counted. They are sorted into buckets in large groups, which is far cheaper than one by one."""
+    """Durations being counted. Sorting durations into buckets in large groups is far cheaper than one by one."""
 
     __slots__ = ("_counts", "_max_ns", "_min_ns", "_recent", "_sum_ns")
 

@@ -1,8 +1,7 @@
 """One process of `iris bench`: ``python -m iris_py.cli.bench.worker``.
 
-It reads its orders, a line of JSON, and then cues from standard input. The end of standard input, for any reason, ends the
-process, so a killed parent leaves no process behind. A thread reads, so that the end is noticed even while the event loop is
-blocked.
+Standard input has a line of JSON with orders, and then cues. The end of standard input, for any reason, ends the process, so a
+killed parent leaves no process behind. A thread reads, so that the end is noticed even while the event loop is blocked.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ app = make_group("config", "Show the settings of a node on this machine, and che
 @app.command(epilog=end_of_help("iris config show --zone eu", "iris config show --context staging --json"))
 @with_settings
 def show(settings: Settings, json: Json = False) -> int:
-    """Show the settings of a node started with these options, with the source of each setting.
+    """Show the settings and their sources for a node started with these options.
 
     A source is an option, a variable, a line of a file, or the default. Secrets are shown as `set`.
     """

@@ -1,7 +1,7 @@
 """`iris demo --federation`: a cluster of another cloud counts a source tree while gateways and a member are killed.
 
-The work is that of `iris demo`. The driver is a node of one cloud without any secret of the other: its requests go to a gateway
-of its own cloud, from there to a gateway of the other cloud, and to a member there.
+The work is that of `iris demo`. The driver is a node of one cloud without any secret of the other: requests go through a
+gateway of each cloud to a member in the far cloud.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class _Run:
         return sum(len(one["clouds"][FAR]["bundles"]) for one in await self._ask_gateways())
 
     async def try_the_other_name(self) -> None:
-        """Check that the cluster is refused under its name in its own cloud."""
+        """Check that the cluster's inner name is refused."""
         try:
             await self._node.request(f"{INSIDE}@{FAR}", b"")
         except iris_py.NotExported:

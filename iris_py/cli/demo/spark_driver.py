@@ -1,7 +1,6 @@
 """The program with the Spark session of `iris demo --spark`, and all processes of its application: started, and always ended.
 
-Spark's processes start others, and agents have no parent. All of them inherit the ``TMPDIR`` that the demo has made for them,
-which no other process has.
+Spark's processes start others, and agents have no parent. All inherit a ``TMPDIR`` of the demo, which no other process has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The real surroundings: settings as a node reads them, this machine, and the network as a node sees it."""
+"""The real surroundings: settings, this machine, and the network, from the view of a node."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class Actual:
         return str(paths[0]) if paths else "IRIS_SECRET"
 
     async def _keyring(self) -> Keyring:
-        """Return the keys. A command that prints them runs once, in a thread."""
+        """Return the keys. A secret command runs only once, in a thread."""
         config = self.settings()
         return await self._once("keyring", lambda: asyncio.to_thread(make_keyring, config))
 
@@ -444,7 +444,7 @@ def status_of(report: NodeReport, began: float, ended: float) -> NodeStatus:
 
 
 def deaths_of(reports: Iterable[NodeReport], alive: Collection[str], now_unix_s: float) -> tuple[Death, ...]:
-    """Return the absent nodes that others report dead, the latest first.
+    """Return the absent nodes reported dead, the latest first.
 
     Args:
         reports: The reports of other nodes.

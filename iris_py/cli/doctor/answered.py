@@ -174,7 +174,7 @@ async def ring(subject: Subject) -> Finding:
 def find_gaps(ring_: Ring) -> list[tuple[str, str]]:
     """Return the pairs of adjacent nodes in the ring of which one does not know the other.
 
-    A silent node between the two is not a gap: a node that knows it names it as its neighbour.
+    A silent node between the two is not a gap, because neighbours report silent nodes, too.
     """
     nodes = sorted(ring_.nodes, key=lambda node: node.id)
     if len(nodes) < 2:

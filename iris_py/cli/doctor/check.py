@@ -44,12 +44,12 @@ def ok(cause: str) -> Finding:
 
 
 def warning(cause: str, advice: str, *hints: str, is_blocking: bool = False) -> Finding:
-    """Return a finding of something that works, but perhaps not as intended."""
+    """Return a finding: it works, but perhaps not as intended."""
     return Finding(Status.WARNING, cause, advice, hints, is_blocking)
 
 
 def fault(cause: str, advice: str, *hints: str, is_blocking: bool = False) -> Finding:
-    """Return a finding of something that does not work."""
+    """Return a finding of a defect."""
     return Finding(Status.FAULT, cause, advice, hints, is_blocking)
 
 
@@ -75,7 +75,7 @@ class Named(Protocol):
 
 
 def show_node(node: Named) -> str:
-    """Return a node as text: its address, or else its id, and its label."""
+    """Return a node as text: address, or else id, and label."""
     where = node.address or node.id[:8]
     return f"{where} ({node.name})" if node.name else where
 
@@ -118,5 +118,5 @@ class Check:
     """The subject, as shown during the check."""
     examine: Examine
     needs: tuple[str, ...] = ()
-    """The checks that must not have a blocking finding; the first that has one is named as the reason."""
+    """The checks that must not have a blocking finding; the first blocking check is named as the reason."""
     limit_s: float = 10.0

@@ -63,7 +63,7 @@ class _Found:
 
 
 async def clouds(subject: Subject) -> Finding:
-    """Check that the gateways of this cloud reach each configured cloud over all expected cloud links."""
+    """Check the cloud links between the gateways of this cloud and all configured clouds."""
     reached = await subject.surroundings.reached()
     if not reached.peers:
         return skipped(NOBODY)
@@ -89,7 +89,7 @@ async def clouds(subject: Subject) -> Finding:
 
 
 def _look_without_gateways(asked: Gateways) -> Finding:
-    """Distinguish a network that lost its gateways from one that never had any."""
+    """Distinguish a loss of all gateways from a network without federation."""
     if asked.last is not None:
         cause = f"no gateway runs in this network: {_describe_last(asked.last)}, so that no other cloud is reached"
         if asked.last.has_left:
@@ -203,12 +203,12 @@ def _is_good(line: FarLine) -> bool:
 
 
 def _failing(cloud: CloudStatus) -> list[FarDial]:
-    """Return the failing dials. A dial that reaches an already linked gateway has no error, because no other is there."""
+    """Return the failing dials. Dialling an already linked gateway is not an error."""
     return [dial for dial in cloud.dials if dial.error and not dial.is_up]
 
 
 def _lost(cloud: CloudStatus) -> list[str]:
-    """Return the lost or failing cloud links, each with its fault."""
+    """Return the lost or failing cloud links, with faults."""
     silent = [f"{line.address} is silent for {line.heard_s_ago:.0f} s" for line in cloud.bundles if line.is_suspect]
     errors = {dial.address: dial.error for dial in _failing(cloud)}
     gone = [f"one from {loss.address} ended {loss.s_ago:.0f} s ago ({loss.reason})" for loss in cloud.lost]

@@ -43,7 +43,7 @@ _CLEAR: Final = "\r\x1b[K"
 
 
 class CheckLine(Line, tag="check"):
-    """One check of `iris doctor`, with its finding."""
+    """A check of `iris doctor`, with the finding."""
 
     check: str
     """The name of the check, as for `--only`."""

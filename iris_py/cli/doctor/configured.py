@@ -24,7 +24,7 @@ def split_error(error: ConfigurationError) -> tuple[str, str]:
 
 
 async def settings(subject: Subject) -> Finding:
-    """Check that the settings can be read, and that all of them have an effect."""
+    """Check that the settings can be read and take effect."""
     try:
         config = subject.surroundings.settings()
     except ConfigurationError as exc:
@@ -110,7 +110,7 @@ async def state(subject: Subject) -> Finding:
 
 
 async def port(subject: Subject) -> Finding:
-    """Check that a node could listen on its port, with TCP and with UDP."""
+    """Check that a node could listen on the configured port, with TCP and with UDP."""
     config = subject.surroundings.settings()
     listen, found = config.listen, await subject.surroundings.port()
     number = listen.rpartition(":")[2]
@@ -187,7 +187,7 @@ async def discovery(subject: Subject) -> Finding:
 
 
 async def _is_here(subject: Subject, seed: str) -> bool:
-    """Tell whether a seed is on this machine. An unknown name counts as such, because another check reports it."""
+    """Tell whether a seed is on this machine. An unknown name counts as local, because another check reports it."""
     found = await subject.surroundings.resolve(parse_address(seed)[0])
     own = {str(each.ip) for interface in subject.surroundings.interfaces() for each in interface.addresses}
     return all(ipaddress.ip_address(address).is_loopback or address in own for address in found)

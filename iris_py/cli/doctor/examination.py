@@ -1,4 +1,4 @@
-"""An examination: all checks in order, each with a timeout, and none after a failed prerequisite."""
+"""An examination: all checks in order, with timeouts, skipping checks with a failed prerequisite."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ async def examine(
     tell: Callable[[Check, int, int], None] = lambda _check, _number, _count: None,
     checks: Sequence[Check] = CHECKS,
 ) -> AsyncIterator[Examined]:
-    """Execute checks, and yield each with its finding.
+    """Execute checks, and yield the findings.
 
     Prerequisites of a chosen check are executed as well, and reported only if they prevent the chosen check.
 
     Args:
         subject: The subject.
         chosen: The names of the checks to report.
-        tell: Called before each check, with its number and the number of checks.
+        tell: Called before a check, with its number and the total.
         checks: All checks, in order.
     """
     wanted = _with_needs(chosen, checks)

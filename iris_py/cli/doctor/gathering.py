@@ -44,7 +44,7 @@ EVENTS_MAX: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A part before writing: its lines, or the reason for leaving it out."""
+    """A part before writing: the lines, or the reason for the omission."""
 
     name: str
     """The name of the file."""
@@ -241,7 +241,7 @@ def user_name() -> str:
 
 
 def command_line(settings: Settings, words: Iterable[str]) -> str:
-    """Return the command that made a bundle, for its README, without the arguments of a secret command.
+    """Return the command line for the README of a bundle, without the arguments of a secret command.
 
     Args:
         settings: The common options of all commands.

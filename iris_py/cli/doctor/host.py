@@ -74,7 +74,7 @@ class Host:
     # -- ports
 
     def outgoing_ports(self, port: int) -> range | None:
-        """Return the ports that the system assigns to outgoing connections; None if a port is not one of them.
+        """Return the ports that the system assigns to outgoing connections; None if the given port is outside.
 
         Reserved ports (``net.ipv4.ip_local_reserved_ports``) are not assigned to connections.
         """

@@ -25,7 +25,7 @@ def as_plain(value: object, rewrite: Rewrite) -> object:
 
     Args:
         value: The value.
-        rewrite: Applied to each text and each key of a map; field names and words of Iris stay unchanged.
+        rewrite: Applied to all texts and map keys; field names and words of Iris stay unchanged.
     """
     if value is None or isinstance(value, bool | int):
         return value if not isinstance(value, enum.Enum) else value.name
@@ -51,7 +51,7 @@ def as_plain(value: object, rewrite: Rewrite) -> object:
 
 
 def fields_of(value: object) -> Mapping[str, object] | None:
-    """Return the fields of an object by name; None if it is neither a struct nor a dataclass."""
+    """Return the fields of an object by name; None unless it is a struct or a dataclass."""
     if isinstance(value, type):
         return None
     if isinstance(value, msgspec.Struct):

@@ -1,4 +1,4 @@
-"""The doctor's node: it joins the network like any other, serves nothing, and leaves no trace on this machine."""
+"""The doctor's node: an ordinary node of the network that serves no cluster, and leaves no trace on this machine."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def names_in_settings(settings: Settings, environ: Mapping[str, str] = os.enviro
 
 
 def _parts_of(name: str) -> Iterator[str]:
-    """Return a name, and its parts that may stand alone: a host without its port, an enclosing zone, a node's host."""
+    """Return a name, and independent parts of the name: a host without its port, an enclosing zone, a node's host."""
     yield name
     if (found := _PORT.fullmatch(name)) is not None:
         name = found["host"]

@@ -1,4 +1,4 @@
-"""Removal of secrets from a bundle: those in settings, files and variables here, and all texts that look like secrets."""
+"""Removal of secrets from a bundle: secrets in settings, files and variables, and all texts with the form of a secret."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _paths_of(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
 
 
 def _texts_of(value: str) -> Iterator[str]:
-    """Return a value as a whole, and the secrets in it, because it may hold several generations."""
+    """Return a value as a whole, and split into generations."""
     yield value.strip()
     yield from value.replace(",", " ").split()
 

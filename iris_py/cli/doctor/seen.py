@@ -1,4 +1,4 @@
-"""A recorder of the surroundings: it keeps each answer given to a check for the bundle."""
+"""A recorder of the surroundings: it keeps the answers to checks for the bundle."""
 
 from __future__ import annotations
 

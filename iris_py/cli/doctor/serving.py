@@ -1,4 +1,4 @@
-"""The check of one cluster: whether it has members, and how they bear the load."""
+"""The check of one cluster: members, and their load."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _slow(members: tuple[ClusterMember, ...]) -> str:
 
 
 def _stuck(members: tuple[ClusterMember, ...]) -> str:
-    """Describe a member that finishes no request while others answer much faster than the time it was watched."""
+    """Describe a member without progress while other members answer quickly."""
     times = [each.handler_s for each in members if each.handled_lately and each.handler_s is not None]
     stuck = [each for each in members if each.held_lately]
     if not stuck or not times or SLOW_TIMES * median(times) > WATCHED_S:

@@ -1,7 +1,7 @@
 """The surroundings of a node as the checks see them: plain facts, which a test can replace.
 
-The checks decide, the surroundings observe. Each method that waits for other nodes is a coroutine with its own timeout, and
-returns the same answer when called again.
+The checks decide, the surroundings observe. Methods that wait for other nodes are coroutines with timeouts, and repeat the
+first answer when called again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Port:
     """The reason why the port is unusable; empty if it is usable, or for port 0."""
     udp_error: str = ""
     outgoing: range | None = None
-    """The ports that the system assigns to outgoing connections, if this port is one of them."""
+    """The system's range of outgoing ports, if it includes this port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Processor:
     throttled: float
     """Fraction of periods in which the control group had exhausted its quota."""
     stolen: float
-    """Fraction of processor time that the hypervisor gave to others."""
+    """Fraction of processor time given to other machines by the hypervisor."""
     window_s: float
 
 
@@ -171,14 +171,14 @@ class Dialled:
     outcomes: tuple[tuple[str, DialOutcome], ...]
     """The address dialled by a peer, and the outcome; without silent peers."""
     mute: int = 0
-    """Number of peers that could dial none of the addresses."""
+    """Number of peers unable to dial any address."""
     is_own_port: bool = True
     """Whether the configured port was dialled, instead of another because that is in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """The answer of a node about itself. None stands for facts it does not report."""
+    """The answer of a node about itself. None stands for missing facts."""
 
     id: str
     address: str = ""
@@ -214,7 +214,7 @@ class Statuses:
 
 @dataclass(frozen=True, slots=True)
 class RingNode:
-    """A node with its neighbours in the ring, as it reports them."""
+    """A node with the ring neighbours it reports."""
 
     id: str
     left: str
@@ -236,7 +236,7 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A node that others report dead, and that is still absent."""
+    """A node reported dead and still absent."""
 
     id: str
     address: str
@@ -272,13 +272,13 @@ class ClusterMember:
     handled_lately: int = 0
     """Number of requests answered by the handlers."""
     held_lately: int = 0
-    """Number of requests held by the handlers all the time, if none began and none ended."""
+    """Number of requests held by the handlers, if no request began or ended."""
     rejected_lately: int = 0
     dropped_lately: int = 0
     tunnels: int = 0
     """Number of open tunnels."""
     tunnels_max: int = 0
-    """Maximum number of open tunnels; 0 if it serves none, or does not report it."""
+    """Maximum number of open tunnels; 0 if unsupported or unknown."""
     tunnel_holders: tuple[tuple[str, int], ...] = ()
     """The nodes that hold most tunnels, by id, with the numbers."""
     name: str = ""
@@ -304,7 +304,7 @@ class FarLine(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the gateway there."""
     address: str = ""
     is_suspect: bool = False
-    """Whether the cloud link is silent, so that nothing new is sent over it."""
+    """Whether the cloud link is silent. Silent links carry no new messages."""
     is_going: bool = False
     """Whether the gateway there is leaving."""
     heard_s_ago: float = 0.0
@@ -323,7 +323,7 @@ class FarDial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FarLoss(msgspec.Struct, frozen=True, kw_only=True):
-    """A lost cloud link that was dialled by a gateway there."""
+    """A lost cloud link, dialled by the other side."""
 
     address: str = ""
     reason: str = ""
@@ -385,7 +385,7 @@ class GoneGateway:
 
 @dataclass(frozen=True, slots=True)
 class Gateways:
-    """The gateways of this cloud, after an echo over each of their cloud links."""
+    """The gateways of this cloud, after a probe of all cloud links."""
 
     gateways: tuple[GatewayStatus, ...] = ()
     missing: int = 0
@@ -406,7 +406,7 @@ class WayStep(msgspec.Struct, frozen=True, kw_only=True):
     heard_s_ago: float = 0.0
     round_trip_s: float | None = None
     members: int | None = None
-    """Number of the cluster's members there, as counted by the gateway there; None if not reported."""
+    """Number of the cluster's members, as counted by the remote gateway; None if not reported."""
 
 
 class WayOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -461,7 +461,7 @@ class Surroundings(Protocol):
         """Return the files with secrets."""
 
     async def secret_origin(self) -> str:
-        """Read the secrets; return the source of the network's secret, empty if there is none yet.
+        """Read the secrets; return the source of the network's secret; empty without a secret.
 
         Raises:
             ConfigurationError: A secret is wrong.
@@ -474,7 +474,7 @@ class Surroundings(Protocol):
         """Return the active network interfaces; empty if unknown."""
 
     async def told(self) -> tuple[str, ...]:
-        """Return the addresses that a node with these settings advertises; port 0 stands for any.
+        """Return the addresses advertised with these settings; port 0 stands for any.
 
         Raises:
             ConfigurationError: There is no such address.
@@ -499,7 +499,7 @@ class Surroundings(Protocol):
         """Return the free room for files of nodes and commands with these settings, without writing any."""
 
     async def reached(self) -> Reached:
-        """Start the doctor's node on the first call, and return the network as it sees it."""
+        """Start the doctor's node on the first call, and return its view of the network."""
 
     async def echoes(self) -> Echoes:
         """Send datagrams to be returned."""

@@ -1,1 +1,1 @@
-"""`iris serve`: a handler of a user's module as a service, in one process or in several supervised ones."""
+"""`iris serve`: a handler of a user's module as a service, in one or several supervised processes."""

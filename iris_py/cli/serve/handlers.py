@@ -35,7 +35,7 @@ class Target:
 
     module: str
     names: tuple[str, ...]
-    """The names that lead to it from the module."""
+    """The path of names from the module."""
 
     @property
     def name(self) -> str:
@@ -85,7 +85,7 @@ def load_target(target: Target, directory: str) -> Any:  # noqa: ANN401 - any ob
 
 
 def _served_names(owner: object) -> list[str]:
-    """Return the public names of a module or class that can be served, without imported ones."""
+    """Return the servable public names of a module or class, without imported names."""
     home = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
 
     def is_imported(value: object) -> bool:
@@ -122,7 +122,7 @@ def imported_files(target: Target, error: BaseException | None = None) -> list[s
     """Return the source files of imported modules that are not installed, sorted.
 
     Args:
-        target: The handler; its own file is included even if it cannot be imported.
+        target: The handler; its file is included even after a failed import.
         error: An error, if any; its files are included, too.
     """
     found = [getattr(module, "__file__", None) for module in list(sys.modules.values())]

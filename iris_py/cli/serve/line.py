@@ -1,4 +1,4 @@
-"""A worker's end of the connection to its supervisor: it sends reports, and answers queries about its state."""
+"""A worker's end of the connection to its supervisor: reports, and answers to queries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SupervisorLine:
 
     Args:
         reader: The receiving side.
-        writer: The sending side. It never blocks this process, even if the supervisor does not read.
+        writer: The sending side. Sending never blocks, even if the supervisor does not read.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

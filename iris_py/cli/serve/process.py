@@ -1,4 +1,4 @@
-"""One serving process as seen by its supervisor: its reports, state and end."""
+"""One serving process from the supervisor's view: reports, state and end."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class WorkerProcess:
             del self._questions[number]
 
     def leave(self) -> asyncio.Task[None]:
-        """Let the process leave its cluster and end, and kill it after a timeout. Return a task that is done at its end."""
+        """Let the process leave the cluster and end, and kill it after a timeout. Return a task for the end."""
         if self._leaving is None:  # a second signal would end it at once
             self._leaving = asyncio.create_task(self._leave())
         return self._leaving

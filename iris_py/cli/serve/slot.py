@@ -1,4 +1,4 @@
-"""The slot of one worker of a supervisor, which is filled by one process after another."""
+"""The slot of a worker, filled by successive processes."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class Slot:
         return process
 
     def _give_place_to(self, newcomer: WorkerProcess) -> asyncio.Task[None] | None:
-        """Give the slot to another process; return a task that is done when the old process has left, if there was one."""
+        """Give the slot to another process; return a task for the old process's departure, if any."""
         old, self.current = self.current, newcomer
         if old is newcomer:
             return None
@@ -183,7 +183,7 @@ class Slot:
         newcomer.go(self._http)
 
     async def _wait_for_leaving(self) -> None:
-        """Wait for leaving processes: otherwise each change would add one, as long as requests run."""
+        """Wait for leaving processes: otherwise their number would grow with frequent changes and long requests."""
         leaving = [process.leave() for process in self._processes if process.is_leaving]
         if leaving:
             await asyncio.wait(leaving)

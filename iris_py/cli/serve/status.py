@@ -46,7 +46,7 @@ class WorkersStatus:
         """Serve the status in the block, and yield the address.
 
         Args:
-            listen: The value of the option ``--http``; None to serve nothing and yield an empty address.
+            listen: The value of the option ``--http``; None to yield an empty address.
 
         Raises:
             ConfigurationError: The address is invalid or cannot be used, or a package is missing.
@@ -72,7 +72,7 @@ class WorkersStatus:
         return Health(status="SERVING")
 
     async def ready(self, cluster: str | None) -> Health:
-        """Return whether any worker serves, as soon as one reports so.
+        """Return whether any worker serves, as soon as known.
 
         Args:
             cluster: The cluster concerned; None for the whole service.
@@ -97,7 +97,7 @@ class WorkersStatus:
         self._told = await self._ask_all(None, has_metrics=True)
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics of all workers, each series labelled with the number of its worker."""
+        """Return the metrics of all workers, with series labelled by worker number."""
         from iris_py.metrics.prometheus import make_metric, merge_families
 
         up = [((str(slot.number),), float(self._told.get(slot.number) is not None)) for slot in self.slots]
@@ -121,7 +121,7 @@ def merge(families: Mapping[str, Iterable[Family]]) -> Iterator[Family]:
     """Merge families of the same name.
 
     Args:
-        families: The families of each worker, by its label. A worker may have fewer, because its files may be older.
+        families: The families, by the worker's label. A worker may have fewer, because its files may be older.
     """
     merged: dict[str, Family] = {}
     samples: dict[str, list[tuple[tuple[str, ...], float | Histogram]]] = {}

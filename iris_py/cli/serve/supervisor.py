@@ -1,4 +1,4 @@
-"""The supervisor of several `iris serve` processes: it restarts those that end.
+"""The supervisor of several `iris serve` processes: it restarts ended workers.
 
 With ``--reload`` it also watches the source files of the workers, and replaces all workers when one of the files changes.
 """
@@ -95,7 +95,7 @@ async def supervise(
         http: The address of metrics and health of all workers; None for none.
 
     Returns:
-        The exit code: that of a worker if it could not even start.
+        The exit code: a worker's exit code, if the worker could not even start.
 
     Raises:
         ConfigurationError: Several workers would share one port, or the status cannot be served.

@@ -1,4 +1,4 @@
-"""One process of `iris serve`: it runs a service until a signal arrives, or until its supervisor has ended."""
+"""One process of `iris serve`: a service that runs until a signal arrives, or until the supervisor has ended."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _announce(node: Node, service: Service, options: ServeOptions, address: str)
 
 
 async def _load(target: Target, options: ServeOptions, line: SupervisorLine | None) -> Service:
-    """Import and check the target, and report its files to the supervisor, even if one of them has a mistake."""
+    """Import and check the target, and report the source files to the supervisor, also after a mistake."""
     try:
         with nullcontext() if line is None else line.ending_with_supervisor():
             service = _as_service(load_target(target, options.directory), target, options)

@@ -122,7 +122,7 @@ class Disaster(Trial):
         report.demand("all right after healing", healed_s, HEALED_S_MAX, " s")
 
     def _lost_groups(self) -> list[GroupId]:
-        """Return the groups that some watcher cannot use at once, because it knows no member, or a dead one."""
+        """Return the groups with an affected watcher: without a known member, or with a dead one."""
         alive = {node.id: node for node in self._sim.live_nodes()}
         return [group for group in self._groups if any(_is_lost(node, group, alive) for node in alive.values())]
 

@@ -48,7 +48,7 @@ def run_groups(plan: Plan, pace: Pace) -> Report:
 
 
 class _Load(MemberLoad):
-    """The load of a member, as one requester knows it."""
+    """The load of a member, by one requester's knowledge."""
 
     __slots__ = ("member",)
 

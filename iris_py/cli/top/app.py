@@ -1,4 +1,4 @@
-"""The full screen of `iris top`: it reads the network periodically and shows one table."""
+"""The full screen of `iris top`: a periodically updated table."""
 
 from __future__ import annotations
 
@@ -410,7 +410,7 @@ class TopApp(App[int]):
         self.draw()
 
     def _go(self, trail: list[Place]) -> None:
-        """Show another place, and read its further data as soon as nodes allow it."""
+        """Show another place, and read further data as soon as nodes allow."""
         if self._filter.has_class("is-open"):
             self._close_filter()
         self._currents[self.place] = self.table.current_key

@@ -1,4 +1,4 @@
-"""The clouds connected to this one, as each gateway reports them: cloud links, round trips, and failures."""
+"""The connected clouds, as reported by gateways: cloud links, round trips, and failures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DONE: Final = "done"
 
 
 class CloudLine(Line, tag="cloud", kw_only=True):
-    """Another cloud, as one gateway of this cloud sees it."""
+    """Another cloud, from the view of one gateway of this cloud."""
 
     cloud: str
     """The alias of the cloud."""
@@ -95,7 +95,7 @@ async def ask_clouds(node: Node) -> list[CloudLine]:
 
 
 def cloud_lines(gateways: Sequence[Mapping[str, Any]]) -> list[CloudLine]:
-    """Return a line for each gateway and cloud, without malformed ones.
+    """Return lines by gateway and cloud, without malformed ones.
 
     Args:
         gateways: The states of the gateways, as for `iris federation status`.

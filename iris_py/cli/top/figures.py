@@ -1,4 +1,4 @@
-"""All numbers of one node, each with its path in the tree of statistics and its rate of change."""
+"""All numbers of one node, with paths in the tree of statistics and rates of change."""
 
 from __future__ import annotations
 

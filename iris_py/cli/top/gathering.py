@@ -54,7 +54,7 @@ class Seen:
 
     node: NodeName
     pair: Pair | None = None
-    """The last two answers, the same one twice if there is only one; None without any."""
+    """The last two answers; a single answer is repeated; None without answers."""
     state: State = "silent"
     since: float = 0.0
     """The time when this state began (seconds)."""
@@ -119,7 +119,7 @@ class Gathering:
         latest: The number of the last known event, by node id.
         failures: The errors of callers in the last minute.
         clouds: The clouds, by the last answers of gateways.
-        detail: The node shown in detail, with all its statistics; None if there is none, or before its answer.
+        detail: The node shown in detail, with all its statistics; None without a node, or before the answer.
     """
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ _LINES_MAX: Final = 2
 
 
 def say_head(gathering: Gathering, network: str, now: float, interval_s: float, *, is_paused: bool, width: int) -> Text:
-    """Return the lines at the top: the number of nodes that answered, the totals over them, and failures.
+    """Return the lines at the top: the number of answers, totals, and failures.
 
     Args:
         gathering: The state of the network.

@@ -171,7 +171,7 @@ class SubscriberRow:
 
 @dataclass(frozen=True, slots=True)
 class LinkRow:
-    """A link, as reported by the node at one of its ends."""
+    """A link, as reported by one end."""
 
     node: str
     address: str
@@ -182,7 +182,7 @@ class LinkRow:
 
 @dataclass(frozen=True, slots=True)
 class CloudRow:
-    """Another cloud, as one gateway of this cloud sees it."""
+    """Another cloud, from the view of one gateway of this cloud."""
 
     line: CloudLine
     address: str

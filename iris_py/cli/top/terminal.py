@@ -1,4 +1,4 @@
-"""The terminal of the full screen: its end by signals or a hang-up, and log lines while it is shown."""
+"""The terminal of the full screen: signals, hang-ups, and log lines while it is shown."""
 
 from __future__ import annotations
 

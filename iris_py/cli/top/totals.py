@@ -23,7 +23,7 @@ FOREIGN: Final = frozenset({"datagram", "refused_connection"})
 
 
 class TotalsLine(Line, tag="totals", kw_only=True):
-    """Totals over all nodes, each with an error bound to either side that holds in 19 of 20 cases; 0 for an exact total."""
+    """Totals over all nodes, with error bounds valid in 19 of 20 cases; 0 for an exact total."""
 
     nodes: Estimate
     """Number of nodes, without the node of this command."""

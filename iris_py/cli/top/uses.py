@@ -90,7 +90,7 @@ def publisher_lines(pairs: Sequence[Pair]) -> list[PublisherLine]:
 
 
 def tunnels_lines(pairs: Sequence[Pair]) -> list[TunnelsLine]:
-    """Return a line for each node that holds tunnels at a member, the most tunnels first."""
+    """Return lines for nodes with tunnels at a member, the most tunnels first."""
     nodes = {pair.last.node.id: pair.last.node for pair in pairs}
     lines = []
     for pair in pairs:
