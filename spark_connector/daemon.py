@@ -98,7 +98,7 @@ def search_path(path: list[str]) -> list[str]:
 def inherited_environment() -> dict[str, str]:
     """Return the environment for an agent, with the module search path."""
     environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in search_path(sys.path) if path)  # it can import what a task can
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in search_path(sys.path) if path)  # the imports of tasks
     return environment
 
 

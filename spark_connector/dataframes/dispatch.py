@@ -71,7 +71,7 @@ def dispatch(
     window: int | None = None,
     batch_rows: int = BATCH_ROWS,
     key: RowSource | None = None,
-    id: str | Sequence[str] | None = None,  # noqa: A002 - what every user calls it
+    id: str | Sequence[str] | None = None,  # noqa: A002 - the usual name of this column
     timeout: float = TIMEOUT_S,
     retries: int = RETRIES,
     wait_for_members: float = WAIT_FOR_MEMBERS_S,

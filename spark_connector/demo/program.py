@@ -136,7 +136,7 @@ class Demo:
         by_member = counted.groupBy("member").agg(*(F.sum(name).alias(name) for name in TOTAL_NAMES))
         return by_member.agg(F.to_json(F.collect_list(F.struct("*"))).alias("message"))
 
-    # -- what is watched meanwhile
+    # -- observing the cluster
 
     def _observe(self, executors: ExecutorCluster, initial: set[str]) -> None:
         """Ask the executors for statistics and kill one that holds a task, until the job is done and a successor has joined."""

@@ -243,7 +243,7 @@ class ExecutorCluster(Unpicklable):
             retry_s_max=max(RETRY_S_MAX, 2 * (self._application.idle_s or 0.0)),
         )
 
-    # -- what it is
+    # -- properties
 
     @property
     def name(self) -> str:
@@ -329,7 +329,7 @@ class ExecutorCluster(Unpicklable):
         """Open a tunnel to one executor: any, or the one given by ``to``. See :meth:`iris_py.Node.tunnel`."""
         return self._open_node().tunnel(self._target(to), timeout=timeout, window_bytes=window_bytes, headers=headers)
 
-    # -- who is there
+    # -- members
 
     def wait(self, count: int | None = None, *, timeout: float = 30.0) -> dict[str, Executor]:
         """Wait for executors; return :attr:`members`.

@@ -1,5 +1,4 @@
-"""Ensures that every executor has an agent: checks twice a second for executors without agents, and runs Spark jobs to start
-them.
+"""Ensures that every executor has an agent: checks twice a second, and runs Spark jobs to start missing agents.
 
 Theory of operation. One thread checks. Jobs run in other threads, because a job may wait for a slot as long as the user's jobs
 run, and must not delay the next check. An executor is in one job at a time, and is retried after a delay, which doubles while

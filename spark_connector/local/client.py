@@ -117,7 +117,7 @@ class LocalAgent(Connected):
     def __repr__(self) -> str:
         return f"<LocalAgent at {self._path}>"
 
-    # -- what it is
+    # -- properties
 
     @property
     def id(self) -> str:
@@ -569,7 +569,7 @@ class LocalAgent(Connected):
                 self._connection.close("this process has closed the connection")
                 self._connection = None
 
-    # -- for the parts of it
+    # -- internal
 
     def _disown(self) -> None:
         self._lock = threading.Lock()

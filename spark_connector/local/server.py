@@ -243,7 +243,7 @@ class _Connection(asyncio.Protocol):
         self._is_read_slowly = False
         self._is_over = False
 
-    # -- what asyncio reports
+    # -- callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)

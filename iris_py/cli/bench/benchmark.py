@@ -303,7 +303,7 @@ class Benchmark(ABC):
             return 128 + stopped.result()
         return ExitCode.OK if self._count(course) else ExitCode.FAILED
 
-    # -- what differs
+    # -- for subclasses
 
     @abstractmethod
     async def probe(self, node: iris_py.Node) -> str:

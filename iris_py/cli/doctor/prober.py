@@ -72,7 +72,7 @@ class Prober(Node):
         self._located: dict[int, RootLocated] = {}  # by the number of the query
         self._happened = asyncio.Event()
 
-    # -- what it knows
+    # -- properties
 
     def seed(self, address: str) -> Seed:
         """Return the state of a seed."""
@@ -103,7 +103,7 @@ class Prober(Node):
         """Whether beacons can be sent and received."""
         return self._driver.has_multicast
 
-    # -- what it does
+    # -- probing
 
     async def look_around(self) -> None:
         """Wait until every seed has identified itself and other nodes were found, within the timeouts."""
@@ -228,7 +228,7 @@ class Prober(Node):
                 pass  # not every change is an event
         return True
 
-    # -- what it does otherwise than a node that is to stay
+    # -- overrides of the node
 
     def _remember(self) -> bool:
         """Read the peers remembered on this machine, without being remembered."""

@@ -171,7 +171,7 @@ class TopApp(App[int]):
         """The place shown."""
         return self._trail[-1]
 
-    # -- what is drawn
+    # -- drawing
 
     def compose(self) -> ComposeResult:
         """Make the widgets."""
