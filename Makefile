@@ -76,7 +76,7 @@ docs: $(READY) ## these pages as a site in build/docs: links and anchors inside,
 docs-links: $(READY) ## whether the links of the pages to elsewhere lead there; needs the internet
 	@$(SPHINX) -b linkcheck docs build/docs-links
 
-test-long: $(READY) ## the long tests: Spark standalone and under Connect, its demo, what it executes when everything fails; schedules of faults that once failed
+test-long: $(READY) ## the long tests: Spark standalone and under Connect, other versions of Spark, more faults, seeds and processes (tests/long.txt)
 	-@$(BIN)/python -m tests.spark.java
 	$(BIN)/pytest $(PARALLEL) -m long
 	@$(MAKE) --no-print-directory test-spark-versions

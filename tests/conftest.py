@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from iris_py.logs import forget_lines
 from tests.leaks import SaidWatch, find_secrets
+from tests.long import LIST, mark_long, read_entries
 from tests.memory import give_memory_back
 from tests.process_leaks import ProcessWatch
 from tests.profiles import NORMAL
@@ -50,6 +51,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileOrGroupS
     from tests.scheduling import FileOrGroupScheduling  # pytest-xdist need not be there
 
     return FileOrGroupScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the list as long."""
+    mark_long(items, read_entries(LIST.read_text()))
 
 
 def pytest_runtest_setup() -> None:
