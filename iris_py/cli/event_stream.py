@@ -82,7 +82,7 @@ class DeathLine(Line, tag="death", kw_only=True):
     links_lost: int
     """Number of watched nodes that lost a link to the dead node."""
     clusters: list[str]
-    """The known clusters that lost the node as a member."""
+    """The clusters that lost the node as a member, if a watched node used them."""
     detail: str
     """The reason, as text."""
 
@@ -132,7 +132,7 @@ class Watched:
         last: The number of the last event read.
         last_at: The time of that event.
         now_s: The age of the node at its last answer.
-        is_unread: Whether no event was read yet.
+        is_unread: Whether no event was read yet; then overwritten events are not missed.
         misses: Number of consecutive unanswered queries.
         is_resting: Whether the node is not read until the next search for nodes, because a silent node would delay all others.
         is_closed: Whether the change `closed` was reported.

@@ -41,7 +41,7 @@ _WORDS: Final = {
 
 
 class FailureLine(Line, tag="failure", kw_only=True):
-    """One error of a cluster's callers, over all nodes; in a sample, an estimate."""
+    """One error of a cluster's callers, over all nodes that answered; in a sample, an estimate over all nodes."""
 
     cluster: str
     """The cluster, with the alias of its cloud for another cloud."""
@@ -134,7 +134,7 @@ def failure_lines(pairs: Sequence[Pair], share: float, wanted: Sequence[str] = (
 def unserved_clusters(pairs: Iterable[Pair]) -> dict[str, int]:
     """Return the clusters of this cloud that nodes call without knowing a member, with the number of waiting requests.
 
-    A node calls a cluster if it has sent or waiting requests.
+    A node calls a cluster if it sent requests between its two answers, or has waiting requests.
     """
     waiting: dict[str, int] = {}
     served: set[str] = set()

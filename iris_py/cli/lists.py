@@ -94,7 +94,7 @@ class NodeLine(Line, tag="node", kw_only=True):
 
 
 class ClusterLine(Line, tag="cluster", kw_only=True):
-    """A cluster, over all nodes; in a sample, an estimate."""
+    """A cluster, over all nodes that answered; in a sample, an estimate over all nodes."""
 
     name: str
     """The name, with the alias of its cloud for another cloud; `#` and a group id for a cluster with an unknown secret."""
@@ -131,7 +131,7 @@ class ClusterLine(Line, tag="cluster", kw_only=True):
 
 
 class TopicLine(Line, tag="topic", kw_only=True):
-    """A subscribed pattern, over all nodes; in a sample, an estimate."""
+    """A subscribed pattern, over all nodes that answered; in a sample, an estimate over all nodes."""
 
     pattern: str
     """The pattern, as it was given."""

@@ -67,7 +67,7 @@ class WatchLine(Line, tag="watching", kw_only=True):
     is_sample: bool
     """Whether the watched nodes are a fair sample of a larger network."""
     is_whole: bool
-    """Otherwise, whether the ring was walked without a gap."""
+    """Otherwise, whether the ring was walked without a gap, so that no node was missed."""
 
 
 class MonitorSummary(Line, tag="summary", kw_only=True):
@@ -82,7 +82,7 @@ class MonitorSummary(Line, tag="summary", kw_only=True):
     nodes: float
     """Number of other nodes in the network, exact or estimated."""
     is_sample: bool
-    """Whether only a fair sample was watched."""
+    """Whether only a fair sample was watched: events of other nodes may be missing."""
 
 
 #: The lines of `--json`, by command.

@@ -59,7 +59,7 @@ class AskedSummary(Line, tag="summary", kw_only=True):
     is_sample: bool
     """Whether a fair sample was queried, and numbers are estimates."""
     is_whole: bool
-    """Whether the ring was walked without a gap."""
+    """Whether the ring was walked without a gap, so that no node was missed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +202,8 @@ def format_estimate(estimate: Estimate, unit: str = "") -> str:
 
 
 def quantile_between(first: HistogramStatistics, last: HistogramStatistics, share: float) -> float | None:
-    """Return a quantile of the times counted between two reports (seconds); over all times if no time was counted, and None
-    without times.
+    """Return a quantile of the times counted between two reports (seconds); of all times if none was counted between the
+    reports, and None without any.
     """
     before = (*first.counts, *([0] * (len(last.counts) - len(first.counts))))
     counts = tuple(max(0, late - early) for early, late in zip(before, last.counts, strict=False))

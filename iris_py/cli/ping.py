@@ -131,7 +131,7 @@ async def ping(
 
 
 async def _compare(node: Node, asked: NodeName, timeout_s: float) -> dict[str, float | None]:
-    """Ping sequentially on the ways unused while a link is open."""
+    """Ping on the ways unused while a link is open, one at a time, because concurrent pings delay each other."""
     took: dict[str, float | None] = {"ring": None}
     # The root of its id is the node itself: query and answer pass through the ring.
     route = await node._find_route(bytes.fromhex(asked.id), asyncio.get_running_loop().time() + timeout_s)

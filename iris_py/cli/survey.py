@@ -62,7 +62,7 @@ class SurveyResult(Line, kw_only=True):
     declined: list[str]
     """The ids of members without a handler for surveys."""
     dropped: int
-    """Number of dropped replies, which arrived too fast."""
+    """Number of replies dropped because the waiting replies held too much memory."""
 
 
 class SurveyLine(SurveyResult, tag="survey", kw_only=True):

@@ -59,8 +59,8 @@ def register(
 ) -> Callable[..., Any]:
     """Register a cluster as an SQL function of this session: the arguments are the request, and the result is the reply.
 
-    It is :func:`dispatch` for SQL, with the same guarantees, keys and errors. Spark calls the function only for the remaining
-    rows, so filter before you dispatch (docs/spark.md). Needs Spark 4.1 or newer.
+    It is :func:`dispatch` for SQL, with the same guarantees, keys and errors. Spark sends requests only for the rows that
+    remain when it calls the function, so filter before you dispatch (docs/spark.md). Needs Spark 4.1 or newer.
 
     Args:
         spark: The session.

@@ -132,8 +132,8 @@ class ExecutorCluster(Unpicklable):
     Args:
         spark: A session of a driver; jobs may be running.
         name: The cluster: 1 to 160 bytes of UTF-8. Two applications with the same name at the same time form one cluster.
-        handler: As for ``Node.join()``: a function of a request, or a ``Handler``, of ``iris_py`` or ``iris_py.sync``.
-            Executors receive a pickle, with the code if defined in the main program.
+        handler: As for ``Node.join()``: a function of a request, or a ``Handler``, of ``iris_py`` or ``iris_py.sync``. It is
+            sent to the executors as a pickle, with its code if it is defined in the main program.
         network: The network of executors and driver; see :class:`Network`. By default the settings ``spark.iris.*`` of the
             session, and without any the network of the user and the machine.
         node: A node for the driver, used instead of starting one with ``network``; the cluster does not close this node.

@@ -31,7 +31,7 @@ def explain(
     ],
     json: Json = False,
 ) -> int:
-    """Explain the route of a request to another cloud: rules, gateways and cloud links, or the reason against sending.
+    """Explain the route of a request to another cloud: rules, gateways and cloud links, or the reason why it cannot be sent.
 
     Nothing is sent to the other cloud. The exit code is 0 if a gateway would send a request now, and 3 otherwise.
     """

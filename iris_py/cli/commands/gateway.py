@@ -27,7 +27,7 @@ def gateway(
     """Connect this cloud to other clouds. FILE lists the clusters and topics that each cloud may use.
 
     The gateway runs until it is stopped. Its log on standard error reports each cloud reached or lost, with the reason. On
-    SIGHUP, a gateway that runs as a service reads FILE again: all of it, or nothing after a mistake.
+    SIGHUP, a gateway that runs as a service reads FILE again: all of it, or none of it if it has a mistake.
     """
     from iris_py.cli import gateway as command
 

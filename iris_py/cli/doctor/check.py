@@ -44,12 +44,12 @@ def ok(cause: str) -> Finding:
 
 
 def warning(cause: str, advice: str, *hints: str, is_blocking: bool = False) -> Finding:
-    """Return a finding: it works, but perhaps not as intended."""
+    """Return the finding of a check whose subject works, but perhaps not as intended."""
     return Finding(Status.WARNING, cause, advice, hints, is_blocking)
 
 
 def fault(cause: str, advice: str, *hints: str, is_blocking: bool = False) -> Finding:
-    """Return a finding of a defect."""
+    """Return the finding of a check whose subject does not work."""
     return Finding(Status.FAULT, cause, advice, hints, is_blocking)
 
 

@@ -35,7 +35,7 @@ class Target:
 
     module: str
     names: tuple[str, ...]
-    """The path of names from the module."""
+    """The names of the attributes that lead from the module to the handler."""
 
     @property
     def name(self) -> str:

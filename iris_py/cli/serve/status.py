@@ -46,7 +46,7 @@ class WorkersStatus:
         """Serve the status in the block, and yield the address.
 
         Args:
-            listen: The value of the option ``--http``; None to yield an empty address.
+            listen: The value of the option ``--http``; None to start no server, and yield an empty address.
 
         Raises:
             ConfigurationError: The address is invalid or cannot be used, or a package is missing.

@@ -112,7 +112,7 @@ class _Trial(Trial):
         self._has_grown = True
 
     def _measure_upkeep(self, duration_s: float, what: str) -> None:
-        """Measure the messages of a node without routing."""
+        """Measure the messages that a node sends while nothing is routed."""
         sim, report = self._sim, self.report
         before = (sim.sent.total(), sim.bytes_sent, sim.watch.datagrams, sim.watch.datagram_bytes, sim.dials)
         self._run_for(duration_s, what)
