@@ -37,6 +37,7 @@ EXECUTED_IN = {
     "docs/federation.md": "tests/integration/test_docs.py",
     "docs/how-to/debug.md": "tests/integration/test_pages.py",
     "docs/how-to/machines.md": "tests/network/test_machines.py",
+    "docs/how-to/one-machine.md": "tests/integration/test_pages.py",
     "docs/how-to/retries.md": "tests/integration/test_pages.py",
     "docs/how-to/rotate.md": "tests/integration/test_pages.py",
     "docs/how-to/serve.md": "tests/integration/test_pages.py",

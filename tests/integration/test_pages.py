@@ -168,6 +168,7 @@ def session(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Session]
         "how-to/rotate.md",
         "how-to/shell.md",
         "how-to/debug.md",
+        "how-to/one-machine.md",
         "how-to/web.md",
         "observe.md",
     ],
