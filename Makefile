@@ -61,9 +61,7 @@ check: $(READY) ## format, lint with the import layers, strict types; the progra
 	$(BIN)/mypy tests examples benchmarks docs
 	$(BIN)/python -m tests.typed_programs
 
-# Tests with Spark only take longer without the archive of its classes, so a Java that cannot write one stops nothing.
 unit: $(READY) ## all tests that need no root
-	-@$(BIN)/python -m tests.spark.java
 	$(BIN)/pytest $(PARALLEL)
 
 # Anew each time: what was read before gives no warnings again.
@@ -77,7 +75,7 @@ docs-links: $(READY) ## whether the links of the pages to elsewhere lead there; 
 	@$(SPHINX) -b linkcheck docs build/docs-links
 
 test-long: $(READY) ## the long tests: Spark standalone and under Connect, other versions of Spark, more faults, seeds and processes (tests/long.txt)
-	-@$(BIN)/python -m tests.spark.java
+	-@$(BIN)/python -m tests.spark.java # an archive of Spark's classes saves time, and nothing depends on it
 	$(BIN)/pytest $(PARALLEL) -m long
 	@$(MAKE) --no-print-directory test-spark-versions
 

@@ -1,15 +1,16 @@
 """Options for every Java of the tests, and an archive of Spark's classes, which saves each a third of its processor time.
 
 A Java that lives briefly spends most of its time on classes: it reads thousands of them, and verifies each. It can write them
-to a file as they are in memory, and other processes map that file ("application class-data sharing"). ``make unit`` runs this
-module, which writes the file once for a version of Java and of Spark. Java itself checks that the file fits its version and
-the class path, and starts without it otherwise: with and without the file the tests are the same, and only the time differs.
+to a file as they are in memory, and other processes map that file ("application class-data sharing"). ``make test-long`` runs
+this module, which writes the file once for a version of Java and of Spark. Java itself checks that the file fits its version
+and the class path, and starts without it otherwise: the tests are the same, and only the time differs.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -52,16 +53,19 @@ def is_current(archive: Path, identity: str) -> bool:
 def write(archive: Path, identity: str) -> None:
     """Run a job in a Java that writes its classes to the archive when it ends.
 
-    A Java that cannot write an archive prints the reason, and there is no archive then.
+    The job runs in a process of its own: its hundreds of warnings are shown only if no archive comes of it.
     """
     archive.parent.mkdir(parents=True, exist_ok=True)
     archive.with_suffix(".txt").unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as temporary:
         made = Path(temporary) / "made.jsa"
-        _run(Path(temporary), f"{QUICK} -XX:ArchiveClassesAtExit={made}")
-        if made.exists():
-            made.replace(archive)
-            archive.with_suffix(".txt").write_text(identity)
+        command = [sys.executable, "-m", "tests.spark.java", str(made)]
+        job = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if not made.exists():
+            print(job.stdout)
+            return
+        made.replace(archive)
+        archive.with_suffix(".txt").write_text(identity)
 
 
 def _run(home: Path, java_options: str) -> None:
@@ -105,8 +109,11 @@ def _use(session: SparkSession, home: Path) -> None:
     stream.option("checkpointLocation", str(home / "log")).foreachBatch(look).start().awaitTermination()
 
 
-def main() -> None:
-    """Write the archive if there is none for this Java and this Spark."""
+def main(made: str = "") -> None:
+    """Write the archive if there is none for this Java and this Spark; given a file, run the job that writes it."""
+    if made:
+        _run(Path(made).parent, f"{QUICK} -XX:ArchiveClassesAtExit={made}")
+        return
     try:
         identity = identify(ensure_java())
     except JavaNotFound:
@@ -119,4 +126,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
