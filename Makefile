@@ -77,6 +77,7 @@ docs-links: $(READY) ## whether the links of the pages to elsewhere lead there; 
 test-long: $(READY) ## the long tests: Spark standalone and under Connect, other versions of Spark, more faults, seeds and processes (tests/long.txt)
 	-@$(BIN)/python -m tests.spark.java # an archive of Spark's classes saves time, and nothing depends on it
 	$(BIN)/pytest $(PARALLEL) -m long
+	$(BIN)/pytest $(PARALLEL) -m hypothesis --hypothesis-profile=thorough
 	@$(MAKE) --no-print-directory test-spark-versions
 
 build/spark-%/.ready: pyproject.toml
@@ -146,7 +147,7 @@ fuzz: $(READY) ## bytes of strangers and messages of insiders against every deco
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	@$(BIN)/python -m tests.fuzz $(if $(RUNS),--runs $(RUNS)) $(TARGETS)
 
-fuzz-properties: $(READY) ## the properties with twenty times as many examples as in make test, and other ones each time
+fuzz-properties: $(READY) ## the properties with twenty times as many examples as in make test-long, and other ones each time
 	$(BIN)/pytest $(PARALLEL) -m hypothesis --hypothesis-profile=random --timeout 3600 -o faulthandler_timeout=0
 
 mutants: $(READY) ## how many small defects the tests notice: SAMPLE=150 of them, chosen by SEED=1; about an hour on two cores

@@ -17,7 +17,7 @@ from tests.leaks import SaidWatch, find_secrets
 from tests.long import LIST, mark_long, read_entries
 from tests.memory import give_memory_back
 from tests.process_leaks import ProcessWatch
-from tests.profiles import NORMAL
+from tests.profiles import NORMAL, QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -28,7 +28,8 @@ pytest_plugins = ["pytester"]
 
 # How long an example takes says more about the machine than about the code. The same examples every time: what the tests say
 # depends on the code alone, and new ones are for `make fuzz-properties`, which tries many more.
-settings.register_profile("iris", deadline=None, derandomize=True, max_examples=NORMAL)
+settings.register_profile("iris", deadline=None, derandomize=True, max_examples=QUICK)
+settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=NORMAL)
 settings.register_profile("random", deadline=None, derandomize=False, max_examples=20 * NORMAL, print_blob=True)
 settings.load_profile("iris")
 

@@ -12,13 +12,15 @@ if TYPE_CHECKING:
 
     from _pytest.mark import ParameterSet
 
-#: What a property tries that says nothing, in the default profile.
+#: Examples of a property without a number of its own, in `make test-long`.
 NORMAL = 100
+#: The same in `make test`: the first ones of the same examples.
+QUICK = 60
 
 
 def examples(count: int) -> int:
-    """Return how many examples to try where the default profile tries so many: ``settings(max_examples=examples(count))``."""
-    return count * settings().max_examples // NORMAL
+    """Scale a number of examples to the profile; ``count`` is the number in `make test-long`."""
+    return max(1, count * settings().max_examples // NORMAL)
 
 
 def first_cases(count: int, cases: Iterable[object]) -> list[ParameterSet]:
