@@ -24,16 +24,16 @@ PACKAGES: Final = ("iris_py", "overlay/iris_overlay", "security/iris_security", 
 
 #: Lower a limit when its figure falls. A figure that falls without a better text or better code defeats its purpose.
 LIMITS: Final = {
-    "modules under 60 lines": 100,
+    "modules under 60 lines": 99,
     "functions over 70 lines": 4,
     "functions with nine parameters or more": 50,
     "private attributes of other objects": 310,
     "modules named by a gerund": 23,
     "modules that differ by a plural s": 3,
     "class names in several modules": 120,
-    "vague words in 1,000 words of docstrings": 63,
-    "what, who and whose in 10,000 words": 16,
-    "sentences over 30 % vague words, in 1,000": 4,
+    "vague words in 1,000 words of docstrings": 55,
+    "what, who and whose in 10,000 words": 9,
+    "sentences over 30 % vague words, in 1,000": 1,
 }
 #: Figures that are reported and have no limit.
 REPORTED: Final = ("modules", "lines")
