@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.network.gateways import CLUSTER, LINE_PORT, Federation
+from tests.network.lab import PATIENCE_S
 from tests.network.test_doctor import examine
 
 if TYPE_CHECKING:
@@ -34,13 +36,13 @@ def look(federation: Federation, *arguments: str) -> dict[str, dict[str, Any]]:
 def until_found(
     federation: Federation, is_right: Callable[[dict[str, dict[str, Any]]], bool], *arguments: str
 ) -> dict[str, dict[str, Any]]:
-    """Run the doctor until it finds something: gateways notice one by one."""
-    lines: dict[str, dict[str, Any]] = {}
-    for _attempt in range(5):
+    """Run the doctor until it finds something: gateways notice one by one, and each dial takes seconds to fail."""
+    deadline = time.monotonic() + PATIENCE_S
+    lines = look(federation, *arguments)
+    while not is_right(lines):
+        assert time.monotonic() < deadline, lines
         lines = look(federation, *arguments)
-        if is_right(lines):
-            return lines
-    raise AssertionError(lines)
+    return lines
 
 
 def test_all_is_well_and_the_way_is_examined_without_executing_anything(joined: Federation) -> None:
