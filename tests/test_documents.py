@@ -51,6 +51,16 @@ def test_modules_that_are_named_exist(document: Path) -> None:
     assert [path for path in paths if not any(f"/{each}".endswith(f"/{path}") for each in known)] == []
 
 
+def test_modules_of_the_design_exist() -> None:
+    """They stand there without a suffix, from some folder of the product on: ``patterns/request/place``."""
+    modules = [path.relative_to(ROOT).with_suffix("").as_posix() for path in SOURCES]
+    folders = {part for module in modules for part in module.split("/")[:-1]}
+    paths = [name for name in names_in(ROOT / "docs" / "design.md") if re.fullmatch(r"[a-z_]+(/[a-z_]+)+", name)]
+    named = [path for path in paths if path.split("/")[0] in folders]
+    assert len(named) > 50
+    assert [path for path in named if not any(f"/{path}/" in f"/{module}/" for module in modules)] == []
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_methods_that_are_named_exist(document: Path) -> None:
     defined = methods()

@@ -15,7 +15,7 @@ from iris_py.federation.rules import KINDS, USES, specificity
 from iris_security import cloud_public_key_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from iris_py.federation.neighbour import Neighbour
     from iris_py.federation.rules import ExportRule, ImportRule, Offer
     from iris_py.federation.settings import CloudSettings, FederationSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from iris_py.federation.rules import ExportRule, ImportRule
-    from iris_py.federation.settings import FederationSettings
 
     #: A rule, and the alias of the neighbour concerned.
     ExportFor: TypeAlias = tuple[str, ExportRule]

@@ -29,13 +29,33 @@ from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
+    from typing import TypedDict, Unpack
 
     import iris_py
     from iris_py.cli.bench.crew import Crew
     from iris_py.cli.bench.measuring import Course
     from iris_py.cli.bench.plan import Plan
+    from iris_py.cli.settings import Settings
+
+    class Common(TypedDict):
+        """The common options of all measurements, named as the fields of a plan."""
+
+        seconds: float
+        warm_up_s: float
+        processes: int
+        rate: float | None
+        timeout_s: float
+        as_json: bool
+        path: Path | None
+
 
 __all__ = ["Joins", "Requests", "Topics", "Tunnels", "bench_join", "bench_requests", "bench_topics", "bench_tunnels"]
+
+SIZE: Final = "1k"
+#: The usual size of pieces of files.
+BLOCK_SIZE: Final = "64k"
+JOIN_SIZE: Final = "16"
 
 
 class Tunnels(Benchmark):
@@ -247,30 +267,6 @@ class Joins(Benchmark):
             Fact("connect()", describe_percentiles(summary.connecting)),
             Fact("first request", describe_percentiles(summary.asking)),
         ]
-
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import TypedDict, Unpack
-
-    from iris_py.cli.settings import Settings
-
-    class Common(TypedDict):
-        """The common options of all measurements, named as the fields of a plan."""
-
-        seconds: float
-        warm_up_s: float
-        processes: int
-        rate: float | None
-        timeout_s: float
-        as_json: bool
-        path: Path | None
-
-
-SIZE: Final = "1k"
-#: The usual size of pieces of files.
-BLOCK_SIZE: Final = "64k"
-JOIN_SIZE: Final = "16"
 
 
 async def bench_requests(

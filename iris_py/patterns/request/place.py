@@ -26,7 +26,7 @@ __all__ = ["CALLERS_MAX", "HELD_S_MAX", "HOLDERS_MAX", "Asking", "Place"]
 CALLERS_MAX: Final = 4096
 #: Callers of one request that have the place together; further callers wait. Too small: of many copies of a task some wait for
 #: the others; too large: fewer callers of other requests can wait. Equals the bound on callers of one execution
-#: (`repetitions`).
+#: (`deduplication`).
 HOLDERS_MAX: Final = 256
 #: Longest time for which a request has the place, for any number of callers (seconds). Too small: a longer request overlaps
 #: with the next one, and if the member ends, the cause is ambiguous; too large: a caller that neither uses nor frees the place
