@@ -167,7 +167,7 @@ class NoMembers(IrisError):
         self.zone = zone
         known = "no other node of the network is known" if nodes == 0 else f"{nodes} other node{'s' * (nodes != 1)} known"
         if "@" in cluster:  # another cloud does not tell its size
-            known = f"says the cloud {cluster.rpartition('@')[2]!r}"
+            known = f"according to the cloud {cluster.rpartition('@')[2]!r}"
         if without_tunnels:
             super().__init__(
                 f"no member of {cluster!r} serves tunnels ({without_tunnels} asked; {known}). "
@@ -195,10 +195,10 @@ class NoMembers(IrisError):
         """The possible reasons: a secret, unanswered seeds, nodes of other networks; empty if nothing is known."""
         key = ""
         if self.nodes and not (self.elsewhere or self.without_tunnels) and self.has_own_secret is not None:
-            key = " Or its members have another secret for it than this node (clusters=)."
+            key = " If members are running, their cluster secret may differ from the one of this node (clusters=)."
             if not self.has_own_secret:
-                key = " Or the cluster has a secret of its own, which this node lacks (clusters=)."
-        seeds = f" Nobody of this network answers at the seeds: {_join_seeds(self.seeds)}." if self.seeds else ""
+                key = " If members are running, the cluster may have its own secret, which this node lacks (clusters=)."
+        seeds = f" No node of this network answers at the seeds: {_join_seeds(self.seeds)}." if self.seeds else ""
         return key + seeds + _describe_strangers(self.strangers)
 
     def _add_surroundings(self, seeds: Mapping[str, str], strangers: Sequence[str], *, has_own_secret: bool | None) -> None:
@@ -222,12 +222,12 @@ class CloudUnavailable(NoMembers):
         self.without_tunnels: int = 0
         IrisError.__init__(
             self,
-            f"no gateway of this network reaches the cloud {self.cloud!r}, so nothing was sent to {cluster!r}. "
-            "See `iris federation status`: the line is cut, the other cloud is away, or no `iris gateway` runs here with a "
-            f"[cloud.{self.cloud}] in its configuration.",
+            f"no gateway of this network reaches the cloud {self.cloud!r}; nothing was sent to {cluster!r}. The cloud link "
+            f"may be cut, the other cloud may be down, or no `iris gateway` with [cloud.{self.cloud}] in its configuration "
+            "may run here. See `iris federation status`.",
         )
 
-    _idempotent_advice = "A request with idempotent=True waits for a way within its timeout."
+    _idempotent_advice = "A request with idempotent=True waits for a gateway within its timeout."
 
 
 class NotExported(NoMembers):
@@ -247,8 +247,8 @@ class NotExported(NoMembers):
         self.without_tunnels: int = 0
         IrisError.__init__(
             self,
-            f"the cloud {self.cloud!r} exports no {name!r} to this one for such a use, or no gateway here imports it. "
-            f"See `iris federation explain {cluster}`, and ask who runs that cloud for an [[export]].",
+            f"the cloud {self.cloud!r} does not export {name!r} to this cloud for this use, or no gateway here imports it. "
+            f"See `iris federation explain {cluster}`, and ask the operators of that cloud for an [[export]].",
         )
 
     _idempotent_advice = ""
@@ -271,9 +271,9 @@ class NotConnected(IrisError):
         self.seeds = seeds
         self.strangers = strangers
         super().__init__(
-            f"this node reaches no other node of its network, so it is not known who serves the cluster {cluster!r}: "
-            f"{_join_seeds(seeds)}.{_describe_strangers(strangers)} Check that a seed runs, holds the same secret, has file "
-            "descriptors left, and lets this host in. It is dialled again and again: try again."
+            f"this node reaches no other node of its network, so it cannot know the members of the cluster {cluster!r}: "
+            f"{_join_seeds(seeds)}.{_describe_strangers(strangers)} Check that a seed runs, holds the same secret, has free "
+            "file descriptors, and accepts connections from this host. This node keeps dialling: try again."
         )
 
     _idempotent_advice = "Or wait with idempotent=True and a longer timeout."
@@ -287,8 +287,8 @@ def _describe_strangers(strangers: Sequence[str]) -> str:
     if not strangers:
         return ""
     return (
-        f" Nodes of another network are near ({', '.join(strangers)}): they hold another secret, as those of "
-        "another user of this machine do. To share one network, give all the same IRIS_SECRET_FILE."
+        f" Nodes with another secret were heard from {', '.join(strangers)}, usually of another user of this machine. To "
+        "share one network, give all nodes the same IRIS_SECRET_FILE."
     )
 
 
@@ -302,8 +302,8 @@ class _Unserved(IrisError):
         """Note in the text that the caller is a handler of the same cluster."""
         self.from_handler = True
         hint = (
-            f" It was asked by a handler of {self.cluster!r} itself, which keeps its place while it waits: if all places wait "
-            "so, none gets free. Let handlers ask another cluster, or raise concurrency=."
+            f" The caller is itself a handler of {self.cluster!r} and occupies a place while it waits. If all its handlers "
+            "wait for their own cluster, none of them finishes. Call another cluster from handlers, or raise concurrency=."
         )
         self.args = (self.args[0] + hint,)
 
@@ -361,14 +361,14 @@ class Overloaded(_Unserved):
         self.retry_after_s = retry_after_s
         if retry_after_s is not None:
             super().__init__(
-                f"the limit for {cluster or topic!r} is reached, and nothing was executed. Try again in {retry_after_s:g} s, "
-                "ask less often, or have the limit of its rule raised in the configuration of the gateways."
+                f"the limit for {cluster or topic!r} is reached; nothing was executed. Try again in {retry_after_s:g} s, "
+                "send less often, or raise the limit of its rule in the configuration of the gateways."
             )
             return
         if topic:
             super().__init__(
-                f"nothing can be published to {topic!r} at the moment: some subscriber or a link to one is full, or who "
-                "subscribes is not yet known. Try again later, or wait with publish()."
+                f"nothing can be published to {topic!r} now: a subscriber or a link to a subscriber is full, or the "
+                "subscribers are not known yet. Try again later, or wait with publish()."
             )
             return
         super().__init__(
@@ -400,11 +400,11 @@ class MemberLost(IrisError):
         if gateway and not member:
             who = f"the gateway {_shown(gateway, node_name)} on the way to {cluster!r}"
         super().__init__(
-            f"{who} went away while it held the request, which may have been executed. "
-            "If executing it twice is harmless, ask again."
+            f"{who} was lost while it held the request. The request may have been executed. If executing it twice is "
+            "harmless, send it again."
         )
 
-    _idempotent_advice = "With idempotent=True it is retried on another member."
+    _idempotent_advice = "With idempotent=True a request is retried on another member."
 
 
 class TooManyMembersLost(MemberLost):
@@ -425,9 +425,9 @@ class TooManyMembersLost(MemberLost):
         count = len(self.members)
         which = f" ({', '.join(member[:8] for member in self.members)})" if count else ""
         self.args = (
-            f"the request to {cluster!r} was given up: {count} member{'s' * (count != 1)}{which} went away while they held it. "
-            "Its handler may be what ends their processes (a crash, or a limit of memory), so no further member is risked. "
-            "Look at the end of their logs."
+            f"the request to {cluster!r} was given up after the loss of {count} member{'s' * (count != 1)} that held "
+            f"it{which}. The request may have ended their processes (a crash, or a memory limit), so it is not sent to "
+            "another member. See the end of their logs."
             + ("" if "@" in cluster else " To risk more members, pass retry=iris_py.Retry(members_lost_max=...)."),
         )
 
@@ -477,14 +477,15 @@ class SealError(IrisError):
         self.cluster = cluster
         if is_refused:
             super().__init__(
-                f"the members of {cluster!r} take only what is sealed with their secret and under their name, in the last five "
-                "minutes, and each request once; this one was not executed. Pass seal= with that secret and name, and look "
-                "whether both clocks are right."
+                f"the members of {cluster!r} refused the request; it was not executed. They accept a request only once, "
+                "within five minutes after it was sealed, and only with their secret and name. Pass seal= with that secret "
+                "and name, and check that both clocks are right."
             )
             return
         super().__init__(
-            f"the reply of {cluster!r} does not open with the seal of the request, which may have been executed. "
-            "Check that the members serve it with iris_py.Sealed and the same secret; else somebody on the way has changed it."
+            f"the reply of {cluster!r} cannot be decrypted with the seal of the request. The request may have been executed. "
+            "Check that the members serve it with iris_py.Sealed and the same secret. If they do, the reply was changed on "
+            "the way."
         )
 
 
@@ -504,7 +505,7 @@ class EncodeError(IrisError):
         name = cluster or topic
         where = f" for {name!r}" if name else ""
         super().__init__(
-            f"the payload{where} cannot be encoded, and nothing was sent: {reason}. Give a value of the type that codec= says."
+            f"the payload{where} cannot be encoded, and nothing was sent: {reason}. Pass a value of the type given as codec=."
         )
 
 
@@ -539,14 +540,14 @@ class DecodeError(IrisError):
         self.payload = payload
         if is_refused:
             super().__init__(
-                f"the request to {cluster!r} does not fit the codec of its members, and was not executed: {reason}. "
-                "Ask with the codec that they joined with."
+                f"the request to {cluster!r} does not fit the codec of its members, and was not executed: {reason}. Send it "
+                "with the codec that the members joined with."
             )
             return
         node = f"node {member[:8]}" if member else "a node"
-        what = f"the message of {node} to the topic {topic!r}" if topic else f"what {node} sent"
+        what = f"the message of {node} to the topic {topic!r}" if topic else f"the message of {node}"
         if cluster:
-            what = f"what {node} sent for {cluster!r}"
+            what = f"the message of {node} for {cluster!r}"
         super().__init__(f"{what} does not fit the codec: {reason}. Check that both sides give the same codec=.")
 
 
@@ -571,8 +572,8 @@ class MessageTooLarge(IrisError):
             return
         if is_received:
             super().__init__(
-                f"a message of at least {size_bytes} bytes is over the limit of {limit_bytes} and was left out. "
-                "Take such messages with receive_into() or receive_chunks(), or allow more with max_bytes=."
+                f"a message of at least {size_bytes} bytes is over the limit of {limit_bytes} and was skipped. Receive "
+                "larger messages with receive_into() or receive_chunks(), or allow more with max_bytes=."
             )
             return
         super().__init__(
@@ -598,7 +599,8 @@ class SlowSubscriber(IrisError):
         self.queue_bytes = queue_bytes
         super().__init__(
             f"the subscription to {topic!r} was too slow: more than {queue_messages} messages or {queue_bytes} bytes waited, "
-            f"and its policy is {policy}. Subscribe again, and take messages faster, in batches, or with a larger queue."
+            f"and its overflow policy is {policy}. Subscribe again, and take messages faster, in batches, or with a larger "
+            "queue."
         )
 
 
@@ -654,9 +656,8 @@ class TunnelBroken(IrisError):
         self.node_name = node_name
         cause = f" ({type}: {text})" if type else ""
         super().__init__(
-            f"the tunnel of {cluster!r} to {_shown(member, node_name)} broke: {reason}{cause}. "
-            "What was under way may be missing: open another one with node.tunnel(), and begin again or where the other side "
-            "says that it stands."
+            f"the tunnel of {cluster!r} to {_shown(member, node_name)} broke: {reason}{cause}. Data in transit may be lost. "
+            "Open another one with node.tunnel(), and start again, or resume at the position that the other side reports."
         )
 
 
@@ -679,15 +680,23 @@ class RotationIncomplete(IrisError):
         self.node_names = dict(node_names)
         shown = [f"{node} ({self.node_names[node]})" if self.node_names.get(node) else node for node in self.missing]
         who = f"neighbours {', '.join(shown)}" if self.missing else ""
-        put_out = "Look at those: who never hears of it, or has no administrator, is put out when what it holds is retired."
+        put_out = (
+            "Check these nodes: a node that misses the step, or has no administrator setting, is excluded when its "
+            "generation is retired."
+        )
         if is_begun and self.missing:
-            text = f"step {number} was taken here, and not yet by the {who}. It goes on to spread by itself. {put_out}"
+            text = f"step {number} was taken here, but not yet by the {who}. It continues to spread by itself. {put_out}"
         elif is_begun:
-            text = f"step {number} was taken here, and then no other node was reached. Look whether the others have taken it."
+            text = (
+                f"step {number} was taken here, but no other node was reached afterwards. Check whether the others have "
+                "taken it."
+            )
         elif self.missing:
-            text = f"nothing was changed, for step {number} was not taken by the {who}. {put_out} Or go on with force."
+            text = f"nothing was changed, because step {number} was not taken by the {who}. {put_out} Or continue with force."
         else:
-            text = f"nothing was changed after step {number}, for no other node was reached. Start one, or name it as a seed."
+            text = (
+                f"nothing was changed after step {number}, because no other node was reached. Start one, or name it as a seed."
+            )
         super().__init__(text)
 
 

@@ -141,13 +141,13 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
     if isinstance(error, TunnelBroken):
         cause = f" ({error.type}: {error.text})" if error.type else ""
         who = short_name(error.member, error.node_name)
-        return f"the tunnel to member {who} of {error.cluster!r} broke: {error.reason}{cause}. Begin again."
+        return f"the tunnel to member {who} of {error.cluster!r} broke: {error.reason}{cause}. Start again."
     if isinstance(error, CloudUnavailable):
-        wait = " Or wait for a way with --idempotent." if _would_go_on(error, options) else ""
+        wait = " Or wait for a gateway with --idempotent." if _would_go_on(error, options) else ""
         return (
-            f"no gateway of this network reaches the cloud {error.cloud!r}, so nothing was sent to {error.cluster!r}. "
-            "See `iris federation status`: the line is cut, the other cloud is away, or no `iris gateway` runs here with a "
-            f"[cloud.{error.cloud}].{wait}{error.surroundings}"
+            f"no gateway of this network reaches the cloud {error.cloud!r}; nothing was sent to {error.cluster!r}. The cloud "
+            f"link may be cut, the other cloud may be down, or no `iris gateway` with [cloud.{error.cloud}] in its "
+            f"configuration may run here. See `iris federation status`.{wait}{error.surroundings}"
         )
     if isinstance(error, NotExported):
         return str(error)
@@ -157,9 +157,9 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
         seeds = "; ".join(f"{address} {reason}" for address, reason in error.seeds.items())
         wait = ", or wait with --idempotent" if _would_go_on(error, options) else ""
         return (
-            f"no other node of the network is reached, so it is not known who serves {error.cluster!r}: {seeds}. "
-            "Check that a seed runs, holds the same secret, has file descriptors left, and lets this host in; then try "
-            f"again{wait}."
+            f"this node reaches no other node of the network, so it cannot know the members of {error.cluster!r}: {seeds}. "
+            "Check that a seed runs, holds the same secret, has free file descriptors, and accepts connections from this "
+            f"host. Then try again{wait}."
         )
     if isinstance(error, RequestTimeout):
         who = short_name(error.member or error.gateway, error.node_name)
@@ -176,27 +176,28 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
     if isinstance(error, TooManyMembersLost):
         which = ", ".join(member[:8] for member in error.members)
         return (
-            f"the request to {error.cluster!r} was given up: its members {which} went away while they held it. Its handler may "
-            "be what ends their processes. Look at the end of their logs before you ask again."
+            f"the request to {error.cluster!r} was given up after the loss of the members that held it ({which}). The "
+            "request may have ended their processes. See the end of their logs before you send it again."
         )
     if isinstance(error, MemberLost):
-        advice = "use --idempotent" if _would_go_on(error, options) else "do it again"
+        advice = "use --idempotent" if _would_go_on(error, options) else "send it again"
         who = f"a gateway on the way to {error.cluster!r}"
         if error.member:
             who = f"member {short_name(error.member, error.node_name)} of {error.cluster!r}"
         return (
-            f"{who} went away while it held the request, which may have been "
-            f"executed. If executing it twice is harmless, {advice}."
+            f"{who} was lost while it held the request. The request may have been executed. If executing it twice is "
+            f"harmless, {advice}."
         )
     if _is_refused_seal(error) and "--seal-file" in options:
         return (
-            f"member {error.member[:8]} of {error.cluster!r} takes only what is sealed with its secret; nothing was executed. "
-            "Give it with --seal-file, and --seal-name if it has another name there, and look whether both clocks are right."
+            f"member {error.member[:8]} of {error.cluster!r} accepts only requests sealed with its secret; nothing was "
+            "executed. Give the secret with --seal-file, and the name with --seal-name if it differs there. Check that both "
+            "clocks are right."
         )
     if isinstance(error, SealError):
         return (
-            f"the reply of {error.cluster!r} does not open with the seal of the request, which may have been executed. "
-            "Check that its members seal with the same secret; else somebody on the way has changed the reply."
+            f"the reply of {error.cluster!r} cannot be decrypted with the seal of the request. The request may have been "
+            "executed. Check that its members seal with the same secret. If they do, the reply was changed on the way."
         )
     if isinstance(error, IrisError | OSError):
         return str(error)

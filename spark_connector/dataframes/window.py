@@ -371,9 +371,8 @@ def _way(question: Question) -> tuple[bool, int]:
 def _describe_losses(members: Sequence[str]) -> str:
     count = len(members)
     return (
-        f"{count} member{'s' * (count != 1)} ({', '.join(member[:8] for member in members)}) went away while they held it, "
-        "so it is not sent again. Its handler may be what ends their processes (a crash, or a limit of memory). "
-        "Look at the end of their logs."
+        f"it was lost with {count} member{'s' * (count != 1)} ({', '.join(member[:8] for member in members)}), so it is not "
+        "sent again. The request may have ended their processes (a crash, or a memory limit). See the end of their logs."
     )
 
 

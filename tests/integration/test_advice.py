@@ -88,7 +88,7 @@ def test_a_request_whose_member_is_lost() -> None:
                     error = await asking
                 assert type(error) is errors.MemberLost
                 assert advises(error) is not bool({"idempotent", "retry"} & options.keys())
-                assert "ask again" in str(error)
+                assert "send it again" in str(error)
 
     iris_py.run(main())
 

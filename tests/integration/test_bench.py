@@ -211,7 +211,7 @@ def test_against_nobody_is_the_error_of_a_request(capsys: pytest.CaptureFixture[
     expected = run(["request", "nobody", "hello"]), capsys.readouterr().err.partition(", or wait")[0]
     for kind in ("requests", "join"):
         code, error = run(["bench", kind, "--against", "nobody"]), capsys.readouterr().err
-        error = error.partition(" Nodes of another network are near")[0]  # those of other tests, whose beacons may be heard
+        error = error.partition(" Nodes with another secret were heard")[0]  # those of other tests, whose beacons may be heard
         assert (code, error.rstrip(".\n")) == (ExitCode.NO_MEMBERS, expected[1].rstrip(".\n"))
     assert run(["bench", "tunnels", "--against", "nobody"]) == ExitCode.NO_MEMBERS
     assert "nobody serves 'nobody'" in capsys.readouterr().err

@@ -394,7 +394,7 @@ def test_seeds_where_nobody_answers_are_named(shell: Shell) -> None:
     assert "no node of this network answers at the seed 127.0.0.1:1: it refuses connections" in error
     code, out, error = shell.run("request", "nobody", "x", "--seed", "127.0.0.1:1")
     assert (code, out) == (3, b"")
-    assert "Nobody of this network answers at the seeds: 127.0.0.1:1 refuses connections" in error
+    assert "No node of this network answers at the seeds: 127.0.0.1:1 refuses connections" in error
 
 
 def test_leaving_finishes_what_runs(shell: Shell) -> None:

@@ -219,7 +219,7 @@ def test_an_interrupt_is_told_from_what_a_handler_raises() -> None:
 # -- handlers that ask their own cluster
 
 
-ASKED_BY_ITSELF = "It was asked by a handler of 'them' itself, which keeps its place while it waits"
+ASKED_BY_ITSELF = "The caller is itself a handler of 'them' and occupies a place while it waits"
 
 
 @pytest.mark.parametrize(("queue_messages", "kind"), [(10, iris.RequestTimeout), (0, iris.Overloaded)])

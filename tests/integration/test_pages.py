@@ -32,7 +32,7 @@ AGAIN_S = 0.05  # between two tries of a command that is typed until it prints w
 #: The port of the pages, in place of which a session has a free one.
 PORT = 4711
 #: What an error says of other tests that run beside this one.
-STRANGERS = re.compile(r" Nodes of another network are near .*? give all the same IRIS_SECRET_FILE\.")
+STRANGERS = re.compile(r" Nodes with another secret were heard .*? give all nodes the same IRIS_SECRET_FILE\.")
 #: What differs each time: ids of nodes and keys, numbers of processes and ports, versions, and names of nodes.
 DIFFERS = (
     r"\b[0-9a-f]{8,32}\b",

@@ -309,7 +309,7 @@ def test_who_finds_nobody_hears_of_dead_seeds_and_of_other_networks(loops: Loops
                 assert caught.value.strangers == ("127.0.0.1",)
                 assert caught.value.seeds.keys() == {dead, unknown}
                 assert f"{dead} refuses connections: nobody listens there; {unknown} is unknown" in str(caught.value)
-                assert "Nodes of another network are near (127.0.0.1)" in str(caught.value)
+                assert "Nodes with another secret were heard from 127.0.0.1," in str(caught.value)
 
     loops.run(main())
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -329,7 +329,7 @@ def test_who_is_kept_out_does_not_say_that_nobody_serves(loops: Loops) -> None:
                 assert caught.value.cluster == CLUSTER
                 assert caught.value.seeds.keys() == {seed, "127.0.0.1:1"}
                 assert str(caught.value).startswith(
-                    "this node reaches no other node of its network, so it is not known who serves"
+                    "this node reaches no other node of its network, so it cannot know the members of"
                 )
         silent.close()
         for writer in writers:

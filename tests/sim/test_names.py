@@ -124,7 +124,7 @@ def test_errors_name_the_node_that_they_are_about() -> None:
             asking = asyncio.create_task(caller.request("held", b"1", timeout=60.0))
             await opened.wait()
             simulation.kill(member)
-            with pytest.raises(iris.MemberLost, match=re.escape(f"member {shown} of 'held' went away")) as lost:
+            with pytest.raises(iris.MemberLost, match=re.escape(f"member {shown} of 'held' was lost")) as lost:
                 await asking
             with pytest.raises(iris.TunnelBroken, match=re.escape(f"to {shown} broke")) as broken:
                 await receiving

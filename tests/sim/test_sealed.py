@@ -230,7 +230,7 @@ def test_a_request_that_is_handed_over_again_is_refused() -> None:
         middle = Middle(between)
         await between.join("middle", middle.hand_on)
         assert await caller.request("middle", b"pay", seal=iris.Seal(SECRET, name="vault")) == b"yap"
-        assert "each request once" in await refused(between.request("vault", middle.seen[0]))
+        assert "accept a request only once" in await refused(between.request("vault", middle.seen[0]))
         await refused(between.request("vault", middle.seen[0], idempotent=True))
         await refused(between.request("vault", middle.seen[0], idempotent=True, key="k"))
         assert vault.asked == [b"pay"]

@@ -161,7 +161,7 @@ def test_a_row_that_loses_its_member_costs_itself_and_not_its_batch(node: iris.N
     assert [row["reply"] for row in found] == [None if number == 7 else str(number) for number in range(100)]
     (error,) = [str(row["error"]) for row in found if row["error"] is not None]
     assert "the request about payload='7' with key 'job/7/0/0/" in error
-    assert "/row/7' to the cluster 'echo' has no result: 2 members (01010101, 02020202) went away while they held it" in error
+    assert "/row/7' to the cluster 'echo' has no result: it was lost with 2 members (01010101, 02020202)" in error
     assert mortal.lost == 2, "one with its batch, and one alone"
     assert [(is_exclusive, rows) for _key, is_exclusive, rows in mortal.asked if rows > 1] == [(False, 50)] * 2
     assert [is_exclusive for _key, is_exclusive, rows in mortal.asked if rows == 1] == [True] * 50

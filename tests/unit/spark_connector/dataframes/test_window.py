@@ -178,7 +178,7 @@ def test_a_row_without_a_reply(worker_node: FakeWorkerNode, error: IrisError, at
         outcomes = [question.outcome for question in group.questions]
         assert (outcomes[0], outcomes[2]) == (b"Q0-0", b"Q0-2")
         assert isinstance(outcomes[1], DispatchError)
-        said = "2 members (abababab, cdcdcdcd) went away while they held it, so it is not sent again."
+        said = "it was lost with 2 members (abababab, cdcdcdcd), so it is not sent again."
         assert outcomes[1].reason.startswith(said if error is GIVEN_UP else str(error))
         assert outcomes[1].key == "0-1"
     assert worker_node.node.asked.count("0-1") == attempts

@@ -180,7 +180,7 @@ def test_what_a_task_seals_its_agent_opens_for_it(agent: Agent, task: LocalAgent
     assert task.request_future("vault", b"later", seal=secret.text).result(20) == b"later"
     assert task.request("vault", b"named", seal=iris.Seal(secret, name="vault"), idempotent=True, key="a") == b"named"
     assert [reply.payload for reply in task.survey("vault", b"who?", seal=secret).wait()] == [b"who?"]
-    with pytest.raises(iris.RemoteError, match="take only what is sealed"):
+    with pytest.raises(iris.RemoteError, match="accept a request only once"):
         task.request("vault", b"open")
     with pytest.raises(iris.ConfigurationError, match="secret of a seal"):
         task.request("vault", b"hidden", seal="iris1.nonsense")
