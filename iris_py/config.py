@@ -329,7 +329,7 @@ def check_file(path: Path) -> list[tuple[int, str]]:
         values = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         place = re.search(r"at line (\d+)", str(exc))
-        return [(int(place[1]) if place else 1, f"this is no TOML: {exc}. Correct the line, or the one before it.")]
+        return [(int(place[1]) if place else 1, f"this is not TOML: {exc}. Correct the line, or the one before it.")]
     lines = find_lines(text)
     mistakes: list[tuple[int, str]] = []
     for key in [key for key in values if key not in FILE_KEYS]:
@@ -417,8 +417,8 @@ def default_secret(config: Config, environ: Mapping[str, str] = os.environ) -> S
     path = config.config_directory / "secret"
     if not is_home_known and config.config_directory == config_directory(environ) and not is_present(path):
         raise ConfigurationError(
-            f"HOME is not set and there is no secret at {path}: a new one would be a network that nobody else is in. "
-            "Set HOME, or set IRIS_SECRET_FILE to a file with the network secret."
+            f"HOME is not set and there is no secret at {path}. A new secret would make a separate network with no other "
+            "nodes. Set HOME, or set IRIS_SECRET_FILE to a file with the network secret."
         )
     return user_secret(config.config_directory)
 
@@ -430,7 +430,7 @@ def _settle(layers: list[Layer], state: Path | None, configuration: Path | None)
     host, _ = parse_address(listen, origin)
     if keys.rank == len(layers) and not is_loopback(host):
         raise ConfigurationError(
-            f"{origin}: {listen} is open to other machines, and the per-user secret stays on this one. "
+            f"{origin}: {listen} accepts connections from other machines, but the per-user secret exists only on this one. "
             "Make a secret with `iris keys new` and give it to every node as IRIS_SECRET, or listen on 127.0.0.1."
         )
     of_keys = layers  # layers that may give settings which a keyring brings itself

@@ -60,7 +60,7 @@ def check_name(name: str, value: object) -> None:
         ConfigurationError: The value is refused.
     """
     if not isinstance(value, str):
-        raise ConfigurationError(f"{name}={value!r} must be a text: the name of a cluster or a topic.")
+        raise ConfigurationError(f"{name}={value!r} must be text: the name of a cluster or a topic.")
 
 
 def check_file(name: str, value: object, method: Literal["read", "write"]) -> None:
@@ -80,7 +80,7 @@ def check_file(name: str, value: object, method: Literal["read", "write"]) -> No
         or isinstance(value, io.TextIOBase)
         or not getattr(value, may, lambda: True)()
     ):
-        raise ConfigurationError(f"{name}={value!r} must be a file that is opened for {purpose} in binary mode.")
+        raise ConfigurationError(f"{name}={value!r} must be a file opened for {purpose} in binary mode.")
 
 
 def check_chunks(name: str, value: object, *, is_sync: bool = False) -> None:
@@ -96,7 +96,7 @@ def check_chunks(name: str, value: object, *, is_sync: bool = False) -> None:
     """
     wanted = (Iterable,) if is_sync else (Iterable, AsyncIterable)
     if not isinstance(value, wanted) or isinstance(value, str | bytes | bytearray | memoryview):
-        raise ConfigurationError(f"{name}={value!r} must be an iterator of bytes, such as a list of them.")
+        raise ConfigurationError(f"{name}={value!r} must be an iterable of bytes, such as a list.")
 
 
 def check_window(name: str, value: object) -> None:
@@ -128,5 +128,5 @@ def check_join_options(
     check_count("queue_bytes", queue_bytes, 0)
     check_count("tunnels", tunnels, 0)
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
-        raise ConfigurationError(f"weight={weight!r} must be from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}; 1 is the usual.")
+        raise ConfigurationError(f"weight={weight!r} must be from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}; the default is 1.")
     check_window("tunnel_window_bytes", tunnel_window_bytes)

@@ -299,7 +299,7 @@ class BroadcastQueue:
         if event.registration.counts.broadcasts_dropped == 1:
             logger.warning(
                 "broadcasts_dropped",
-                "broadcasts to %r come faster than the handler takes them; dropping the newest",
+                "broadcasts to %r arrive faster than the handler takes them; the newest are dropped",
                 event.registration.group.name,
                 about=event.registration.group.name,
                 cluster=event.registration.group.name,

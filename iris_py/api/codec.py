@@ -159,7 +159,7 @@ class _Coder:
 
     def encode(self, value: object) -> bytes:
         if self._model is not None and not isinstance(value, self._model):
-            raise EncodeError(f"it is of the type {type(value).__qualname__}, and not {self._model.__qualname__}")
+            raise EncodeError(f"the value has the type {type(value).__qualname__}, not {self._model.__qualname__}")
         try:
             return self._encode(value)
         except Exception as exc:  # from methods of the value, too
@@ -183,7 +183,9 @@ def as_codec(codec: object) -> Codec[Any, Any]:
     try:
         return _codec_of(codec)
     except TypeError as exc:  # not hashable
-        raise ConfigurationError(f"codec={codec!r} is none: {exc}. Give a type, an iris_py.Codec, or {_FORMATS}.") from None
+        raise ConfigurationError(
+            f"codec={codec!r} cannot be used: {exc}. Pass a type, an iris_py.Codec, or {_FORMATS}."
+        ) from None
 
 
 @lru_cache(CODECS_MAX)
@@ -191,7 +193,7 @@ def _codec_of(codec: Any) -> Codec[Any, Any]:  # noqa: ANN401 - any argument of 
     if isinstance(codec, str):
         if codec not in FORMATS:
             raise ConfigurationError(
-                f"codec={codec!r} is unknown. Choose one of {_FORMATS}, or give a type or an iris_py.Codec."
+                f"codec={codec!r} is unknown. Choose one of {_FORMATS}, or pass a type or an iris_py.Codec."
             )
         return Codec(cast("type[Any]", Any), format=cast("CodecFormat", codec))
     return Codec(codec)
@@ -298,12 +300,12 @@ def _refuse_foreign(type_: type) -> None:
 def _encode_foreign(value: Any) -> object:  # noqa: ANN401 - of any type
     if _is_pydantic(type(value)):
         return value.model_dump(mode="json")
-    raise TypeError(f"nobody knows how to encode a {type(value).__qualname__}")
+    raise TypeError(f"the type {type(value).__qualname__} cannot be encoded")
 
 
 def _decode_foreign(type_: type[Any], value: object) -> object:
     if not _is_pydantic(type_):
-        raise TypeError(f"nobody knows how to make a {type_.__qualname__}")
+        raise TypeError(f"the type {type_.__qualname__} cannot be decoded")
     try:
         return type_.model_validate_json(msgspec.json.encode(value))  # as JSON, where strict models accept dates as text
     except ValueError as exc:

@@ -237,9 +237,7 @@ class Crossing(Publishing):
         """
         self._check_open()
         if not 1 <= rank <= RANK_MAX:
-            raise ConfigurationError(
-                f"rank={rank!r} must be from 1 to {RANK_MAX}. A cluster has stand-ins in so many clouds at most."
-            )
+            raise ConfigurationError(f"rank={rank!r} must be from 1 to {RANK_MAX}. A cluster has at most that many stand-ins.")
         hooks = hooks_of(handler, self._threads)
         concurrency = hooks.default_concurrency if concurrency is None else concurrency
         group = self._group(cluster)

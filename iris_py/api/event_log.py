@@ -37,10 +37,10 @@ def log_event(event: EventRecord) -> None:
     elif event.kind == "link_lost":
         logger.info("link_lost", "the link to node %s at %s was lost: %s", node, address, event.detail, **facts)
     elif event.kind == "died":
-        logger.info("died", "node %s at %s counts as dead: %s", node, address, event.detail, **facts)
+        logger.info("died", "node %s at %s is considered dead: %s", node, address, event.detail, **facts)
     elif event.kind == "stalled":
         logger.info(
             "stalled",
-            "this process stood still, or its event loop was blocked: it asks its peers whether they still wait",
+            "this process was stopped, or its event loop was blocked: the node asks its peers whether they still wait",
             times=event.times,
         )

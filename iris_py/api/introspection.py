@@ -224,7 +224,7 @@ class Asking(NodeBase):
         check_timeout(timeout)
         unknown = [part for part in parts if part not in PARTS]
         if unknown:
-            raise ConfigurationError(f"there is no part {unknown[0]!r}. Ask for some of {', '.join(PARTS)}.")
+            raise ConfigurationError(f"there is no part {unknown[0]!r}. Choose from {', '.join(PARTS)}.")
         _check_nodes(nodes)
         check_name("cluster", cluster)
         check_flag("every", every)
@@ -375,7 +375,7 @@ class Asking(NodeBase):
         started = self._clock()
         number = self._core.overlay.echo(info, ECHO_BYTES_MIN, self._loop.time())
         if number is None:
-            raise ConfigurationError(f"the node {node.id[:8]} has no numeric address, so it is sent no datagrams.")
+            raise ConfigurationError(f"the node {node.id[:8]} has no numeric address, so no datagrams can be sent to it.")
         echoed = self._echoes[info.id, number] = self._loop.create_future()
         try:
             self._core.handle_timeout(self._loop.time())  # sends the overlay's datagrams
@@ -488,7 +488,7 @@ def _info_of(node: NodeName) -> NodeInfo:
     except ValueError:
         id_ = b""
     if len(id_) != ID_BYTES:
-        raise ConfigurationError(f"{node.id!r} is no node id. Pass what reports have as node, with 32 hexadecimal digits.")
+        raise ConfigurationError(f"{node.id!r} is not a node id. Pass the 32 hexadecimal digits that reports have as node.")
     info = NodeInfo(NodeId(id_), (node.address,) if node.address else (), node.zone)
     with refusals:
         check_info(info)
@@ -498,11 +498,13 @@ def _info_of(node: NodeName) -> NodeInfo:
 def _check_nodes(nodes: object) -> None:
     if nodes is None or (isinstance(nodes, Sequence) and all(isinstance(node, NodeName) for node in nodes)):
         return
-    raise ConfigurationError(f"nodes={nodes!r} must be a list of NodeName, as an earlier answer has them, or None for all.")
+    raise ConfigurationError(f"nodes={nodes!r} must be a list of NodeName from an earlier answer, or None for all nodes.")
 
 
 def _check_since(since: object) -> None:
     numbers = list(since.values()) if isinstance(since, Mapping) else [since]
     names = list(since) if isinstance(since, Mapping) else []
     if not all(isinstance(name, str) for name in names) or not all(type(number) is int for number in numbers):
-        raise ConfigurationError(f"since={since!r} must be the number of an event, or such numbers by the ids of nodes.")
+        raise ConfigurationError(
+            f"since={since!r} must be the number of an event, or a mapping from node ids to numbers of events."
+        )

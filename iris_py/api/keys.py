@@ -100,7 +100,7 @@ def check_step(step: object) -> None:
         ConfigurationError: The value is no step.
     """
     if step not in get_args(RotationStep):
-        raise ConfigurationError(f"{step!r} is no step of a rotation. They are: {', '.join(get_args(RotationStep))}.")
+        raise ConfigurationError(f"{step!r} is not a step of a rotation. The steps are: {', '.join(get_args(RotationStep))}.")
 
 
 def next_generations(
@@ -129,7 +129,7 @@ def next_generations(
     """
     if abandon and (step != "retire" or not added):
         raise ConfigurationError(
-            f"{what} has no generation that was added and does not seal yet: nothing is to be abandoned. Leave abandon out."
+            f"{what} has no added generation that waits for the step rotate, so there is nothing to abandon. Leave abandon out."
         )
     if step == "add":
         if len(secrets) >= GENERATIONS_MAX:
@@ -139,14 +139,14 @@ def next_generations(
         return (*secrets, Secret.generate(entropy))
     check_step(step)
     if len(secrets) == 1:
-        nothing = ": nothing is to be retired" if step == "retire" else ""
-        raise ConfigurationError(f"{what} has one generation alone{nothing}. Begin with: iris keys add{operand}")
+        nothing = ", so there is nothing to retire" if step == "retire" else ""
+        raise ConfigurationError(f"{what} has only one generation{nothing}. Begin with: iris keys add{operand}")
     if step == "rotate":
         return (secrets[-1], *secrets[:-1])
     if added and secrets[0] not in added and not abandon:
         raise ConfigurationError(
-            f"{what} has a generation that was added and does not seal yet: to retire now would discard it, and leave the old "
-            f"one alone. Let it seal first: iris keys rotate{operand}. Or discard it: iris keys retire --abandon{operand}"
+            f"{what} has an added generation that does not seal yet. To retire now would discard it and keep only the old "
+            f"one. Let it seal first: iris keys rotate{operand}. Or discard it: iris keys retire --abandon{operand}"
         )
     return secrets[:1]
 
@@ -309,7 +309,8 @@ class Rekeying(NodeBase):
         if signing.administrator != self._keyring.administrator:
             has = "another administrator" if self._keyring.administrator is not None else "no administrator"
             raise ConfigurationError(
-                f"this node has {has}: the others would not take what this key signs. Set administrator to its public half."
+                f"this node has {has}: other nodes would not accept a signature of this key. Set administrator to the "
+                "public half of the key."
             )
         await self._wait_for_neighbours(timeout, may_lag=force or step == "add", is_begun=False)
         rotation = self._core.peers.rotation
@@ -371,8 +372,8 @@ class Rekeying(NodeBase):
         self._check_open()
         if keyring.network != self._keyring.network:
             raise ConfigurationError(
-                f"the keyring is for the network {keyring.network!r}, and this node is in {self._keyring.network!r}: "
-                "a node stays in its network. Make the keyring for that."
+                f"the keyring is for the network {keyring.network!r}, but this node is in {self._keyring.network!r}, and a "
+                "node cannot change its network. Make the keyring for the network of the node."
             )
         before = self._keyring
         try:
@@ -460,4 +461,6 @@ def _as_key(key: object) -> AdministrationKey:
     try:
         return AdministrationKey.parse(key)
     except SecretFormatError as exc:
-        raise ConfigurationError(f"this is no administration key: {exc}. Make one with `iris keys administrator`.") from None
+        raise ConfigurationError(
+            f"this is not an administration key: {exc}. Make one with `iris keys administrator`."
+        ) from None

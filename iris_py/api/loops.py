@@ -71,8 +71,8 @@ class LoopBound:
     def _refuse(self) -> NoReturn:
         if self._own_thread._is_owned():
             raise ConfigurationError(
-                f"this {self._what} belongs to another event loop than the one that runs now. "
-                "Call iris_py.connect() within the event loop that uses the node."
+                f"this {self._what} belongs to another event loop than the running one. Call iris_py.connect() within the "
+                "event loop that uses the node."
             )
         raise ConfigurationError(
             f"this {self._what} belongs to the event loop of another thread, and {threading.current_thread().name!r} calls it. "

@@ -363,7 +363,8 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         self._check_open()
         if isinstance(cluster, str) and CLOUD_MARK in cluster:
             raise ConfigurationError(
-                f"who serves {cluster!r} is the other cloud's business. Ask its members with node.survey({cluster!r}, ...)."
+                f"another cloud does not tell which nodes are the members of {cluster!r}. Query them with "
+                f"node.survey({cluster!r}, ...)."
             )
         self._check_own_name(cluster)
         return self._members(cluster)
@@ -581,9 +582,9 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         if waiting and timeout > LEAVING_TOLD_S:
             logger.warning(
                 "leaving_waits",
-                "%s waits for %s; what still runs in %.3g s is cancelled",
+                "%s waits for %s; all that still run in %.3g s are cancelled",
                 f"{membership._occasion}: this node" if membership._occasion else f"leaving {membership.cluster!r}",
-                registration.describe_work() or "broadcasts that are handled",
+                registration.describe_work() or "running handlers of broadcasts",
                 timeout - LEAVING_TOLD_S,
                 about=membership.cluster,
                 cluster=membership.cluster,
@@ -592,7 +593,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         if waiting:
             logger.warning(
                 "handlers_cancelled",
-                "%s still run after %g s; cancelling them",
+                "%s still run after %g s and are cancelled",
                 f"{membership._occasion}: its requests" if membership._occasion else f"handlers of {membership.cluster!r}",
                 timeout,
                 about=membership.cluster,

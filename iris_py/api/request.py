@@ -311,7 +311,7 @@ def check_wait_for_members(wait_for_members: object) -> None:
     is_number = isinstance(wait_for_members, int | float) and not isinstance(wait_for_members, bool)
     if not is_number or not 0 <= wait_for_members < math.inf:  # type: ignore[operator] # it is a number then
         raise ConfigurationError(
-            f"wait_for_members={wait_for_members!r} must be a finite number of seconds, at least 0, or None for the usual."
+            f"wait_for_members={wait_for_members!r} must be a finite number of seconds, at least 0, or None for the default."
         )
 
 
@@ -322,14 +322,13 @@ def check_retry(retry: object, cluster: str, *, retry_failed: bool) -> None:
         ConfigurationError: The value is refused.
     """
     if not isinstance(retry, Retry):
-        raise ConfigurationError(f"retry={retry!r} must be an iris_py.Retry, or None. For the usual pass idempotent=True.")
+        raise ConfigurationError(f"retry={retry!r} must be an iris_py.Retry, or None. For the defaults pass idempotent=True.")
     if retry_failed:
-        raise ConfigurationError(
-            'retry_failed= goes with idempotent=True. With retry= pass on=("lost", "failed", "no_members").'
-        )
+        raise ConfigurationError('retry_failed= needs idempotent=True. With retry=, pass on=("lost", "failed", "no_members").')
     if isinstance(cluster, str) and CLOUD_MARK in cluster:
         raise ConfigurationError(
-            f"retry= is for clusters of the own cloud: to {cluster!r} gateways repeat. Pass idempotent=True, and retry_failed=."
+            f"retry= is for clusters of the own cloud only; requests to {cluster!r} are repeated by gateways. Pass "
+            "idempotent=True, and retry_failed= for failed handlers."
         )
 
 

@@ -188,8 +188,8 @@ def check_main_thread() -> None:
     """
     if threading.current_thread() is not threading.main_thread():
         raise ConfigurationError(
-            "until_stopped() waits for signals, and those come to the main thread alone. "
-            "Call it there, or wait for an event of your own that the main thread sets."
+            "until_stopped() waits for signals, which only the main thread receives. Call it there, or wait for an event "
+            "that the main thread sets."
         )
 
 
@@ -264,12 +264,12 @@ def _check(main: object) -> None:
         ConfigurationError: The program cannot run.
     """
     if not asyncio.iscoroutine(main):
-        raise ConfigurationError(f"run() takes a coroutine, and was given {main!r}. Call the function: run(main()).")
+        raise ConfigurationError(f"run() takes a coroutine, not {main!r}. Call the function: run(main()).")
     reason = ""
     if is_in_trio():
         reason = f"trio runs in this thread. {IN_TRIO}"
     elif is_in_asyncio():
-        reason = "one runs in this thread already, as in an async function or a notebook. Use `await main()` there."
+        reason = "an event loop already runs in this thread, as in an async function or a notebook. Use `await main()` there."
     if reason:
         main.close()
         raise ConfigurationError(f"run() starts an event loop, and {reason}")

@@ -214,8 +214,8 @@ class Sealed:
         for hook, what in _OPEN_HOOKS.items():
             if _is_overridden(handler, hook):
                 raise ConfigurationError(
-                    f"{type(handler).__qualname__}.{hook}() cannot be sealed: {what} are not sealed in this version. "
-                    f"Take it out, or join a second cluster with a handler of its own for {what}."
+                    f"{type(handler).__qualname__}.{hook}() cannot be sealed: {what} are not sealed in this version. Remove "
+                    f"the method, or join a second cluster with a separate handler for {what}."
                 )
         self._handler = handler
         self._secrets = _parse(secret, "the secret of a sealed handler")
@@ -312,12 +312,12 @@ class _Door:
         said = packets.encode_failure_of(_shorten(type_, TYPE_BYTES_MAX), _shorten(text, TEXT_BYTES_MAX))
         sealed = exchange.seal_failure(said, self._entropy(SALT_BYTES))
         failure = SealedFailure(base64.b64encode(sealed).decode("ascii"))
-        failure.add_note(f"It was a {type(error).__qualname__}, whose text the caller alone can read.")
+        failure.add_note(f"It was a {type(error).__qualname__}. Only the caller can read its text.")
         return failure.with_traceback(error.__traceback__)
 
 
 async def _refuse_broadcast(_message: Message) -> None:
-    raise NotImplementedError("broadcasts are not sealed, so a Sealed handler takes none: this one was dropped")
+    raise NotImplementedError("a broadcast was dropped: broadcasts are not sealed, so a Sealed handler does not accept them")
 
 
 def _parse(secret: object, origin: str) -> tuple[Secret, ...]:
@@ -333,7 +333,7 @@ def _check_name(name: str | None) -> str | None:
             encode_name(name)
         except ValueError as exc:
             shown = "" if isinstance(name, str) and holds_secret(name) else f" {name!r}"
-            raise ConfigurationError(f"the name{shown} of a seal cannot be one: {exc}.") from None
+            raise ConfigurationError(f"the name{shown} of a seal is not valid: {exc}.") from None
     return name
 
 

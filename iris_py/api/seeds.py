@@ -115,7 +115,7 @@ class Seeds:
         elif isinstance(event, DialRefused):
             self.refused(event.address, event.reason, is_end=event.is_end)
         else:
-            self.failed(event.address, f"took a connection that came to nothing ({event.reason})")
+            self.failed(event.address, f"accepted a connection but completed no handshake ({event.reason})")
         self._changed.set()
 
     def dial_failed(self, address: str, error: OSError | IrisError) -> None:
@@ -128,7 +128,7 @@ class Seeds:
         """Note that a node of the network answers at an address."""
         self._forget(address)
         if self._outcomes.pop(address, _UNTRIED) is not _UNTRIED:
-            logger.info("seed_reached", "the seed %s is reached", address, about=address, seed=address)
+            logger.info("seed_reached", "reached the seed %s", address, about=address, seed=address)
 
     def refused(self, address: str, reason: str, *, is_end: bool) -> None:
         """Note that a seed answered but could not be authenticated.
@@ -171,7 +171,7 @@ class Seeds:
         if self._outcomes.get(address) != reason:
             logger.warning(
                 "seed_unreached",
-                "the seed %s %s. It is tried again and again.",
+                "the seed %s %s. This node keeps dialling it.",
                 address,
                 reason,
                 about=address,

@@ -228,7 +228,7 @@ class Server:
         if deaf:
             logger.warning(
                 "handlers_deaf",
-                "%d handlers ignore their cancellation; abandoning them",
+                "%d handlers ignore their cancellation and are abandoned",
                 len(deaf),
                 about=self._cluster,
                 count=len(deaf),

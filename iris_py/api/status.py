@@ -73,12 +73,12 @@ def health_of(
         reasons.append("the node has no place in the ring yet")
     elif is_alone and seeds.is_unknown:
         unreached = "; ".join(f"{address} {reason}" for address, reason in seeds.unreached.items())
-        reasons.append(f"no other node is reached, though there are seeds: {unreached}")
+        reasons.append(f"no other node is reached, although seeds are set: {unreached}")
     own = [each for each in memberships if not _is_of_gateway(each)]
     asked = own if cluster is None else [each for each in own if each.cluster == cluster]
     reasons += _reasons(asked, untold)
     if cluster is not None and not asked:
-        return Health(status="SERVICE_UNKNOWN", reasons=(*reasons, f"this node has no part in {cluster!r}"))
+        return Health(status="SERVICE_UNKNOWN", reasons=(*reasons, f"this node does not serve {cluster!r}"))
     return Health(status="NOT_SERVING", reasons=tuple(reasons)) if reasons else Health(status="SERVING")
 
 

@@ -205,8 +205,8 @@ class MessageStream(LoopBound, Closable, Generic[End]):
                 async with asyncio.timeout(timeout):
                     await self._moved
         except TimeoutError:
-            reason = f"the other side did not take everything, and made no progress for {timeout:g} s"
-            self._break(reason, "TimeoutError", "the tunnel was closed, and what was sent was not taken in time")
+            reason = f"the other side has not received all data, and made no progress for {timeout:g} s"
+            self._break(reason, "TimeoutError", "the tunnel was closed, and the other side did not receive all data in time")
         except asyncio.CancelledError as exc:
             self._break_by(exc)
             raise
@@ -318,7 +318,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
     def _break_by(self, exc: BaseException) -> None:
         """Break the stream: an exception has left the block or the handler."""
         text = packets.decode_failure(packets.encode_failure(exc))
-        self._break("this side broke it off", *text)
+        self._break("this side aborted it", *text)
 
     def _break(self, reason: str, type: str, text: str) -> None:  # noqa: A002 - as TunnelBroken
         self._core.fail(Failure(reason), is_told=True, type=type, text=text)
@@ -361,7 +361,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
         """Break the stream if an unfinished message was begun: it can carry no other."""
         if self._core.is_in_message:
             type_, text = packets.decode_failure(packets.encode_failure(exc))
-            self._break("sending was given up in the middle of a message", type_, text)
+            self._break("sending was cancelled in the middle of a message", type_, text)
 
     async def _wait_readable(self) -> None:
         self._readable = self._loop.create_future()
@@ -404,7 +404,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
         return None
 
 
-_NOT_TAKEN = Failure("the other side takes no more, and has not taken everything")
+_NOT_TAKEN = Failure("the other side stopped receiving before it had received all data")
 
 
 def view_of(payload: object) -> memoryview:

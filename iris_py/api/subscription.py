@@ -325,7 +325,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
             if running:
                 logger.warning(
                     "callback_cancelled",
-                    "the callback of %r still runs after %g s; cancelling it",
+                    "the callback of %r still runs after %g s and is cancelled",
                     self.pattern,
                     timeout,
                     about=self.pattern,

@@ -138,19 +138,19 @@ def _is_before(one: Member, other: Member) -> bool:
 def _reason(member: Member, chosen: Member | None, number: int, count: int) -> str:
     if member is chosen:
         if count == 1:
-            return "the only one that is so near"
-        return f"the least loaded of {count} that are as near, of which two are drawn by chance"
+            return "the only member at this distance"
+        return f"the less loaded of two drawn by chance from {count} at this distance"
     if number:
-        return "farther away: gets what nearer ones have no place for, or take twice as long for"
+        return "farther away: gets requests only while nearer members are full or take twice as long"
     if chosen is not None and member.is_ready is not chosen.is_ready:
-        return "as near, but without a link yet"
-    return "as near: gets its share"
+        return "at this distance, but without a link yet"
+    return "at this distance: gets its share"
 
 
 def _reason_left_out(member: Member, placement: Placement | None) -> str:
     if placement is not None and placement.require:
         return f"not in the zone {placement.require}"
-    return "stands in for others: gets nothing while one of those is there"
+    return "a stand-in: gets no requests while a member is present"
 
 
 def _describe(member: Member, reason: str) -> Candidate:

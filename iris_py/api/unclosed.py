@@ -66,7 +66,7 @@ class Guard:
         self._is_closing = True
         logger.warning(
             "node_unclosed",
-            "the node %s was still open when its event loop ended, so running work was cut off. Use `async with "
+            "the node %s was still open when its event loop ended, so running work was aborted. Use `async with "
             "iris_py.connect() as node:`, or call `await node.close()`",
             self._node.id[:8],
             about=self._node.id,

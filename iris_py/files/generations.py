@@ -64,7 +64,7 @@ class GenerationsFile:
             self._warn("read", exc.strerror)
             return None
         if encoded is None:
-            self._warn("read", "it is no private file of this user")
+            self._warn("read", "it is not a private file of this user")
             return None
         try:
             return SignedGenerations.open(encoded, self._network, self._administrator)

@@ -192,7 +192,7 @@ class RememberedPeers:
         if self._is_needed:
             _logger.warning(
                 "remembered_unusable",
-                "remembered peers in %s cannot be %s (%s): nodes of this machine are found by beacons and seeds only. "
+                "remembered peers in %s cannot be %s (%s): other nodes of this machine are found only by beacons and seeds. "
                 "Make it a directory of yours, or set XDG_STATE_HOME to one.",
                 path,
                 what,
@@ -214,7 +214,7 @@ class RememberedPeers:
 
 def _check_node_id(node_id: str) -> None:
     if not _NODE_ID.fullmatch(node_id):
-        raise ValueError(f"{node_id!r} is no node id in hexadecimal")
+        raise ValueError(f"{node_id!r} is not a node id in hexadecimal")
 
 
 def _is_address(line: str) -> bool:

@@ -112,7 +112,8 @@ def run_secret_command(command: Sequence[str], origin: str, timeout_s: float = S
             output, error = _read(process, ends_at)
         except (TimeoutError, subprocess.TimeoutExpired):
             raise ConfigurationError(
-                f"{name} has not ended after {timeout_s:g} s, and was killed. Run it in a terminal: it may wait for somebody."
+                f"{name} was killed, because it had not ended after {timeout_s:g} s. Run it in a terminal: it may wait "
+                "for input."
             ) from None
         except _TooMuch:
             raise ConfigurationError(
@@ -177,8 +178,8 @@ def _last_line(error: bytes, output: bytes) -> str:
     try:
         check_path(text, "")
     except ConfigurationError:
-        return "its last line on standard error is not shown, for it has a secret"
+        return "its last line on standard error is not shown, because it contains a secret"
     if any(word in lines[-1] for word in words):
-        return "its last line on standard error is not shown, for it has a part of its output"
+        return "its last line on standard error is not shown, because it contains a part of its output"
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
     return shown[:_LINE_CHARACTERS_MAX].rstrip(".")

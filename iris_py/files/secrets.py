@@ -120,7 +120,7 @@ _Key = TypeVar("_Key")
 
 SECRET_FILE_BYTES_MAX: Final = 1024  # one line, and some comment lines
 #: The comment on an added generation that has never encrypted.
-_ADDED_NOTE: Final = "added by `iris keys add`, and does not seal before `iris keys rotate`: "
+_ADDED_NOTE: Final = "added by `iris keys add`; seals only after `iris keys rotate`: "
 _ADDED: Final = re.compile(rf"\s*#\s*{re.escape(_ADDED_NOTE)}([0-9a-f]+)\s*$")
 PRIVATE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
@@ -211,13 +211,13 @@ def _read_user_secret(path: Path, directory: int) -> Secret:
         if exc.errno != errno.ELOOP:
             raise
         raise ConfigurationError(
-            f"{path} is a symbolic link, and the per-user secret is a file that Iris makes. "
-            "Remove the link, or set IRIS_SECRET_FILE to the file with the secret."
+            f"{path} is a symbolic link, but the per-user secret is a regular file made by Iris. Remove the link, or set "
+            "IRIS_SECRET_FILE to the file with the secret."
         ) from None
     _check_private(status, path, 0o077, "600")
     secrets = parse_content(content, str(path), f"Remove {path} to get a new one; all your processes then have to start again")
     if len(secrets) != 1:
-        raise ConfigurationError(f"{path} holds {len(secrets)} secrets, and Iris made it with one. Remove the others.")
+        raise ConfigurationError(f"{path} holds {len(secrets)} secrets, but Iris made it with one. Remove the others.")
     return secrets[0]
 
 
@@ -233,8 +233,8 @@ def check_path(path: str | Path, origin: str) -> None:
     """
     if holds_secret(str(path)):
         raise ConfigurationError(
-            f"{origin} is a secret, and the path of a file belongs there. Write the secret into a file that only its user can "
-            "read, and name that file. If it stood on a command line, others may have seen it: make a new one."
+            f"{origin} is a secret, not the path of a file. Write the secret into a file that only its user can read, and "
+            "give the path of that file. If the secret was on a command line, others may have seen it: make a new one."
         )
 
 
@@ -401,7 +401,7 @@ def _read_key(path: Path, origin: str, parse: Callable[[str], _Key], what: str, 
     lines = list(_lines(_read_checked(path, origin)))
     advice = f"Make one with `iris keys {command}`"
     if len(lines) != 1:
-        raise ConfigurationError(f"{origin}: {path} holds {len(lines)} lines, and {what} is one. {advice}.")
+        raise ConfigurationError(f"{origin}: {path} holds {len(lines)} lines, but {what} is one line. {advice}.")
     try:
         return parse(lines[0])
     except ValueError as exc:
@@ -456,13 +456,13 @@ def _read(path: Path, bytes_max: int, flags: int = 0, directory: int | None = No
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise ConfigurationError(f"{path} is no regular file. Put a file there.")
+            raise ConfigurationError(f"{path} is not a regular file. Put a regular file there.")
         content = os.read(descriptor, bytes_max + 1)
         is_read_only = bool(os.fstatvfs(descriptor).f_flag & os.ST_RDONLY)
     finally:
         os.close(descriptor)
     if len(content) > bytes_max:
-        raise ConfigurationError(f"{path} is larger than {bytes_max} bytes. It is not what it should be: correct the path.")
+        raise ConfigurationError(f"{path} is larger than {bytes_max} bytes. It is probably the wrong file: correct the path.")
     return content, status, is_read_only
 
 

@@ -218,10 +218,10 @@ class Handshaking:
             return 0
         payload = noise.read_message(bytes(data[_LENGTH.size : end]))
         if len(payload) < _CHOICE.size:
-            raise ProtocolError("an answer that chooses nothing")
+            raise ProtocolError("an answer without a version")
         version, suite = _CHOICE.unpack_from(payload)
         if not self._offer.includes(version, suite):
-            raise ProtocolError("an answer beyond what was offered")
+            raise ProtocolError("an answer with a version or ciphers that were not offered")
         self.version, self.suite = version, Suite(suite)
         self.peer_id, self.peer_hello = self._read_description(noise.payload_hash, payload[_CHOICE.size :])
         self._complete(noise)
@@ -275,7 +275,7 @@ class LinkHandshake(Handshaking):
     def _make_noise(self, key_id: bytes, preamble: bytes) -> Handshake:
         keys = self._generation or self._keyring.find(key_id)
         if keys is None:
-            raise ProtocolError("a secret that we do not hold")
+            raise ProtocolError("a secret that this node does not hold")
         return Handshake(
             initiator=self.initiator,
             psk=keys.link_psk,

@@ -547,7 +547,7 @@ class Link:
         elif kind > LAST_KIND:
             self._receive_unknown(kind)
         else:
-            raise ProtocolError(f"a frame of type {kind} where there can be none")
+            raise ProtocolError(f"an unexpected frame of type {kind}")
 
     def _receive_clock(self, body: bytes, now: float) -> None:
         if len(body) != CLOCK_BYTES:
@@ -583,7 +583,7 @@ class Link:
             elif whole and whole[0] > LAST_KIND:
                 self._receive_unknown(whole[0])
             else:
-                raise ProtocolError("fragments of something that is never fragmented")
+                raise ProtocolError("fragments of a packet that is never fragmented")
 
     def _receive_close(self, body: bytes, now: float) -> None:
         self._peer_closed = True

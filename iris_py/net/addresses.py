@@ -124,11 +124,13 @@ def parse_advertised(text: str, origin: str = "advertise") -> tuple[str, int | N
         return host, port
     if ip.is_unspecified or ip.is_multicast:
         what = "every address of a machine" if ip.is_unspecified else "a group of machines"
-        raise ConfigurationError(f"{origin} {text!r} means {what}, and nobody can dial that. Name the one that others reach.")
+        raise ConfigurationError(
+            f"{origin} {text!r} means {what}, which no node can dial. Give the address that other nodes reach."
+        )
     if ip.version == 6 and ip.is_link_local:
         raise ConfigurationError(
-            f"{origin} {text!r} means something else on each machine, for it needs the name of an interface there. "
-            "Name a global or unique local address (fd...)."
+            f"{origin} {text!r} means a different host on each machine, because it depends on the name of an interface. Give "
+            "a global or unique local address (fd...)."
         )
     return host, port
 

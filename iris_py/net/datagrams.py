@@ -236,7 +236,7 @@ class SocketDatagrams(ReceivedDatagrams):
             self._receive_data(data, (host, sender[1]))
         if not self._closed:
             self._has_multicast = False
-            logger.warning("datagrams_broken", "an end of the datagram socket broke: %s", stream.sockname)
+            logger.warning("datagrams_broken", "closing the datagram socket failed: %s", stream.sockname)
 
     def _count_failures(self, stream: DatagramServer) -> None:
         """Count the errors reported by the system since the last call."""

@@ -652,7 +652,7 @@ def describe_dial_error(error: OSError | IrisError) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "refuses connections: nobody listens there"
     if isinstance(error, OwnAddressError):
-        return "leads to this node itself, and to no other yet"
+        return "leads to this node itself, and to no other node yet"
     if isinstance(error, TimeoutError):
         return f"is silent: no answer within {DIAL_TIMEOUT_S:g} s"
     if isinstance(error, socket.gaierror):

@@ -210,9 +210,9 @@ async def settle_place(
         hosts = () if machine is None else await _wildcard_hosts(families, machine, seeds)
         if not hosts and (not advertise or LISTENED in advertise):
             raise ConfigurationError(
-                f"others cannot be told where to dial this node: it listens on {format_address(host, port)}, every address of "
-                "this machine, and this machine has none but loopback. Connect it to a network, listen on 127.0.0.1 if the "
-                "network is on this machine alone, or name the address that others dial with advertise."
+                f"this node has no address that others can dial: it listens on {format_address(host, port)}, every address "
+                "of this machine, but the machine has only loopback addresses. Connect it to a network, listen on 127.0.0.1 "
+                "if all nodes run on this machine, or set advertise to the address that others dial."
             )
         own = frozenset((each, port) for each in (*hosts, *(str(each.ip) for each in networks), *_LOOPBACK_HOSTS))
         own = frozenset(each for each in own if ipaddress.ip_address(each[0]).version in families)

@@ -73,7 +73,7 @@ def _suitable(family: int) -> list[int]:
     if len(found) > INTERFACES_MAX:
         logger.warning(
             "interfaces_too_many",
-            "beacons are sent through %d of %d interfaces. Listen on the address of the intended one",
+            "beacons are sent through %d of %d interfaces. Listen on the address of the intended interface",
             INTERFACES_MAX,
             len(found),
             interfaces=len(found),

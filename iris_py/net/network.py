@@ -55,7 +55,7 @@ class OwnAddressError(ConnectionError):
     """The dialled address or name leads only to the dialling node itself."""
 
     def __init__(self) -> None:
-        super().__init__(errno.ECONNREFUSED, "leads to this node itself, and to no other")
+        super().__init__(errno.ECONNREFUSED, "leads to this node itself, and to no other node")
 
     def __reduce__(self) -> tuple[type[OwnAddressError], tuple[()], dict[str, object]]:
         return type(self), (), vars(self)

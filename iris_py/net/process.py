@@ -93,8 +93,8 @@ class Exhaustion:
         self._told_at = now
         logger.error(
             "descriptors_exhausted",
-            "no connection can be made or accepted: %s; this process may have %d file descriptors. Close some, or raise the "
-            "limit (ulimit -n, LimitNOFILE= of systemd)",
+            "no connection can be opened or accepted: %s; the limit of this process is %d file descriptors. Close some, or "
+            "raise the limit (ulimit -n, LimitNOFILE= of systemd)",
             getattr(error, "strerror", None) or error,
             resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         )

@@ -56,7 +56,7 @@ class ServiceManager:
         if address[0] not in "/@" or len(address) < 2:  # such as vsock:, between a virtual machine and its host
             logger.warning(
                 "service_manager_strange",
-                "NOTIFY_SOCKET is %r, which is not a socket of this machine: the service manager gets no status",
+                "NOTIFY_SOCKET is %r, which is not a socket of this machine, so the service manager gets no status",
                 address,
             )
             return cls()

@@ -221,7 +221,7 @@ class SocketNetwork:
             return [sock, bind(socket.AF_INET, ("0.0.0.0", sock.getsockname()[1]))]  # noqa: S104 - as ::, and only with it
         except OSError as exc:
             sock.close()
-            raise OSError(exc.errno, f"{exc.strerror or exc}, for IPv4, which [::] stands for as well") from exc
+            raise OSError(exc.errno, f"{exc.strerror or exc}, for IPv4, which [::] includes") from exc
 
     def _configure(self, sock: socket.socket) -> None:
         """Set the options of a stream, dialled or accepted, before its protocol is made."""
@@ -387,8 +387,8 @@ class WanNetwork(SocketNetwork):
         except OSError as exc:
             logger.warning(
                 "congestion_missing",
-                "congestion control %r cannot be had (%s): lines with losses will be slow. As root: modprobe tcp_%s, and "
-                "add it to net.ipv4.tcp_allowed_congestion_control",
+                "congestion control %r is not available (%s): cloud links with packet loss will be slow. As root: modprobe "
+                "tcp_%s, and add it to net.ipv4.tcp_allowed_congestion_control",
                 self._congestion,
                 exc.strerror,
                 self._congestion,

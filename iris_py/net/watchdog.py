@@ -86,7 +86,7 @@ class Watch:
             return  # the machine had no free processor
         computed_s = min(time.process_time() - self._cpu_s, late_s)
         if self.place is not None:
-            cause = f"{self.place} held it up. What blocks or computes belongs into a plain `def`, which runs in a thread"
+            cause = f"{self.place} blocked it. Move code that blocks or computes into a plain `def`, which runs in a thread"
         elif computed_s >= COMPUTED_MIN * late_s:
             cause = "native code computed meanwhile without releasing the interpreter"
         elif self._stopped_s:

@@ -73,13 +73,13 @@ class Memberships:
             self._join(groups, registration, now)
         elif standing.weight != registration.weight:
             raise ConfigurationError(
-                f"this node takes part in {group.name!r} with weight={standing.weight:g} already, and has one weight in a "
-                "cluster. Use the same for all its handlers."
+                f"this node already serves {group.name!r} with weight={standing.weight:g}, and it has one weight in a "
+                "cluster. Use the same weight for all its handlers."
             )
         elif (standing.rank, standing.takes_overflow) != (registration.rank, registration.takes_overflow):
             raise ConfigurationError(
-                f"this node takes part in {group.name!r} with rank {standing.rank} already, and has one rank in a cluster: "
-                "it is a member or stands in for members, not both. Serve the name on another node."
+                f"this node already takes part in {group.name!r} with rank {standing.rank}, and it has one rank in a "
+                "cluster: it is either a member or a stand-in. Serve the name on another node."
             )
         return self._service.register(registration)
 

@@ -67,14 +67,14 @@ def settle_keys(layers: Sequence[Layer]) -> Keys:
         chosen = [key for key in KEYS_CHOICE if key in layer.values]
         if len(chosen) > 1:
             both = " and ".join(layer.origin(key) for key in chosen)
-            raise ConfigurationError(f"{both} are both given, and only one can count. Leave one out.")
+            raise ConfigurationError(f"{both} are both given, but only one is allowed. Leave one out.")
         if not chosen:
             continue
         key, origin, value = chosen[0], layer.origin(chosen[0]), layer.values[chosen[0]]
         if key == "keyring":
             if not isinstance(value, Keyring):
                 raise ConfigurationError(
-                    f"{origin} is no Keyring but {type(value).__name__}. Make one with Keyring(primary, ...)."
+                    f"{origin} must be a Keyring, not {type(value).__name__}. Make one with Keyring(primary, ...)."
                 )
             return Keys(keyring=value, rank=rank)
         if key == "secret_command":
@@ -147,7 +147,8 @@ def _read_clusters(directory: Path, origin: str) -> Mapping[str, Secrets]:
         raise ConfigurationError(f"{origin}: {directory} cannot be read: {exc.strerror}. Correct the path.") from exc
     if len(names) > CLUSTERS_MAX:
         raise ConfigurationError(
-            f"{origin}: {directory} has {len(names)} files, and {CLUSTERS_MAX} are allowed. Is it the right one?"
+            f"{origin}: {directory} has {len(names)} files, and {CLUSTERS_MAX} are allowed. Check that it is the right "
+            "directory."
         )
     if any(map(looks_secret, names)):
         raise ConfigurationError(f"{origin}: a file in {directory} has a secret as its name. Name it after its cluster.")

@@ -78,8 +78,8 @@ def parse_node_name(value: object, origin: str) -> str:
     text = parse_text(value, origin)
     if text and not is_name(text):
         raise ConfigurationError(
-            f"{origin} {text!r} is no name of a node: 1 to {NAME_LENGTH_MAX} printable characters of ASCII, without blanks at "
-            "its ends. Correct it; an empty name tells nobody what the node is called."
+            f"{origin} {text!r} is not a valid name of a node. Use 1 to {NAME_LENGTH_MAX} printable ASCII characters, "
+            "without blanks at the ends. With an empty name the node has no label."
         )
     return text
 
@@ -133,7 +133,7 @@ def parse_message_bytes(value: object, origin: str) -> int:
 
 def parse_advertise(value: object, origin: str, listen: str) -> tuple[str, ...]:
     """Return the addresses for other nodes to dial; warn if they cannot lead to ``listen``."""
-    advertised = _addresses(value, origin, ADDRESSES_MAX, "Each is one more to dial for who looks for a dead node.")
+    advertised = _addresses(value, origin, ADDRESSES_MAX, "A node that suspects this node to be dead dials each of them.")
     host, listen_port = parse_address(listen)
     is_distant = False
     for text in advertised:
@@ -143,14 +143,14 @@ def parse_advertise(value: object, origin: str, listen: str) -> tuple[str, ...]:
         is_distant |= not is_loopback(name)
         if port is not None and listen_port == 0:
             raise ConfigurationError(
-                f"{origin}: {text} says where connections come in, and listen={listen} takes any free port, which nothing can "
-                "pass them on to. Give listen a port, or leave out the one in what is advertised."
+                f"{origin}: {text} has a port, but listen={listen} takes any free port, so nothing can forward connections "
+                "to this node. Give listen a fixed port, or leave out the port of the advertised address."
             )
     if is_distant and is_loopback(host):
         logger.warning(
             "address_unreachable",
-            "%s tells other machines to dial this node, and it listens on %s, which they cannot reach unless something on this "
-            "machine passes their connections on. Listen on 0.0.0.0 and a port of your choice, for example",
+            "%s tells other machines to dial this node, but it listens on %s, which they cannot reach unless a program on "
+            "this machine forwards their connections. Listen on 0.0.0.0 and a fixed port, for example",
             origin,
             listen,
         )
@@ -159,7 +159,7 @@ def parse_advertise(value: object, origin: str, listen: str) -> tuple[str, ...]:
 
 def parse_seeds(value: object, origin: str) -> tuple[str, ...]:
     """Return the addresses of nodes to dial at the start."""
-    seeds = _addresses(value, origin, SEEDS_MAX, "A few that answer suffice.")
+    seeds = _addresses(value, origin, SEEDS_MAX, "A few seeds that answer are enough.")
     for seed in seeds:
         parse_address(seed, origin, port_min=1)
     return seeds
@@ -191,8 +191,8 @@ def refuse_secret_value(value: object, origin: str) -> None:
     texts = [value] if isinstance(value, str) else value if isinstance(value, Sequence) else ()
     if any(isinstance(text, str) and holds_secret(text) for text in texts):
         raise ConfigurationError(
-            f"{origin} holds a secret or a private key, which does not belong there: others can see this setting. Correct it, "
-            "give the secret as secret, secret_file or secret_command, and make a new one if others have seen it."
+            f"{origin} holds a secret or a private key, but others can see this setting. Remove it there, give the secret as "
+            "secret, secret_file or secret_command, and make a new one if others have seen it."
         )
 
 

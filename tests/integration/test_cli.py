@@ -310,7 +310,7 @@ def test_a_command_is_told_no_secret_that_stands_in_a_file(shell: Shell, tmp_pat
     assert secret not in out.decode()
 
 
-@pytest.mark.parametrize(("step", "says"), [("rotate", "Begin with: iris keys add"), ("retire", "nothing is to be retired")])
+@pytest.mark.parametrize(("step", "says"), [("rotate", "Begin with: iris keys add"), ("retire", "there is nothing to retire")])
 def test_a_rotation_goes_step_by_step(shell: Shell, step: str, says: str) -> None:
     home = Path(shell.environment["HOME"])
     home.mkdir(exist_ok=True)
@@ -349,7 +349,7 @@ def test_a_generation_that_does_not_seal_yet_is_only_discarded_on_demand(shell: 
     assert generations() == both[::-1]
     code, _, error = shell.run("keys", "retire", "--abandon", str(path))
     assert code == 2
-    assert "nothing is to be abandoned" in error
+    assert "there is nothing to abandon" in error
     assert shell.run("keys", "retire", str(path))[0] == 0
     assert generations() == [both[1]]
 
@@ -411,7 +411,7 @@ def test_leaving_finishes_what_runs(shell: Shell) -> None:
         pass
     Path(shell.environment["HOME"], "gate").write_text("at last ")
     assert finish(caller) == (0, b"at last done\n", "")
-    waits = "leaving 'slow' waits for 1 request that runs; what still runs in 29 s is cancelled\n"
+    waits = "leaving 'slow' waits for 1 request that runs; all that still run in 29 s are cancelled\n"
     code, out, error = finish(service)
     assert (code, out) == (0, b"")
     assert not error or error.endswith(waits)  # which it says after a second

@@ -107,7 +107,7 @@ def test_the_programs_of_codecs_md_print_what_they_say(home: Path) -> None:
     assert run(["-X", "dev", "-W", "error", "quotes.py"], home / "project").splitlines() == [
         "Quote(symbol='X', price=1.5)",
         "RemoteError: Expected `str`, got `int` - at `$.symbol`",
-        "EncodeError: it is of the type Quote, and not Ask",
+        "EncodeError: the value has the type Quote, not Ask",
         "sold X",
     ]
     assert run(["-X", "dev", "-W", "error", "lines.py"], home / "project") == "['a', 'b']\n"

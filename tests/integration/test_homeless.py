@@ -85,7 +85,7 @@ main()
         (["keys", "list"], 0, "primary"),
         (["keys", "path"], 2, "this user has no home directory, and so no secret there"),
         (["clusters"], 3, "no other node found"),
-        (["doctor"], None, "this user has no home directory: nodes of this machine are found by beacons and seeds only"),
+        (["doctor"], None, "this user has no home directory: other nodes of this machine are found only by beacons and seeds"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -462,7 +462,7 @@ asyncio.run(main())
     assert (done.returncode, done.stdout) == (0, "end\n")
     assert done.stderr.splitlines() == [
         "handlers of 'stuck' still run after 0.1 s; cancelling them",
-        "1 handlers ignore their cancellation; abandoning them",
+        "1 handlers ignore their cancellation and are abandoned",
     ]
 
 

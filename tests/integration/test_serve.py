@@ -151,7 +151,7 @@ def test_one_address_tells_how_all_workers_are(shell: Shell, project: Path, gate
     assert json.loads(read_line(service.stdout))["http"] == address
     wait_for_health(address, "/readyz", (200, {"status": "SERVING"}))  # it says to its shell that it serves first
     wait_for_health(address, "/readyz?cluster=upper", (200, {"status": "SERVING"}))
-    unknown = {"status": "SERVICE_UNKNOWN", "reasons": ["worker 1: this node has no part in 'lower'"]}
+    unknown = {"status": "SERVICE_UNKNOWN", "reasons": ["worker 1: this node does not serve 'lower'"]}
     wait_for_health(address, "/readyz?cluster=lower", (503, unknown))
     pid = int(shell.run("request", "upper", "")[1])
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_S) as response:

@@ -68,7 +68,7 @@ def test_a_service_says_that_it_serves_and_that_it_leaves_until_it_has_left(
     assert ask(address, "/readyz") == ask(address, "/readyz?cluster=work") == (200, {"status": "SERVING"})
     assert ask(address, "/readyz?cluster=play") == (
         503,
-        {"status": "SERVICE_UNKNOWN", "reasons": ["this node has no part in 'play'"]},
+        {"status": "SERVICE_UNKNOWN", "reasons": ["this node does not serve 'play'"]},
     )
     caller = start("request", "work", "", "--timeout", "60")
     with pipe.open("w") as writer:  # which waits until the command reads

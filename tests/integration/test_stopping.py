@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Future
 
-WAITS = "leaving 'them' waits for 1 request that runs; what still runs in 29 s is cancelled\n"
+WAITS = "leaving 'them' waits for 1 request that runs; all that still run in 29 s are cancelled\n"
 
 
 class Service:

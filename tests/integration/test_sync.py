@@ -675,7 +675,7 @@ def test_a_tunnel_breaks_with_what_was_raised(pair: Pair) -> None:
             pair.first.tunnel("notes")
         with pytest.raises(ZeroDivisionError), pair.first.tunnel("mirror") as broken:
             broken.send(bytes(1 // 0))
-        with pytest.raises(iris.TunnelBroken, match="this side broke it off"):
+        with pytest.raises(iris.TunnelBroken, match="this side aborted it"):
             broken.receive()
 
 

@@ -61,8 +61,8 @@ def run(way: str, end: str, *options: str) -> tuple[int, str, list[str]]:
 
 def expected(node: str) -> str:
     return (
-        f"the node {node} was still open when its event loop ended, so running work was cut off. "
-        "Use `async with iris_py.connect() as node:`, or call `await node.close()`"
+        f"the node {node} was still open when its event loop ended, so running work was aborted. Use `async with "
+        "iris_py.connect() as node:`, or call `await node.close()`"
     )
 
 

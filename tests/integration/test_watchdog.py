@@ -59,7 +59,7 @@ def test_the_log_names_the_handler_that_held_up_the_event_loop(loops: Loops, cap
 
     line = loops.run(main())
     assert f": blocking, in hold_up ({__file__}:" in line
-    assert "held it up" in line
+    assert "blocked it" in line
     assert watchdogs() == [], "the thread ends with the last node"
 
 

@@ -86,7 +86,7 @@ def test_a_machine_with_nothing_but_loopback_says_so_and_does_not_start(lab: Lab
     lab.hosts["a1"].namespace.configure("link set eth0 down")
     node = lab.run("node", "a1", [sys.executable, "-m", "iris_py.cli", "node"], IRIS_LISTEN=f"{WILDCARD}:{PORT}")
     assert node.wait() == 2
-    assert "none but loopback" in node.errors()
+    assert "only loopback addresses" in node.errors()
     assert "127.0.0.1:7400" not in node.errors()
 
 

@@ -252,7 +252,7 @@ class ChannelMachine(RuleBasedStateMachine):
                 assert end.failure is None or end.failure.reason in (
                     "ours",
                     "it is not finished",
-                    "the other side broke it off",
+                    "the other side aborted it",
                 )
                 assert 0 <= end.buffered_bytes <= end.window_bytes <= LARGEST_BYTES
                 if end.failure is None and not end.is_ended:

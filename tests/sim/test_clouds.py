@@ -491,7 +491,7 @@ def test_names_of_other_clouds_and_of_iris_are_refused_where_own_ones_are_meant(
                     caller.try_publish(name, b"")
                 with pytest.raises(iris.ConfigurationError):
                     caller.subscribe(name)
-            with pytest.raises(iris.ConfigurationError, match=r"Ask its members with node\.survey\('d@eu'"):
+            with pytest.raises(iris.ConfigurationError, match=r"Query them with node\.survey\('d@eu'"):
                 caller.members("d@eu")
             for name in ("iris.gateway.eu", "iris.gateway.eu@eu", "d@E", "@eu", "d@asia@eu"):
                 with pytest.raises(iris.ConfigurationError):

@@ -87,7 +87,7 @@ def test_a_node_that_reaches_nobody_is_ready_only_if_it_knows_that_nobody_is_the
             simulation.partition([first], [second])
             await simulation.until(lambda: not second.health().is_ready)
             (reason,) = second.health().reasons
-            assert reason.startswith(f"no other node is reached, though there are seeds: {first.address} ")
+            assert reason.startswith(f"no other node is reached, although seeds are set: {first.address} ")
             simulation.heal()
             await simulation.until(lambda: second.health().is_ready)
 

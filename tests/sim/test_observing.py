@@ -324,11 +324,11 @@ def test_wrong_questions_say_what_is_wrong() -> None:
     async def scenario() -> None:
         async with NodeSimulation(seed=11) as simulation:
             node: Node = await simulation.start_node()
-            with pytest.raises(iris.ConfigurationError, match=r"no part 'cluster'\. Ask for some of counts"):
+            with pytest.raises(iris.ConfigurationError, match=r"no part 'cluster'\. Choose from counts"):
                 await node.ask_nodes("cluster")
             with pytest.raises(iris.ConfigurationError, match="at least 1"):
                 await node.ask_nodes(sample=0)
-            with pytest.raises(iris.ConfigurationError, match="no node id"):
+            with pytest.raises(iris.ConfigurationError, match="is not a node id"):
                 await node.ask_nodes(nodes=[iris.NodeName("x")])
             with pytest.raises(iris.ConfigurationError, match="iris"):
                 await node.find_route("iris.nodes")

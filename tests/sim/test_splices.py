@@ -127,7 +127,7 @@ def test_a_member_that_takes_only_a_part_is_no_clean_end() -> None:
         for _ in range(3):
             await tunnel.send(b"message")
         assert await tunnel.receive() == b"message"
-        with pytest.raises(iris.TunnelBroken, match="has not taken everything"):
+        with pytest.raises(iris.TunnelBroken, match="before it had received all data"):
             await tunnel.close()
 
     simulate(scenario, first_only)

@@ -100,7 +100,7 @@ def test_a_secret_is_refused_in_any_case_with_what_to_do_instead() -> None:
 
 def test_a_secret_in_place_of_the_path_of_its_file_is_refused_and_not_shown() -> None:
     secret = Secret(bytes(range(32))).text
-    with pytest.raises(ConfigurationError, match="secret_file is a secret, and the path of a file belongs there") as caught:
+    with pytest.raises(ConfigurationError, match="secret_file is a secret, not the path of a file") as caught:
         read_options({"topic": "t", "secretFile": secret})
     assert secret not in str(caught.value)
 

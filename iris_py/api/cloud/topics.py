@@ -322,7 +322,7 @@ class Line:
         if self._wants and self._node._closing is None:
             logger.info(
                 "gateway_lost",
-                "subscriptions to topics of the cloud %r have lost their gateway, and look for another one",
+                "subscriptions to topics of the cloud %r have lost their gateway; looking for another one",
                 self._alias,
                 about=self._alias,
                 cloud=self._alias,

@@ -87,7 +87,7 @@ async def state(subject: Subject) -> Finding:
     found = await subject.surroundings.state()
     settings = subject.surroundings.settings()
     path = shlex.quote(str(found.directory))
-    consequence = "nodes of this machine are found by beacons and seeds only"
+    consequence = "other nodes of this machine are found only by beacons and seeds"
     if found.directory is None and settings.administrator is None:
         return ok(f"this user has no home directory: {consequence}")
     if found.problem or found.directory is None:

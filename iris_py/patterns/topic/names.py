@@ -46,10 +46,10 @@ def parse_pattern(pattern: str) -> Tokens:
     tokens = _split(pattern, "pattern")
     for number, token in enumerate(tokens, 1):
         if token == ANY_REST and number < len(tokens):
-            raise ValueError(f"the pattern {pattern!r} goes on after '>'. Write '>' as the last token, or '*' for one.")
+            raise ValueError(f"the pattern {pattern!r} continues after '>'. Write '>' as the last token, or '*' for one.")
         if len(token) > 1 and (ANY_TOKEN in token or ANY_REST in token):
             raise ValueError(
-                f"in the pattern {pattern!r}, {token!r} mixes wildcard and text. A wildcard is a token of its own."
+                f"in the pattern {pattern!r}, {token!r} mixes a wildcard with text. A wildcard must be a whole token."
             )
     return tokens
 
@@ -81,15 +81,17 @@ def _split(name: str, what: str) -> Tokens:
     except UnicodeEncodeError:
         raise ValueError(f"the {what} {name!r} is not valid Unicode. Leave the surrogates out.") from None
     if size > TOPIC_BYTES_MAX:
-        raise ValueError(f"a {what} has at most {TOPIC_BYTES_MAX} bytes in UTF-8, this one has {size}. Choose a shorter one.")
+        raise ValueError(
+            f"a {what} has at most {TOPIC_BYTES_MAX} bytes in UTF-8, but this one has {size}. Choose a shorter one."
+        )
     if "\0" in name:
         raise ValueError(f"the {what} {name!r} has the character U+0000. Leave it out.")
     check_own_name(name)
     tokens = tuple(name.split("."))
     if not all(tokens):
-        raise ValueError(f"the {what} {name!r} has an empty token. Write something between its dots, and none at the ends.")
+        raise ValueError(f"the {what} {name!r} has an empty token. Write text between the dots, and no dot at the ends.")
     if len(tokens) > TOKENS_MAX:
-        raise ValueError(f"a {what} has at most {TOKENS_MAX} tokens, this one has {len(tokens)}. Join some of them.")
+        raise ValueError(f"a {what} has at most {TOKENS_MAX} tokens, but this one has {len(tokens)}. Join some tokens.")
     return tokens
 
 

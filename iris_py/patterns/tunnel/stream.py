@@ -425,7 +425,7 @@ class StreamEnd:
         """Handle any frame but a piece; return whether the connection is intact."""
         if kind == RESET:
             type_, text = packets.decode_failure(body)
-            self.fail(Failure("the other side broke it off", type_, text, kind="there"), is_told=False)
+            self.fail(Failure("the other side aborted it", type_, text, kind="there"), is_told=False)
         elif kind == END and not self._is_peer_in_message:
             self.is_peer_ended = True
             if not self._pieces:
@@ -442,14 +442,14 @@ class StreamEnd:
 
     def _receive_credit(self, total: int) -> None:
         if not self._granted <= total <= self.written + WINDOW_BYTES_MAX:
-            self._violate("it gave credit that cannot be")
+            self._violate("it granted an invalid credit")
         else:
             self.credit += total - self._granted
             self._granted = total
 
     def _receive_done(self, total: int) -> None:
         if total > self.written:
-            self._violate("it took more than it was sent")
+            self._violate("it acknowledged more than it was sent")
             return
         self.is_ended = self.is_refused = True
         self.is_taken = total == self.written and not self._is_in_message

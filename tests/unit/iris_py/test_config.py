@@ -171,10 +171,10 @@ def test_a_secret_is_in_no_repr(environ: dict[str, str]) -> None:
         ({"advertise": [f"a{n}" for n in range(9)]}, "9 entries, and 8 are allowed"),
         ({"advertise": ["203.0.113.5:4711"]}, "listen=127.0.0.1:0 takes any free port"),
         ({"zone": "x" * 65}, "65 bytes"),
-        ({"name": "x" * 65}, "1 to 64 printable characters of ASCII"),
-        ({"name": "b\u00fcro"}, "no name of a node"),
-        ({"name": " a"}, "without blanks at its ends"),
-        ({"name": "a\x1b[31m"}, "no name of a node"),
+        ({"name": "x" * 65}, "1 to 64 printable ASCII characters"),
+        ({"name": "b\u00fcro"}, "not a valid name of a node"),
+        ({"name": " a"}, "without blanks at the ends"),
+        ({"name": "a\x1b[31m"}, "not a valid name of a node"),
         ({"name": 7}, "name must be text"),
         ({"discovery": "maybe"}, "neither yes nor no"),
         ({"busy_poll": 0.1}, "busy_poll is 0.1, neither yes nor no"),
@@ -335,7 +335,7 @@ def test_damaged_secret_is_refused_and_kept(tmp_path: Path, content: str) -> Non
 
 def test_secret_in_place_of_which_there_is_something_else(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "secret", 0o600)
-    with pytest.raises(ConfigurationError, match="no regular file"):
+    with pytest.raises(ConfigurationError, match="not a regular file"):
         user_secret(tmp_path)
     (tmp_path / "plain").touch()
     with pytest.raises(ConfigurationError, match="IRIS_SECRET"):
@@ -562,13 +562,13 @@ def test_a_secret_where_a_path_belongs_is_refused_and_not_shown(tmp_path: Path, 
     for origin, arguments in ways.items():
         with pytest.raises(ConfigurationError) as caught:
             load_config(**arguments)
-        assert str(caught.value).startswith(f"{origin.strip()} is a secret, and the path of a file belongs there.")
+        assert str(caught.value).startswith(f"{origin.strip()} is a secret, not the path of a file.")
         assert SECRET.text[:20] not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("way", [{"config": SECRET.text, "environ": {}}, {"environ": {"IRIS_CONFIG": SECRET.text}}])
 def test_a_secret_in_place_of_the_configuration_file_is_refused_and_not_shown(way: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="is a secret, and the path of a file belongs there") as caught:
+    with pytest.raises(ConfigurationError, match="is a secret, not the path of a file") as caught:
         load_config(**way)
     assert SECRET.text not in "".join(traceback.format_exception(caught.value))
 
@@ -603,7 +603,7 @@ def test_of_sources_the_first_counts_and_two_of_one_rank_are_refused(tmp_path: P
     assert load_config(environ=named).secret is None
     assert load_config(environ=named, secret=SECRET).secret_command is None
     assert load_config(environ={**environ, "IRIS_SECRET": SECRET.text}, secret_command=["x"]).secret is None
-    both = "are both given, and only one can count"
+    both = "are both given, but only one is allowed"
     assert f"IRIS_SECRET and IRIS_SECRET_COMMAND {both}" in refusal(environ={**named, "IRIS_SECRET": SECRET.text})
     assert f"IRIS_SECRET_FILE and IRIS_SECRET_COMMAND {both}" in refusal(environ={**named, "IRIS_SECRET_FILE": "/x"})
     for name, value in {"secret": SECRET, "secret_file": "/x", "keyring": Keyring(SECRET)}.items():
@@ -729,7 +729,7 @@ def test_a_directory_that_is_none(tmp_path: Path) -> None:
     (tmp_path / SECRET.text).unlink()
     for number in range(CLUSTERS_MAX + 1):
         (tmp_path / str(number)).touch()
-    with pytest.raises(ConfigurationError, match="Is it the right one"):
+    with pytest.raises(ConfigurationError, match="Check that it is the right directory"):
         load_config(clusters_directory=str(tmp_path), environ={})
 
 

@@ -203,7 +203,7 @@ def test_what_the_queue_cannot_hold_is_dropped_and_counted(
 
         assert taken == list(range(kept))
         assert world.counter.drops == 200 - kept
-        assert ["dropping the newest" in record.getMessage() for record in caplog.records] == [True]
+        assert ["the newest are dropped" in record.getMessage() for record in caplog.records] == [True]
         world.queue.abort()
 
     run(main(), limit_s=1.0)

@@ -102,9 +102,9 @@ def test_requests_and_replies_have_types_of_their_own() -> None:
     assert_type(codec, iris.Codec[Ask, Quote])
     assert_type(codec.decode_reply(codec.encode_reply(Quote(1))), Quote)
     assert_type(iris.Codec(Ask).decode_reply(b'{"type":"Ask","symbol":"X"}'), Ask)
-    with pytest.raises(iris.EncodeError, match="it is of the type Quote, and not Ask"):
+    with pytest.raises(iris.EncodeError, match="the value has the type Quote, not Ask"):
         codec.encode_request(Quote(1))  # type: ignore[arg-type] # that is the point
-    with pytest.raises(iris.EncodeError, match="it is of the type dict, and not Quote"):
+    with pytest.raises(iris.EncodeError, match="the value has the type dict, not Quote"):
         codec.encode_reply({"price": 1})  # type: ignore[arg-type] # that is the point
     assert repr(codec) == "<Codec Ask -> Quote as json>"
     assert repr(iris.Codec(Order, format="msgpack")) == "<Codec Order as msgpack>"

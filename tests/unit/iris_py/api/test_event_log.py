@@ -27,7 +27,7 @@ def note(kind: str, node: NodeName | None = NODE, detail: str = "the connection 
         ("link_opened", "the link to node abababab (web-1/orders.py) at 10.0.0.1:1 is open"),
         ("link_closed", "the link to node abababab (web-1/orders.py) at 10.0.0.1:1 was closed: the connection broke"),
         ("link_lost", "the link to node abababab (web-1/orders.py) at 10.0.0.1:1 was lost: the connection broke"),
-        ("died", "node abababab (web-1/orders.py) at 10.0.0.1:1 counts as dead: the connection broke"),
+        ("died", "node abababab (web-1/orders.py) at 10.0.0.1:1 is considered dead: the connection broke"),
     ],
 )
 def test_links_and_deaths_are_lines_with_the_node_its_address_and_the_reason(
@@ -75,5 +75,5 @@ def test_a_node_logs_the_death_of_another_one(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.INFO, "iris_py"):
         run(main())
     lines = [record.getMessage() for record in caplog.records]
-    for what in ("is open", "was lost: ", "counts as dead: "):
+    for what in ("is open", "was lost: ", "is considered dead: "):
         assert any("(web-1/orders.py)" in line and what in line for line in lines)

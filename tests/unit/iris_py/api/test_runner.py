@@ -57,7 +57,9 @@ def enter_trio(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_to_run_within_an_event_loop_is_refused(recwarn: pytest.WarningsRecorder) -> None:
     async def main() -> None:
-        with pytest.raises(iris.ConfigurationError, match=r"one runs in this thread already.* Use `await main\(\)` there\."):
+        with pytest.raises(
+            iris.ConfigurationError, match=r"an event loop already runs in this thread.* Use `await main\(\)` there\."
+        ):
             iris.run(running_loop())
 
     asyncio.run(main())
@@ -82,7 +84,7 @@ def test_trio_that_is_only_imported_disturbs_nothing(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("main", [running_loop, None, 5])
 def test_what_is_no_coroutine_is_refused(main: object) -> None:
-    with pytest.raises(iris.ConfigurationError, match=r"takes a coroutine, and was given .* Call the function"):
+    with pytest.raises(iris.ConfigurationError, match=r"takes a coroutine, not .* Call the function"):
         iris.run(main)  # type: ignore[arg-type]
 
 

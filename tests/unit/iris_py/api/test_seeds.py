@@ -77,8 +77,8 @@ def test_a_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     seeds.failed(A, "refuses connections")
     seeds.reached(A)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "the seed a:1 is silent. It is tried again and again."),
-        ("WARNING", "the seed a:1 refuses connections. It is tried again and again."),
+        ("WARNING", "the seed a:1 is silent. This node keeps dialling it."),
+        ("WARNING", "the seed a:1 refuses connections. This node keeps dialling it."),
         ("INFO", "the seed a:1 is reached"),
     ]
     assert seeds.unreached == {}

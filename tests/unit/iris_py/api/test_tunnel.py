@@ -148,7 +148,7 @@ def test_closing_that_is_cancelled_breaks_it() -> None:
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
-        with pytest.raises(iris.TunnelBroken, match="this side broke it off"):
+        with pytest.raises(iris.TunnelBroken, match="this side aborted it"):
             await tunnel.send(b"b")
 
     tunnelled(use, Silent())

@@ -114,9 +114,9 @@ def test_nothing_asked_shows_help(arguments: list[str], capsys: pytest.CaptureFi
         (["keys", "add"], "'FILE': give FILE, or --administration-key for the running network"),
         (["keys", "rotate", "FILE", "--administration-key", "KEY"], "leave it or FILE out"),
         (["keys", "list", "FILE", "--running"], "'--running': a file does not run"),
-        (["keys", "retire", "--administration-key", KEY.text], "is a secret, and the path"),
+        (["keys", "retire", "--administration-key", KEY.text], "is a secret, not the path"),
         (["keys", "public", "nowhere"], "FILE: nowhere cannot be read"),
-        (["keys", "public", CloudKey(b"c" * 32).text], "is a secret, and the path"),
+        (["keys", "public", CloudKey(b"c" * 32).text], "is a secret, not the path"),
         (["keys", "retire", "--administration-key", "nowhere"], "--administration-key: nowhere cannot be read"),
     ],
 )
@@ -265,6 +265,6 @@ def test_a_secret_in_place_of_a_path_is_refused_and_not_shown(
     secret = Secret(bytes(range(32))).text
     assert run([*arguments, secret]) == 2
     captured = capsys.readouterr()
-    assert "is a secret, and the path of a file belongs there" in captured.err
+    assert "is a secret, not the path of a file" in captured.err
     assert secret not in captured.out + captured.err
     assert list(tmp_path.iterdir()) == []

@@ -170,11 +170,11 @@ def test_a_check_names_every_mistake_with_its_line(folder: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("zone = \n", ":1: this is no TOML: "),
-        ('zone = "a"\n\nzone = "b"\n', ":3: this is no TOML: "),
+        ("zone = \n", ":1: this is not TOML: "),
+        ('zone = "a"\n\nzone = "b"\n', ":3: this is not TOML: "),
         (f'"{SECRET}" = "x"\n', ":1: a secret stands where the name of a setting belongs"),
         (f'secret = "{SECRET}"\nsecret_file = "x"\n', ":1: secret and secret_file are both given"),
-        ('listen = "0.0.0.0:99"\n', ":1: listen: 0.0.0.0:99 is open to other machines"),
+        ('listen = "0.0.0.0:99"\n', ":1: listen: 0.0.0.0:99 accepts connections from other machines"),
         (f'[clusters]\n"{SECRET}" = "x"\n', ":1: a secret stands where the name of a cluster belongs"),
     ],
     ids=["no value", "twice", "secret as a key", "two secrets", "open to others", "secret as a cluster"],

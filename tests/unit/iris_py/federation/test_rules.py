@@ -98,7 +98,7 @@ def test_the_rules_for_a_subscription() -> None:
     assert [each.outside for each in table.find_overlapping("*.web")] == ["*.web", "clicks.>"]
     assert [each.outside for each in table.find_overlapping("orders")] == ["orders"]
     assert table.find_overlapping("other") == []
-    with pytest.raises(ValueError, match="goes on after '>'"):
+    with pytest.raises(ValueError, match="continues after '>'"):
         table.find_overlapping(">.a")
 
 

@@ -152,10 +152,10 @@ def test_what_is_left_out_has_its_default() -> None:
     ("text", "expected"),
     [
         # The text itself
-        ("[gateway\n", "1: this is no TOML: Expected ']' at the end of a table declaration. Correct the line"),
-        ('[gateway]\nname = "us\n', "2: this is no TOML: Illegal character '\\n'"),
-        ("a = [1,\n", "2: this is no TOML: Invalid value. Correct"),
-        ("[gateway]\nname = 1\nname = 2\n", "3: this is no TOML: Cannot overwrite a value"),
+        ("[gateway\n", "1: this is not TOML: Expected ']' at the end of a table declaration. Correct the line"),
+        ('[gateway]\nname = "us\n', "2: this is not TOML: Illegal character '\\n'"),
+        ("a = [1,\n", "2: this is not TOML: Invalid value. Correct"),
+        ("[gateway]\nname = 1\nname = 2\n", "3: this is not TOML: Cannot overwrite a value"),
         ("a = " + "[" * 100_000, "1: "),
         (f"{START}[gatway]\nx = 1\n", "7: the file has no key 'gatway'. Did you mean 'gateway'?"),
         (f"{START}[[exports]]\n", "7: the file has no key 'exports'. Did you mean 'export'?"),
@@ -282,9 +282,9 @@ def test_what_is_left_out_has_its_default() -> None:
             f'{START}{EXPORT}topic = ""\n',
             "9: [[export]] topic: it is a text, not ''. Write a name or pattern, as topic = \"clicks.>\".",
         ),
-        (f'{START}{EXPORT}topic = "a..b"\n', "9: [[export]] topic: the pattern 'a..b' has an empty token. Write something"),
+        (f'{START}{EXPORT}topic = "a..b"\n', "9: [[export]] topic: the pattern 'a..b' has an empty token. Write text"),
         (f'{START}{EXPORT}topic = "a.>.b"\n', "9: [[export]] topic: the pattern 'a.>.b' goes on after '>'. Write '>' as"),
-        (f'{START}{EXPORT}cluster = "a*"\n', "9: [[export]] cluster: in the pattern 'a*', 'a*' mixes wildcard and text."),
+        (f'{START}{EXPORT}cluster = "a*"\n', "9: [[export]] cluster: in the pattern 'a*', 'a*' mixes a wildcard with text."),
         (f'{START}{EXPORT}cluster = "a@eu"\n', "9: [[export]] cluster: 'a@eu' names 'a' of the cloud 'eu', and here"),
         (
             f'{START}{EXPORT}cluster = "iris.gateway"\n',

@@ -242,9 +242,9 @@ def test_read_only_file_system(tmp_path: Path, caplog: pytest.LogCaptureFixture,
 
 @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "AB", "x" * 65, "a\n"])
 def test_names_are_checked(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="no node id"):
+    with pytest.raises(ValueError, match="not a node id"):
         RememberedPeers(tmp_path, "tag").add(name, ["127.0.0.1:1"])
-    with pytest.raises(ValueError, match="no node id"):
+    with pytest.raises(ValueError, match="not a node id"):
         RememberedPeers(tmp_path, "tag").remove(name)
 
 

@@ -122,7 +122,7 @@ def test_one_that_takes_too_long_is_killed(path: Path, monkeypatch: pytest.Monke
             started.append(self.pid)
 
     monkeypatch.setattr(subprocess, "Popen", Noted)
-    assert "has not ended after 1 s, and was killed" in refusal(shell(text, path), 1.0)
+    assert "was killed, because it had not ended after 1 s" in refusal(shell(text, path), 1.0)
     (pid,) = started
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -139,7 +139,7 @@ def test_one_that_takes_too_long_is_killed(path: Path, monkeypatch: pytest.Monke
         ("cat $1; kill -9 $$", "/bin/sh was killed by SIGKILL. Run it"),
         (
             "cat $1 >&2; exit 1",
-            "ended with exit status 1: its last line on standard error is not shown, for it has a secret. Run",
+            "ended with exit status 1: its last line on standard error is not shown, because it contains a secret. Run",
         ),
         ("cat $1; head -c 30 $1 >&2; exit 1", "its last line on standard error is not shown"),
     ],
@@ -152,7 +152,7 @@ def test_what_it_has_printed_is_not_shown_if_it_repeats_it(path: Path) -> None:
     path.write_text("hunter2-hunter2")
     text = refusal(shell("cat $1; echo cannot parse $(cat $1) >&2; exit 1", path))
     assert "hunter2" not in text
-    assert "its last line on standard error is not shown, for it has a part of its output" in text
+    assert "its last line on standard error is not shown, because it contains a part of its output" in text
 
 
 def test_a_long_line_is_cut_off(path: Path) -> None:

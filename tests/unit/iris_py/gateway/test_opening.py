@@ -47,7 +47,7 @@ def test_settings_that_are_refused(tmp_path: Path, content: str | bytes, mode: i
 def test_settings_that_are_no_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"no\.toml cannot be read: No such file or directory. Correct the path"):
         read_settings(tmp_path / "no.toml")
-    with pytest.raises(ConfigurationError, match="is no regular file"):
+    with pytest.raises(ConfigurationError, match="is not a regular file"):
         read_settings(tmp_path)
 
 

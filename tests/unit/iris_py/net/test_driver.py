@@ -554,7 +554,7 @@ def test_a_process_without_descriptors_says_so_now_and_then(
                 await core.changed.wait()
             told = [record for record in caplog.records if record.levelname == "ERROR"]
             assert len(told) == batches
-            assert "Too many open files; this process may have" in told[-1].getMessage()
+            assert "Too many open files; the limit of this process is" in told[-1].getMessage()
             await asyncio.sleep(EXHAUSTED_TOLD_S)  # virtual
             core.events = [DialRequested(f"{B}:{port}", None) for port in range(51, 101)]
             driver.wake()

@@ -499,7 +499,7 @@ def test_who_dials_waits_while_there_are_no_descriptors(
     assert failures == 0
     told = [record.getMessage() for record in caplog.records if record.name == "iris_py.net"]
     assert len(told) == 1, "one line for all five"
-    assert told[0].startswith("no connection can be made or accepted: none left")
+    assert told[0].startswith("no connection can be opened or accepted: none left")
 
 
 def test_a_crowd_is_accepted_a_few_in_each_turn(run: Run) -> None:

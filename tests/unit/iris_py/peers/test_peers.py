@@ -248,7 +248,7 @@ def test_another_secret_is_a_refusal_to_the_dialler_only() -> None:
     assert isinstance(failed, DialFailed)
     assert failed.address == "there"
     assert failed.refused
-    assert other.events == [StrangerRefused("192.0.2.1", "a secret that we do not hold", has_failed=True)]
+    assert other.events == [StrangerRefused("192.0.2.1", "a secret that this node does not hold", has_failed=True)]
     assert other.peers.refused == 1
     assert one.peers.refused == 0
     check_empty(one, other)

@@ -479,7 +479,7 @@ def test_what_cannot_be_registered_is_refused_at_once() -> None:
         service.handler("")
     with pytest.raises(ConfigurationError, match="names 'users' of the cloud 'eu'"):
         service.handler("users@eu")
-    with pytest.raises(ConfigurationError, match="goes on after '>'"):
+    with pytest.raises(ConfigurationError, match="continues after '>'"):
         service.consumer("a.>.b")
     with pytest.raises(ConfigurationError, match="NoHandler cannot be served: it is a class, and no subclass"):
         service.handler("class")(NoHandler)

@@ -126,7 +126,7 @@ def test_a_file_that_holds_no_secret_is_told(
 def test_settings_that_cannot_be_meant_are_told_at_once() -> None:
     with pytest.raises(iris.ConfigurationError, match="both given"):
         Network(secret=SECRET, secret_file="/run/secret")
-    with pytest.raises(iris.ConfigurationError, match="secret_file is a secret, and the path of a file belongs") as caught:
+    with pytest.raises(iris.ConfigurationError, match="secret_file is a secret, not the path of a file") as caught:
         Network(secret_file=SECRET)
     assert SECRET not in str(caught.value)
     with pytest.raises(iris.ConfigurationError, match="secret= and secret_command= are both given"):

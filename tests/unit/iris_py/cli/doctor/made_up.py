@@ -305,7 +305,7 @@ FAULTS: Final[dict[str, dict[str, Inject]]] = {
     },
     "listen": {
         "loopback": lambda it: settings(it, listen="127.0.0.1:7400"),
-        "no address": lambda it: change(it, told_error="this machine has none but loopback. Connect it to a network."),
+        "no address": lambda it: change(it, told_error="the machine has only loopback addresses. Connect it to a network."),
     },
     "discovery": {
         "no multicast": lambda it: leave_alone(it, is_multicast=False),

@@ -84,10 +84,10 @@ def total(number: int) -> bytes:
         ([(LAST, b"")] * (WINDOW_BYTES // PIECE_CHARGE + 1), "more than its window"),
         ([(MORE, bytes(100)), (END, b"")], "malformed"),
         ([(END, b""), (LAST, b"more")], "after its end"),
-        ([(CREDIT, total(WINDOW_BYTES - 1))], "credit that cannot be"),
-        ([(CREDIT, total(WINDOW_BYTES_MAX + 1))], "credit that cannot be"),
+        ([(CREDIT, total(WINDOW_BYTES - 1))], "an invalid credit"),
+        ([(CREDIT, total(WINDOW_BYTES_MAX + 1))], "an invalid credit"),
         ([(CREDIT, b"short")], "malformed"),
-        ([(DONE, total(1))], "took more than it was sent"),
+        ([(DONE, total(1))], "acknowledged more than it was sent"),
         ([(DONE, b"")], "malformed"),
         ([(6, b"")], "malformed"),
         ([(255, b"what?")], "malformed"),
@@ -130,7 +130,7 @@ def test_nonsense_about_a_failure_is_a_failure() -> None:
     rogue = Rogue()
     rogue.send((RESET, b"\xff\xff"))
     assert rogue.failure() == Failure(
-        "the other side broke it off", "UnknownError", "the member's description of the failure was malformed"
+        "the other side aborted it", "UnknownError", "the member's description of the failure was malformed"
     )
     assert not rogue.read()
 
