@@ -64,7 +64,7 @@ class _Scanner:
 
     def _match(self, pattern: re.Pattern[str]) -> str:
         found = pattern.match(self._text, self._position)
-        assert found is not None, "the text is no valid TOML"
+        assert found is not None, "the text is not valid TOML"
         self._position = found.end()
         return found.group()
 
@@ -184,7 +184,9 @@ class Document:
         except tomllib.TOMLDecodeError as exc:
             place = _PLACE.search(str(exc))
             line = int(place[1]) if place and place[1] else text.count("\n") + 1
-            self._problems[line, f"this is no TOML: {_PLACE.sub('', str(exc))}. Correct the line, or the one before it."] = None
+            self._problems[line, f"this is not TOML: {_PLACE.sub('', str(exc))}. Correct the line, or the one before it."] = (
+                None
+            )
         except RecursionError:
             self._problems[1, "its values are nested too deeply. Write plain tables and lists."] = None
         self.check()

@@ -461,7 +461,7 @@ asyncio.run(main())
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "end\n")
     assert done.stderr.splitlines() == [
-        "handlers of 'stuck' still run after 0.1 s; cancelling them",
+        "handlers of 'stuck' still run after 0.1 s and are cancelled",
         "1 handlers ignore their cancellation and are abandoned",
     ]
 

@@ -87,7 +87,7 @@ def test_an_exception_of_the_program_is_all_that_follows(home: Path) -> None:
 def test_a_node_that_was_closed_says_nothing(home: Path) -> None:
     assert run(WAYS["asyncio.run"], "await node.close(timeout=0); await asyncio.wait(tasks); [t.exception() for t in tasks]")[
         2
-    ] == ["handlers of 'waits' still run after 0 s; cancelling them"]
+    ] == ["handlers of 'waits' still run after 0 s and are cancelled"]
 
 
 def test_run_closes_nodes_and_leaves_tasks_of_the_program_alone(home: Path) -> None:

@@ -221,7 +221,7 @@ def test_a_broadcast_that_does_not_fit_is_dropped_and_told(caplog: pytest.LogCap
 
     with caplog.at_level(logging.ERROR, "iris_py"):
         simulate(scenario)
-    assert "sent for 'quotes' does not fit the codec" in caplog.text
+    assert "for 'quotes' does not fit the codec" in caplog.text
     assert "nonsense" not in caplog.text
 
 

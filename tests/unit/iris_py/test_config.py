@@ -148,7 +148,7 @@ def test_a_secret_is_in_no_repr(environ: dict[str, str]) -> None:
         ({"secret": SECRET.text[:-1]}, "iris keys new"),
         ({"secret": b"short"}, "iris keys new"),
         ({"secret": 5}, "not int"),
-        ({"keyring": SECRET}, "no Keyring but Secret"),
+        ({"keyring": SECRET}, "must be a Keyring, not Secret"),
         ({"secret": SECRET, "keyring": Keyring(SECRET)}, "keyring and secret are both given"),
         ({"network": "a", "keyring": Keyring(SECRET, network="b")}, "contradicts the keyring"),
         ({"listen": "127.0.0.1"}, "not host:port"),
@@ -409,7 +409,7 @@ def test_without_a_home_no_new_network_is_made(
 ) -> None:
     path = without_home(tmp_path, monkeypatch)
     config = load_config(environ=environ)
-    with pytest.raises(ConfigurationError, match=rf"HOME is not set and there is no secret at {path}: .* IRIS_SECRET_FILE"):
+    with pytest.raises(ConfigurationError, match=rf"HOME is not set and there is no secret at {path}\. .* IRIS_SECRET_FILE"):
         default_secret(config, environ)
     assert not path.exists()
     # What the user has is used all the same, and so is a directory that the program names.

@@ -124,7 +124,7 @@ def test_what_stands_for_a_codec() -> None:
         ("yaml", 'Choose one of "json" or "msgpack"'),
         (Bare, "class Bare: make it a msgspec.Struct"),
         (object(), "no codec can be made of"),
-        ([Quote], "is none"),
+        ([Quote], "cannot be used"),
         (int | list[int] | set[int], "no codec can be made of"),
     ],
     ids=["format", "class", "object", "list", "ambiguous union"],

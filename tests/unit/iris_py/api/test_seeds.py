@@ -79,7 +79,7 @@ def test_a_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "the seed a:1 is silent. This node keeps dialling it."),
         ("WARNING", "the seed a:1 refuses connections. This node keeps dialling it."),
-        ("INFO", "the seed a:1 is reached"),
+        ("INFO", "reached the seed a:1"),
     ]
     assert seeds.unreached == {}
 

@@ -249,7 +249,7 @@ def test_a_callback_that_still_runs_is_waited_for_and_then_cancelled(takes_s: fl
         assert ends == [pytest.approx(min(takes_s, 1.0))]
 
     run(main(), limit_s=10.0)
-    assert ["still runs after 1 s; cancelling it" in record.getMessage() for record in caplog.records] == [True] * (
+    assert ["still runs after 1 s and is cancelled" in record.getMessage() for record in caplog.records] == [True] * (
         takes_s > 1.0
     )
 

@@ -283,7 +283,7 @@ def test_what_is_left_out_has_its_default() -> None:
             "9: [[export]] topic: it is a text, not ''. Write a name or pattern, as topic = \"clicks.>\".",
         ),
         (f'{START}{EXPORT}topic = "a..b"\n', "9: [[export]] topic: the pattern 'a..b' has an empty token. Write text"),
-        (f'{START}{EXPORT}topic = "a.>.b"\n', "9: [[export]] topic: the pattern 'a.>.b' goes on after '>'. Write '>' as"),
+        (f'{START}{EXPORT}topic = "a.>.b"\n', "9: [[export]] topic: the pattern 'a.>.b' continues after '>'. Write '>' as"),
         (f'{START}{EXPORT}cluster = "a*"\n', "9: [[export]] cluster: in the pattern 'a*', 'a*' mixes a wildcard with text."),
         (f'{START}{EXPORT}cluster = "a@eu"\n', "9: [[export]] cluster: 'a@eu' names 'a' of the cloud 'eu', and here"),
         (

@@ -134,7 +134,7 @@ def test_what_the_system_does_not_have_is_said_once(
         for _ in range(2):
             assert look(network, loop_factory, Peer.congestion) == usual
     (said,) = [record.getMessage() for record in caplog.records if record.name == "iris_py.net"]
-    assert said.startswith("congestion control 'no-such-thing' cannot be had (No such file or directory)")
+    assert said.startswith("congestion control 'no-such-thing' is not available (No such file or directory)")
     assert "modprobe tcp_no-such-thing, and" in said
 
 

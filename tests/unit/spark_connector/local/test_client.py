@@ -726,9 +726,9 @@ def test_what_does_not_fit_is_an_error_at_the_task(task: LocalAgent) -> None:
     for call in (task.request, task.request_future, task.survey, task.broadcast, task.publish, task.try_publish):
         with pytest.raises(iris.EncodeError, match="for 'echo' cannot be encoded"):
             call("echo", wrong, codec=QUOTES)
-    with pytest.raises(iris.DecodeError, match="sent for 'echo' does not fit"):
+    with pytest.raises(iris.DecodeError, match="a node for 'echo' does not fit"):
         task.request("echo", Ask("X"), codec=QUOTES)
-    with pytest.raises(iris.DecodeError, match="sent for 'echo' does not fit"):
+    with pytest.raises(iris.DecodeError, match="a node for 'echo' does not fit"):
         task.request_future("echo", Ask("X"), codec=QUOTES).result(60)
     answers = task.survey("echo", Ask("X"), codec=QUOTES).wait()
     assert (len(answers), [failure.type for failure in answers.failed]) == (0, ["DecodeError"])

@@ -15,4 +15,4 @@ def test_nodes_with_another_secret_are_told_of_only_where_no_others_are_known(no
     error._add_surroundings({}, ("127.0.0.1",), has_own_secret=None)
     unavailable = translate(error, "databases@eu", 1.0)
     assert isinstance(unavailable, CloudUnavailable)
-    assert ("another network" in str(unavailable)) is is_told
+    assert ("another secret" in str(unavailable)) is is_told
