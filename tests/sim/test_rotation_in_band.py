@@ -223,7 +223,7 @@ def test_what_is_wrong_with_a_step_is_said_and_nothing_is_changed() -> None:
                 await alone.rotate_secret("add", "irisadmin1.short")
             with pytest.raises(iris.ConfigurationError, match="not bytes"):
                 await alone.rotate_secret("add", b"key")  # type: ignore[arg-type]
-            with pytest.raises(iris.ConfigurationError, match="no step"):
+            with pytest.raises(iris.ConfigurationError, match="not a step"):
                 await alone.rotate_secret("exchange", KEY)  # type: ignore[arg-type]
             for step in STEPS[1:]:
                 with pytest.raises(iris.ConfigurationError, match="only one generation"):
@@ -250,7 +250,7 @@ def test_a_generation_that_does_not_seal_yet_is_only_discarded_on_demand() -> No
             late = await simulation.start_node(keyring=KEYRING)
             await everywhere(simulation, [*nodes, late], 1)
             before = late._keyring.secrets
-            with pytest.raises(iris.ConfigurationError, match=r"to retire now would discard it.*iris keys retire --abandon"):
+            with pytest.raises(iris.ConfigurationError, match=r"To retire now would discard it.*iris keys retire --abandon"):
                 await late.rotate_secret("retire", KEY)
             assert (number(late), late._keyring.secrets) == (1, before)
             for step in STEPS[:2]:
